@@ -1,0 +1,253 @@
+"""Seeded code-edit tasks for the demo model.
+
+An edit repeats most of its prompt, so n-gram speculation has real matches to find; a "fresh" task shares nothing
+with its prompt but two names, so speculation has none. Both kinds come from this one generator: the model is
+trained on one part of the stream and the committed prompt files hold another.
+
+Only the standard library is used, and randomness only comes from ``random.Random.random``, whose sequence for a
+seed does not change between Python releases. That is what lets a test regenerate the committed files anywhere.
+
+    python scripts/demo_model/tasks.py --out scripts/demo_model/prompts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+VERBS: tuple[str, ...] = tuple(
+    (
+        "add apply build check clean close copy count create decode delete encode fetch filter find flush format get "
+        "group join load lock make mark merge move open pack parse plan print pull push read render reset save scan "
+        "send set sort split start stop store swap sync test trim update write"
+    ).split()
+)
+NOUNS: tuple[str, ...] = tuple(
+    (
+        "account area batch block body book buffer cache card cell chunk client color column config cursor "
+        "date device edge event factor field file flag frame graph header image index item key label layer "
+        "level line link map matrix member message model node note object order packet page path point "
+        "price queue range record region report route row sample score segment server shape signal slot "
+        "source stage state stream table tag task text ticket token track tree user value vector weight "
+        "window word zone"
+    ).split()
+)
+TYPES: tuple[str, ...] = ("int", "float", "str", "bytes", "bool", "list", "dict", "set")
+OPERATORS: tuple[str, ...] = ("+", "-", "*", "//", "%")
+COMPARISONS: tuple[str, ...] = (">", "<", "==", "!=", ">=", "<=")
+
+EDIT_KINDS: tuple[str, ...] = ("rename", "rename", "docstring", "unchanged")
+
+HELD_OUT_EDITS = 96
+HELD_OUT_FRESH = 48
+HELD_OUT_FUNCTIONS = (2, 4)
+# In characters, because this module has no tokenizer: about 150 to 350 tokens of the demo model.
+HELD_OUT_ANSWER_CHARS = (520, 1100)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prompt with the one answer that is right for it (for "fresh", one of many)."""
+
+    kind: str
+    prompt: str
+    answer: str
+
+
+class Picker:
+    """Choices drawn from ``random()`` alone; the other methods of ``random.Random`` may change between releases."""
+
+    def __init__(self, seed: str) -> None:
+        self._rng = random.Random(seed)
+
+    def chance(self, probability: float) -> bool:
+        return self._rng.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        return low + int(self._rng.random() * (high - low + 1))
+
+    def one(self, items: Sequence[str]) -> str:
+        return items[int(self._rng.random() * len(items))]
+
+
+class FileWriter:
+    """Writes one random file.
+
+    Function verbs are distinct within a file and are never the verb of a foreign callee, and a local name is
+    introduced once: a small model can then tell from the first token of a name which occurrence it is copying.
+    """
+
+    def __init__(self, pick: Picker) -> None:
+        self._pick = pick
+        self._verbs: set[str] = set()
+        self._locals: set[str] = set()
+
+    def function_name(self) -> str:
+        """A name for a function of this file, whose verb no other function of it uses."""
+        while (verb := self._pick.one(VERBS)) in self._verbs:
+            pass
+        self._verbs.add(verb)
+        return self._with_noun(verb)
+
+    def function(self, name: str, earlier: Sequence[str], statements: int) -> str:
+        params = [self._local() for _ in range(self._pick.between(1, 3))]
+        scope = list(params)
+        signature = ", ".join(f"{param}: {self._pick.one(TYPES)}" for param in params)
+        body = [self._statement(scope, earlier) for _ in range(statements)]
+        lines = [f"def {name}({signature}):", *body, f"    return {self._pick.one(scope)}"]
+        return "\n".join(lines) + "\n"
+
+    def _with_noun(self, verb: str) -> str:
+        name = f"{verb}_{self._pick.one(NOUNS)}"
+        return f"{name}_{self._pick.between(10, 99)}" if self._pick.chance(0.4) else name
+
+    def _callee(self, earlier: Sequence[str]) -> str:
+        if earlier and self._pick.chance(0.25):
+            return self._pick.one(earlier)
+        while (verb := self._pick.one(VERBS)) in self._verbs:
+            pass
+        return self._with_noun(verb)
+
+    def _local(self) -> str:
+        while (name := f"{self._pick.one(NOUNS)}{self._pick.between(1, 99)}") in self._locals:
+            pass
+        self._locals.add(name)
+        return name
+
+    def _number(self) -> int:
+        return self._pick.between(100, 999) if self._pick.chance(0.2) else self._pick.between(2, 99)
+
+    def _statement(self, scope: list[str], earlier: Sequence[str]) -> str:
+        pick = self._pick
+        used, form = pick.one(scope), pick.between(0, 6)
+        if form == 0:
+            return f"    if {used} {pick.one(COMPARISONS)} {self._number()}:\n        return {pick.one(scope)}"
+        if form == 1:
+            item = self._local()
+            return f"    for {item} in {used}:\n        {self._callee(earlier)}({item}, {pick.one(scope)})"
+        if form == 2:
+            return f"    {used} = {used} {pick.one(OPERATORS)} {self._number()}"
+        target = self._local()
+        if form == 3:
+            line = f"    {target} = {used} {pick.one(OPERATORS)} {self._number()}"
+        elif form == 4:
+            line = f"    {target} = [{used}, {pick.one(scope)}, {self._number()}]"
+        elif form == 5:
+            line = f"    {target} = {self._callee(earlier)}({used}, {self._number()})"
+        else:
+            line = f"    {target} = {self._callee(earlier)}({used}, {pick.one(scope)})"
+        scope.append(target)
+        return line
+
+
+def docstring(name: str) -> str:
+    """The docstring the "docstring" task asks for; it follows from the name so that there is one right answer."""
+    verb, *rest = name.split("_")
+    return f'    """{verb.capitalize()} the {" ".join(rest)}."""\n'
+
+
+def join_functions(functions: Sequence[str]) -> str:
+    return "\n\n".join(functions)
+
+
+def edit_task(pick: Picker, functions: tuple[int, int]) -> Task:
+    """An instruction followed by a file, answered by the whole edited file."""
+    writer = FileWriter(pick)
+    names = [writer.function_name() for _ in range(pick.between(*functions))]
+    parts = [writer.function(name, names[:at], pick.between(2, 6)) for at, name in enumerate(names)]
+    kind = pick.one(EDIT_KINDS)
+    at = pick.between(0, len(names) - 1)
+    source = join_functions(parts)
+    if kind == "rename":
+        new = writer.function_name()
+        request = f"Rename {names[at]} to {new}. Return the whole file."
+        answer = source.replace(f"{names[at]}(", f"{new}(")
+    elif kind == "docstring":
+        request = f"Add a docstring to {names[at]}. Return the whole file."
+        head, body = parts[at].split("\n", 1)
+        parts[at] = f"{head}\n{docstring(names[at])}{body}"
+        answer = join_functions(parts)
+    else:
+        request = "Return this file unchanged."
+        answer = source
+    return Task(kind, f"{request}\n\n{source}", answer)
+
+
+def fresh_task(pick: Picker) -> Task:
+    """A request that holds two names and nothing else of its answer."""
+    writer = FileWriter(pick)
+    first, second = writer.function_name(), writer.function_name()
+    parts = [writer.function(first, (), pick.between(2, 6)), writer.function(second, (first,), pick.between(2, 6))]
+    return Task("fresh", f"Write a file with functions {first} and {second}.", join_functions(parts))
+
+
+def distinct(tasks: Iterator[Task], taken: set[str]) -> Iterator[Task]:
+    """Drops every task whose prompt was seen before; ``taken`` is extended as tasks go by."""
+    for task in tasks:
+        if task.prompt not in taken:
+            taken.add(task.prompt)
+            yield task
+
+
+def _edits(pick: Picker, functions: tuple[int, int]) -> Iterator[Task]:
+    while True:
+        yield edit_task(pick, functions)
+
+
+def _fresh(pick: Picker) -> Iterator[Task]:
+    while True:
+        yield fresh_task(pick)
+
+
+def held_out_edits(count: int = HELD_OUT_EDITS) -> list[Task]:
+    low, high = HELD_OUT_ANSWER_CHARS
+    stream = distinct(_edits(Picker("held-out edits"), HELD_OUT_FUNCTIONS), set())
+    fitting = (task for task in stream if low <= len(task.answer) <= high)
+    return [next(fitting) for _ in range(count)]
+
+
+def held_out_fresh(count: int = HELD_OUT_FRESH) -> list[Task]:
+    stream = distinct(_fresh(Picker("held-out fresh")), set())
+    return [next(stream) for _ in range(count)]
+
+
+class TrainingTasks:
+    """The training stream: never a held-out prompt, never the same prompt twice."""
+
+    def __init__(self, seed: int, fresh_share: float = 0.12) -> None:
+        self._pick = Picker(f"training {seed}")
+        self._fresh_share = fresh_share
+        self._taken = {task.prompt for task in (*held_out_edits(), *held_out_fresh())}
+
+    def take(self, functions: tuple[int, int]) -> Task:
+        """The next task, of a file with ``functions[0]`` to ``functions[1]`` functions when it is an edit."""
+        return next(distinct(self._stream(functions), self._taken))
+
+    def _stream(self, functions: tuple[int, int]) -> Iterator[Task]:
+        while True:
+            yield fresh_task(self._pick) if self._pick.chance(self._fresh_share) else edit_task(self._pick, functions)
+
+
+def prompt_files() -> dict[str, str]:
+    """The committed prompt files by name, in the custom-dataset format of ``vllm bench serve``."""
+    files = {"edits.jsonl": held_out_edits(), "fresh.jsonl": held_out_fresh()}
+    return {
+        name: "".join(json.dumps({"prompt": task.prompt}) + "\n" for task in tasks) for name, tasks in files.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "prompts", help="directory to write to")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, text in prompt_files().items():
+        (args.out / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

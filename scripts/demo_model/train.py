@@ -1,0 +1,292 @@
+"""Trains the demo model: a Qwen3-shaped model small enough to commit that edits code by copying it.
+
+Speculation only shows what it does on a model whose output repeats its prompt. Random weights do not, and a real
+model is too large for a repository, so this one learns the copying itself on the tasks of ``tasks.py``, on a CPU
+and within minutes. Its weights, tokenizer and checksums are committed; training again is only needed to change it.
+The same seed, torch build, thread count and kind of CPU give the same weights; a different CPU may round otherwise.
+
+    python scripts/demo_model/train.py --out scripts/demo_model/model
+    python scripts/demo_model/train.py --size draft --tokenizer scripts/demo_model/model --out draft
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from tasks import Task, TrainingTasks, held_out_edits
+
+VOCABULARY = 1024
+MAX_POSITIONS = 4096
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+# A line break is one token with the indent after it and the punctuation before it, and a name is a word with its
+# separator: the fewer tokens lie between two informative ones, the sooner two layers learn to match a context.
+SPLIT = r"[ _.]?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}_]+(?:\n+ *)?|_|\n+ *|\s+"
+
+# Qwen's turn format. `enable_thinking` is a kwarg of Qwen3's template that clients send; there is nothing to switch.
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}"
+    "{{- '<|im_start|>assistant\\n' }}"
+    "{%- endif %}"
+)
+
+SIZES: dict[str, dict[str, int]] = {
+    "target": {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "head_dim": 32, "intermediate_size": 384},
+    "draft": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+              "head_dim": 32, "intermediate_size": 192},
+}  # fmt: skip
+
+# Share of the steps at which a phase ends, and the functions per file in it: short files teach copying first.
+CURRICULUM: tuple[tuple[float, tuple[int, int]], ...] = ((0.25, (1, 1)), (0.45, (1, 3)), (1.0, (2, 5)))
+
+PROMPT_LOSS = 0.2
+POOL = 64
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids of a whole conversation, of which the first ``prompt`` are the user's turn and the answer's head."""
+
+    ids: list[int]
+    prompt: int
+
+
+def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
+    stream = TrainingTasks(seed)
+    tasks = [stream.take((2, 5)) for _ in range(3000)]
+    corpus = [text for task in tasks for text in (conversation(task.prompt), task.answer)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[START],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=MAX_POSITIONS,
+    )
+
+
+def conversation(prompt: str) -> str:
+    """What the chat template makes of one user message."""
+    return f"{START}user\n{prompt}{END}\n{START}assistant\n"
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, task: Task) -> Example:
+    prompt = tokenizer.encode(conversation(task.prompt), add_special_tokens=False)
+    answer = tokenizer.encode(task.answer + END, add_special_tokens=False)
+    return Example(prompt + answer, len(prompt))
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, size: str) -> Qwen3ForCausalLM:
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        **SIZES[size],
+    )
+    return Qwen3ForCausalLM(config)
+
+
+class Batches:
+    """Batches of about ``tokens`` tokens each, of examples of similar length so that little of them is padding."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._tasks = TrainingTasks(seed)
+        self._tokens = tokens
+        self._generator = torch.Generator().manual_seed(seed)
+        self._functions: tuple[int, int] | None = None
+        self._ready: list[list[Example]] = []
+
+    def next(self, functions: tuple[int, int]) -> list[Example]:
+        if functions != self._functions or not self._ready:
+            self._functions = functions
+            self._ready = self._fill(functions)
+        return self._ready.pop()
+
+    def _fill(self, functions: tuple[int, int]) -> list[list[Example]]:
+        pool = [encode(self._tokenizer, self._tasks.take(functions)) for _ in range(POOL)]
+        pool.sort(key=lambda example: len(example.ids))
+        batches: list[list[Example]] = [[]]
+        for example in pool:
+            if batches[-1] and (len(batches[-1]) + 1) * len(example.ids) > self._tokens:
+                batches.append([])
+            batches[-1].append(example)
+        order = torch.randperm(len(batches), generator=self._generator).tolist()
+        return [batches[at] for at in order]
+
+
+def collate(batch: list[Example], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Inputs, the tokens to predict (``IGNORED`` where padded) and the weight of each prediction's loss.
+
+    Padding is on the right, where a causal model cannot see it, so no attention mask is needed.
+    """
+    width = max(len(example.ids) for example in batch) - 1
+    inputs = torch.full((len(batch), width), pad)
+    labels = torch.full((len(batch), width), IGNORED)
+    weights = torch.zeros(len(batch), width)
+    for row, example in enumerate(batch):
+        length = len(example.ids) - 1
+        inputs[row, :length] = torch.tensor(example.ids[:-1])
+        labels[row, :length] = torch.tensor(example.ids[1:])
+        weights[row, : example.prompt - 1] = PROMPT_LOSS
+        weights[row, example.prompt - 1 : length] = 1.0
+    return inputs, labels, weights
+
+
+def loss_of(model: Qwen3ForCausalLM, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor):
+    """Weighted cross entropy, and the share of answer tokens that were predicted right."""
+    logits = model(input_ids=inputs, use_cache=False).logits.float()
+    losses = torch.nn.functional.cross_entropy(
+        logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
+    )
+    answer = weights == 1.0
+    right = (logits.detach().argmax(-1) == labels)[answer].float().mean().item()
+    return (losses * weights).sum() / weights.sum(), right
+
+
+@torch.no_grad()
+def evaluate(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: list[Task]) -> tuple[float, float]:
+    """Share of answer tokens right with teacher forcing, and of answers right throughout.
+
+    An answer is right throughout exactly when greedy decoding writes it, so nothing has to be generated.
+    """
+    right = total = whole = 0
+    for task in tasks:
+        inputs, labels, weights = collate([encode(tokenizer, task)], tokenizer.pad_token_id)
+        guesses = model(input_ids=inputs, use_cache=False).logits.argmax(-1)
+        hits = (guesses == labels)[weights == 1.0]
+        right, total, whole = right + int(hits.sum()), total + hits.numel(), whole + int(hits.all())
+    return right / total, whole / len(tasks)
+
+
+def learning_rate(step: int, steps: int, peak: float) -> float:
+    warm_up = min(100, max(1, steps // 10))
+    if step < warm_up:
+        return peak * (step + 1) / warm_up
+    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))))
+
+
+def train(tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> Qwen3ForCausalLM:
+    model = build_model(tokenizer, args.size)
+    print(f"{args.size}: {sum(p.numel() for p in model.parameters())} parameters", flush=True)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}],
+        lr=args.lr,
+        betas=(0.9, 0.98),
+    )
+    batches = Batches(tokenizer, args.seed, args.batch_tokens)
+    started = time.monotonic()
+    hits: list[float] = []
+    for step in range(args.steps):
+        functions = next(count for until, count in CURRICULUM if step < until * args.steps)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, args.steps, args.lr)
+        inputs, labels, weights = collate(batches.next(functions), tokenizer.pad_token_id)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.autocast):
+            loss, right = loss_of(model, inputs, labels, weights)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        hits.append(right)
+        if (step + 1) % 50 == 0 or step + 1 == args.steps:
+            seconds = time.monotonic() - started
+            mean = sum(hits) / len(hits)
+            print(f"step {step + 1}/{args.steps} loss {loss:.3f} right {mean:.3f} {seconds:.0f}s", flush=True)
+            hits.clear()
+        if args.save_every and (step + 1) % args.save_every == 0:
+            export(model, tokenizer, args.out)
+    return model
+
+
+def write_json(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def export(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Writes the model directory with its checksums, without the fields that name the library that wrote them."""
+    out.mkdir(parents=True, exist_ok=True)
+    saved = Qwen3ForCausalLM(model.config)
+    saved.load_state_dict(model.state_dict())
+    saved.to(torch.bfloat16)
+    saved.generation_config = GenerationConfig(
+        do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    saved.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        content = json.loads((out / name).read_text(encoding="utf-8"))
+        for key in ("transformers_version", "name_or_path", "is_local", "local_files_only"):
+            content.pop(key, None)
+        write_json(out / name, content)
+    write_checksums(out)
+
+
+def write_checksums(out: Path) -> None:
+    """``SHA256SUMS`` over every other file, as ``sha256sum -c`` reads it."""
+    files = sorted(path for path in out.iterdir() if path.is_file() and path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (out / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train the demo model on generated code edits.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="directory to write to")
+    parser.add_argument("--size", choices=sorted(SIZES), default="target")
+    parser.add_argument("--tokenizer", type=Path, help="take the tokenizer of this model instead of training one")
+    parser.add_argument("--steps", type=int, default=2300)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save-every", type=int, default=500, help="steps between exports; 0 for only the last")
+    parser.add_argument("--autocast", action=argparse.BooleanOptionalAction, default=False, help="train in bf16")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    if args.tokenizer:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(args.tokenizer)
+    else:
+        tokenizer = train_tokenizer(args.seed)
+    print(f"tokenizer: {len(tokenizer)} tokens", flush=True)
+    export(train(tokenizer, args), tokenizer, args.out)
+    share, whole = evaluate(Qwen3ForCausalLM.from_pretrained(args.out).float(), tokenizer, held_out_edits())
+    print(f"held-out edits: {share:.4f} of answer tokens right, {whole:.4f} of greedy answers exact", flush=True)
+
+
+if __name__ == "__main__":
+    main()
