@@ -1,0 +1,161 @@
+"""A YAML document with the line of every value, read by expectation: type, range, known names.
+
+A reader asks for what it needs and says at the end that nothing else may be there; every complaint carries file, line and
+field. Shared by the fleet manifests and the environment settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError
+
+from mpctl.errors import InputError
+from mpctl.fleet.values import Place
+
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+def documents(text: str, file: str) -> Iterator[Node]:
+    """The mappings in a YAML stream; empty documents are skipped."""
+    try:
+        loaded = list(YAML(typ="rt").load_all(text))
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(f"not YAML: {error.problem}", file=file, line=line) from error
+    for body in loaded:
+        if body is None:
+            continue
+        if not isinstance(body, CommentedMap):
+            raise InputError(f"expected a mapping, got {type(body).__name__}", file=file, line=1)
+        yield Node(body, file, body.lc.line + 1, "")
+
+
+class Node:
+    """A mapping at a path of a file."""
+
+    def __init__(self, body: CommentedMap, file: str, line: int, path: str) -> None:
+        self.body = body
+        self.file = file
+        self.line = line
+        self.path = path
+        self.asked: set[str] = set()
+
+    @property
+    def place(self) -> Place:
+        return Place(self.file, self.line)
+
+    def field(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def line_of(self, name: str) -> int:
+        data = self.body.lc.data or {}
+        return data[name][0] + 1 if name in data else self.line
+
+    def error(self, name: str, message: str, hint: str | None = None) -> InputError:
+        return InputError(message, file=self.file, line=self.line_of(name), field=self.field(name), hint=hint)
+
+    def has(self, name: str) -> bool:
+        return name in self.body and self.body[name] is not None
+
+    def value(self, name: str, kind: type[T], default: T = _MISSING) -> T:
+        """The value of *name*, of exactly this scalar type; an error when it is absent without a default."""
+        self.asked.add(name)
+        if not self.has(name):
+            if default is _MISSING:
+                raise self.error(name, "required field is missing")
+            return default
+        found = self.body[name]
+        if kind is not bool and isinstance(found, bool) or not isinstance(found, kind):
+            raise self.error(name, f"expected {WORDS[kind]}, got {found!r}")
+        return kind(found)  # type: ignore[call-arg]
+
+    def text(self, name: str, default: str = _MISSING, *, pattern: str = r".+", what: str = "text") -> str:
+        found = self.value(name, str, default)
+        if found is not default and not re.fullmatch(pattern, found):
+            raise self.error(name, f"{found!r} is not {what}")
+        return found
+
+    def maybe(self, name: str) -> str | None:
+        self.asked.add(name)
+        return self.text(name) if self.has(name) else None
+
+    def number(self, name: str, default: int = _MISSING, *, low: int = 0, high: int = 1_000_000) -> int:
+        found = self.value(name, int, default)
+        if not low <= found <= high:
+            raise self.error(name, f"{found} is not between {low} and {high}")
+        return found
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str = _MISSING) -> str:
+        found = self.value(name, str, default)
+        if found not in allowed:
+            raise self.error(name, f"{found!r} is not one of {', '.join(allowed)}{near(found, allowed)}")
+        return found
+
+    def node(self, name: str) -> Node:
+        """The mapping under *name*; an empty one stands in when it is absent."""
+        self.asked.add(name)
+        found = self.body.get(name)
+        if found is None:
+            found = CommentedMap()
+        if not isinstance(found, CommentedMap):
+            raise self.error(name, f"expected a mapping, got {found!r}")
+        return Node(found, self.file, self.line_of(name), self.field(name))
+
+    def nodes(self, name: str) -> list[Node]:
+        """The list of mappings under *name*."""
+        items = self._list(name)
+        result = []
+        for index, item in enumerate(items):
+            line = items.lc.item(index)[0] + 1
+            path = f"{self.field(name)}[{index}]"
+            if not isinstance(item, CommentedMap):
+                raise InputError(f"expected a mapping, got {item!r}", file=self.file, line=line, field=path)
+            result.append(Node(item, self.file, line, path))
+        return result
+
+    def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """The list of strings under *name*."""
+        if not self.has(name):
+            self.asked.add(name)
+            return default
+        items = self._list(name)
+        for index, item in enumerate(items):
+            if not isinstance(item, str) or not item:
+                line = items.lc.item(index)[0] + 1
+                raise InputError(f"expected text, got {item!r}", file=self.file, line=line, field=f"{self.field(name)}[{index}]")
+        return tuple(str(item) for item in items)
+
+    def mapping(self, name: str, convert: Callable[[Node, str], T]) -> dict[str, T]:
+        """A mapping with free keys, each value read by *convert*."""
+        inner = self.node(name)
+        return {str(key): convert(inner, key) for key in inner.body}
+
+    def done(self) -> None:
+        """Refuse what nobody asked for."""
+        for name in self.body:
+            if name not in self.asked:
+                raise self.error(str(name), f"unknown field{near(str(name), tuple(sorted(self.asked)))}")
+
+    def _list(self, name: str) -> Any:
+        self.asked.add(name)
+        found = self.body.get(name)
+        if found is None:
+            return CommentedSeq()
+        if not isinstance(found, CommentedSeq):
+            raise self.error(name, f"expected a list, got {found!r}")
+        return found
+
+
+WORDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", float: "a number"}
+
+
+def near(name: str, allowed: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
+    return f", did you mean {close[0]}?" if close else ""
