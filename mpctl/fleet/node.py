@@ -137,6 +137,13 @@ class Node:
         inner = self.node(name)
         return {str(key): convert(inner, key) for key in inner.body}
 
+    def mapping_of(self, names: tuple[str, ...]) -> dict[str, str]:
+        """A mapping of text whose keys are among *names*."""
+        found = {name: self.text(name) for name in names if self.has(name)}
+        self.asked.update(names)
+        self.done()
+        return found
+
     def done(self) -> None:
         """Refuse what nobody asked for."""
         for name in self.body:

@@ -1,0 +1,1 @@
+"""EKS: network, cluster, node pools, identities."""

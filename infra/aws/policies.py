@@ -1,0 +1,72 @@
+"""IAM documents as plain values; ``jsonencode`` is not needed for the JSON artefact and HCL export is a courtesy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+VERSION = "2012-10-17"
+
+
+def document(*statements: dict[str, Any]) -> str:
+    return json.dumps({"Version": VERSION, "Statement": list(statements)}, sort_keys=True)
+
+
+def allow(actions: Sequence[str], resources: Sequence[str], **more: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources), **more}
+
+
+def trust(service: str, *actions: str, **condition: Any) -> str:
+    statement: dict[str, Any] = {"Effect": "Allow", "Principal": {"Service": service}, "Action": list(actions or ("sts:AssumeRole",))}
+    if condition:
+        statement["Condition"] = condition
+    return document(statement)
+
+
+def pod_identity_trust() -> str:
+    """EKS Pod Identity: the agent assumes the role and tags the session with cluster, namespace and account."""
+    return trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
+
+
+def autoscaler(cluster: str) -> str:
+    """What cluster-autoscaler needs, its writes limited to the groups of this cluster by tag."""
+    read = [
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:DescribeAutoScalingInstances",
+        "autoscaling:DescribeLaunchConfigurations",
+        "autoscaling:DescribeScalingActivities",
+        "autoscaling:DescribeTags",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeLaunchTemplateVersions",
+        "ec2:GetInstanceTypesFromInstanceRequirements",
+        "eks:DescribeNodegroup",
+    ]
+    owned = {"StringEquals": {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}}
+    write = ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"]
+    return document(allow(read, ["*"]), allow(write, ["*"], Condition=owned))
+
+
+def key_policy(account: str, region: str, log_group: str) -> str:
+    """The account administers the key; CloudWatch Logs may use it for one group only."""
+    logs = {
+        "Effect": "Allow",
+        "Principal": {"Service": f"logs.{region}.amazonaws.com"},
+        "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
+        "Resource": "*",
+        "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"arn:aws:logs:{region}:{account}:log-group:{log_group}*"}},
+    }
+    root = {"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{account}:root"}, "Action": "kms:*", "Resource": "*"}
+    return document(root, logs)
+
+
+def flow_logs(group_arn: str) -> str:
+    actions = ["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogGroups", "logs:DescribeLogStreams"]
+    return document(allow(actions, [group_arn, f"{group_arn}:*"]))
+
+
+def read_bucket(bucket: str) -> str:
+    """Read-only on one bucket, for downloading models."""
+    arn = f"arn:aws:s3:::{bucket}"
+    return document(allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"]))

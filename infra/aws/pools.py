@@ -1,0 +1,136 @@
+"""Managed node groups and the shared model volume.
+
+GPU pools: the AL2023 NVIDIA image has driver and toolkit but no device plugin, which is what the DRA driver wants. Minimum
+1, because cluster-autoscaler cannot predict the ResourceSlices of an AWS node that does not exist yet, so a pool at zero
+never grows for a pod with a claim. The autoscaler owns ``desired_size`` after creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from constructs import Construct
+
+from infra.builder import Element, resource
+from mpctl.errors import InputError
+
+GPU_IMAGE = "AL2023_x86_64_NVIDIA"
+SYSTEM_IMAGE = "AL2023_x86_64_STANDARD"
+PRESENT = {"nvidia.com/gpu.present": "true"}
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """What to build."""
+
+    name: str
+    machine: str
+    disk_gb: int
+    minimum: int
+    desired: int
+    maximum: int
+    subnets: Sequence[str]
+    gpu: bool
+    capacity: str = "ON_DEMAND"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, str]] = ()
+    reservation: str | None = None
+
+
+class Pools(Construct):
+    """The node groups of one cluster."""
+
+    def __init__(self, scope: Construct, cluster: Element, role: Element, ready: Sequence[Element]) -> None:
+        super().__init__(scope, "pools")
+        self.cluster = cluster
+        self.role = role
+        self.ready = ready
+
+    def add(self, plan: PoolPlan) -> Element:
+        if plan.gpu and plan.minimum < 1:
+            raise InputError(
+                f"pool {plan.name} may not shrink to zero nodes on EKS: without a running node there is no ResourceSlice, "
+                "and cluster-autoscaler cannot tell that a new node would satisfy a claim",
+                field="minNodeCount",
+                hint="set minNodeCount: 1",
+            )
+        name = plan.name.replace("-", "_")
+        block = {"market_type": "capacity-block"} if plan.reservation else None
+        template = resource(
+            self,
+            "aws_launch_template",
+            name,
+            name=f"{self.cluster['name']}-{plan.name}",
+            update_default_version=True,
+            # With a launch template the disk size belongs here, not in the node group.
+            block_device_mappings=[
+                {
+                    "device_name": "/dev/xvda",
+                    "ebs": {"volume_size": plan.disk_gb, "volume_type": "gp3", "encrypted": "true", "delete_on_termination": "true"},
+                }
+            ],
+            # One hop: a pod cannot take the node's credentials; every component here has Pod Identity.
+            metadata_options={"http_endpoint": "enabled", "http_tokens": "required", "http_put_response_hop_limit": 1},
+            instance_market_options=block,
+            instance_type=plan.machine if plan.reservation else None,
+            capacity_reservation_specification=(
+                {"capacity_reservation_target": {"capacity_reservation_id": plan.reservation}} if plan.reservation else None
+            ),
+            tag_specifications=[{"resource_type": kind, "tags": {"Name": plan.name}} for kind in ("instance", "volume")],
+        )
+        taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
+        return resource(
+            self,
+            "aws_eks_node_group",
+            name,
+            cluster_name=self.cluster["name"],
+            node_group_name=plan.name,
+            node_role_arn=self.role["arn"],
+            subnet_ids=list(plan.subnets),
+            ami_type=GPU_IMAGE if plan.gpu else SYSTEM_IMAGE,
+            capacity_type="CAPACITY_BLOCK" if plan.reservation else plan.capacity,
+            instance_types=None if plan.reservation else [plan.machine],
+            labels={**(PRESENT if plan.gpu else {}), **plan.labels},
+            taint=[*([GPU_TAINT] if plan.gpu else []), *taints] or None,
+            scaling_config={"min_size": plan.minimum, "desired_size": plan.desired, "max_size": plan.maximum},
+            update_config={"max_unavailable": 1},
+            node_repair_config={"enabled": True},
+            launch_template={"id": template["id"], "version": template["latest_version"]},
+            depends_on=self.ready,
+            lifecycle={"ignore_changes": ["scaling_config[0].desired_size"]},
+        )
+
+
+def autoscaler_tags(scope: Construct, group: Element, cluster: str) -> None:
+    """Discovery tags on the scaling group behind *group*; EKS sets them itself since 2021, the owned tag limits our policy."""
+    for key, value in ((f"k8s.io/cluster-autoscaler/{cluster}", "owned"), ("k8s.io/cluster-autoscaler/enabled", "true")):
+        suffix = "owned" if value == "owned" else "enabled"
+        resource(
+            scope,
+            "aws_autoscaling_group_tag",
+            f"{group.name}_{suffix}",
+            autoscaling_group_name=group["resources[0].autoscaling_groups[0].name"],
+            tag={"key": key, "value": value, "propagate_at_launch": False},
+        )
+
+
+def model_volume(scope: Construct, name: str, vpc: Element, cidr: str, subnets: Mapping[str, Element], key: Element) -> Element:
+    """EFS for models that every node mounts, reachable from the VPC only."""
+    group = resource(
+        scope, "aws_security_group", "models", name=f"{name}-models", description="NFS from the nodes", vpc_id=vpc["id"],
+        tags={"Name": f"{name}-models"},
+    )
+    resource(
+        scope, "aws_vpc_security_group_ingress_rule", "models", security_group_id=group["id"], description="NFS from the VPC",
+        cidr_ipv4=cidr, ip_protocol="tcp", from_port=2049, to_port=2049,
+    )
+    volume = resource(
+        scope, "aws_efs_file_system", "models", creation_token=f"{name}-models", encrypted=True, kms_key_id=key["arn"],
+        throughput_mode="elastic", tags={"Name": f"{name}-models"},
+    )
+    for subnet in subnets.values():
+        resource(scope, "aws_efs_mount_target", subnet.name, file_system_id=volume["id"], subnet_id=subnet["id"], security_groups=[group["id"]])
+    return volume

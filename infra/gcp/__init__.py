@@ -1,0 +1,1 @@
+"""GKE: network, cluster, node pools, identities."""

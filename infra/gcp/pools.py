@@ -1,0 +1,100 @@
+"""GKE node pools for system workloads and for L4 GPUs bound through DRA.
+
+A GPU pool needs three labels together: one turns GKE's device plugin off, one lets the DRA driver's plugin land (its own
+affinity asks for it), one tells the autoscaler to model ResourceSlices, which is what makes a pool at zero nodes grow. The
+driver comes from the installer daemonset: GKE's automatic installation is not supported with DRA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from constructs import Construct
+
+from infra.builder import Element, resource
+
+GPU_LABELS = {
+    "gke-no-default-nvidia-gpu-device-plugin": "true",
+    "nvidia.com/gpu.present": "true",
+    "cloud.google.com/gke-nvidia-gpu-dra-driver": "true",
+}
+# GKE adds this taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """What to build; ``accelerator`` and ``gpus`` are None and 0 for a system pool."""
+
+    name: str
+    machine: str
+    disk_gb: int
+    minimum: int
+    maximum: int
+    initial: int
+    zones: Sequence[str]
+    accelerator: str | None = None
+    gpus: int = 0
+    spot: bool = False
+    secure_boot: bool = True
+    location_policy: str = "BALANCED"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, str]] = ()
+    resource_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPlan) -> Element:
+    """Add a pool that scales between its limits over all its zones together."""
+    gpu = plan.accelerator is not None
+    taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
+    config = {
+        "machine_type": plan.machine,
+        "disk_size_gb": plan.disk_gb,
+        "disk_type": "pd-balanced",
+        "image_type": "COS_CONTAINERD",
+        "service_account": account["email"],
+        "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        "spot": plan.spot,
+        "labels": {**(GPU_LABELS if gpu else {}), **plan.labels},
+        "taint": [*([GPU_TAINT] if gpu else []), *taints],
+        "resource_labels": dict(plan.resource_labels),
+        "metadata": {"disable-legacy-endpoints": "true"},
+        "workload_metadata_config": {"mode": "GKE_METADATA"},
+        "shielded_instance_config": {"enable_secure_boot": plan.secure_boot, "enable_integrity_monitoring": True},
+        "gvnic": {"enabled": True},
+    }
+    if gpu:
+        config["guest_accelerator"] = [
+            {
+                "type": plan.accelerator,
+                "count": plan.gpus,
+                "gpu_driver_installation_config": {"gpu_driver_version": "INSTALLATION_DISABLED"},
+            }
+        ]
+    return resource(
+        scope,
+        "google_container_node_pool",
+        plan.name.replace("-", "_"),
+        name=plan.name,
+        cluster=cluster["id"],
+        node_locations=list(plan.zones) or None,
+        initial_node_count=per_zone(plan.initial, plan.zones),
+        autoscaling={
+            "total_min_node_count": plan.minimum,
+            "total_max_node_count": plan.maximum,
+            "location_policy": plan.location_policy,
+        },
+        management={"auto_repair": True, "auto_upgrade": True},
+        # Without a spare GPU a surge upgrade would wait for a node that never comes.
+        upgrade_settings={"max_surge": 0, "max_unavailable": 1} if gpu else {"max_surge": 1, "max_unavailable": 0},
+        node_config=config,
+        # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
+        lifecycle={"ignore_changes": ["initial_node_count", "node_config[0].resource_labels"]},
+    )
+
+
+def per_zone(nodes: int, zones: Sequence[str]) -> int:
+    """GKE counts initial nodes per zone; never more than asked for in all."""
+    return nodes // max(1, len(zones))

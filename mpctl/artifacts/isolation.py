@@ -1,0 +1,60 @@
+"""Network isolation of the serving namespace: nothing in or out but what a line here allows, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.artifacts.documents import FETCH, Document, named
+from mpctl.artifacts.values import Service
+
+GATEWAY = "envoy-gateway-system"
+MONITORING = "monitoring"
+# Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's metadata proxy.
+CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
+
+
+def policy(name: str, namespace: str, pods: Document, **rules: Any) -> Document:
+    types = [kind for kind, key in (("Ingress", "ingress"), ("Egress", "egress")) if key in rules]
+    return named("NetworkPolicy", "networking.k8s.io/v1", name, namespace, spec={"podSelector": pods, "policyTypes": types, **rules})
+
+
+def port(number: int, protocol: str = "TCP") -> Document:
+    return {"port": number, "protocol": protocol}
+
+
+def from_namespace(name: str) -> Document:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+
+
+def namespace_policies(namespace: str) -> list[Document]:
+    """Deny by default; name resolution for all."""
+    dns = {"to": [from_namespace("kube-system")], "ports": [port(53, "UDP"), port(53)]}
+    return [
+        policy("default-deny", namespace, {}, ingress=[], egress=[]),
+        policy("allow-dns", namespace, {}, egress=[dns]),
+    ]
+
+
+def download_egress() -> list[Document]:
+    """Hubs and buckets have no fixed addresses: port 443 anywhere but the pod's own private ranges, and credentials."""
+    private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
+    return [
+        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}], "ports": [port(443)]},
+        *({"to": [{"ipBlock": {"cidr": block}}], "ports": [port(number)]} for block, number in CREDENTIALS),
+    ]
+
+
+def service_policies(service: Service, namespace: str) -> list[Document]:
+    """Requests through the gateway and scrapes in; downloads out only while the pod itself downloads."""
+    # The label is KServe's own on its pods; our objects never carry it (its orphan cleanup would take them).
+    pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
+    callers = [{"from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}], "ports": [port(8080)]}]
+    rules: dict[str, Any] = {"ingress": callers}
+    if service.staging == "storageUris":
+        rules["egress"] = download_egress()
+    return [policy(f"{service.name}-predictor", namespace, pods, **rules)]
+
+
+def fetch_policy(namespace: str) -> Document:
+    """The download Job talks to hubs and buckets, and nobody talks to it."""
+    return policy(FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress())

@@ -1,0 +1,103 @@
+"""A service as the platform sees it: image, GPUs by CEL selector, and the artifacts it loads.
+
+The way a rollout changes is not here: the KServe object belongs to `mpctl rollout`. This is what must exist beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpctl.fleet.node import Node
+from mpctl.fleet.values import Place
+
+# How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then a volume.
+# oci: an image that holds the model, mounted by the container runtime or beside the server.
+STAGING = ("storageUris", "pvc", "oci")
+SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
+# The release of KServe in which each way works (facts with pull request numbers in docs/stacks.md).
+FLOORS = {"storageUris": (0, 16), "pvc": (0, 16), "oci": (0, 20)}
+NAME = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One model on disk. ``role`` is target or draft; ``mount`` is where the engine finds it."""
+
+    role: str
+    uri: str
+    revision: str
+    size_gib: int
+    mount: str
+
+    @property
+    def scheme(self) -> str:
+        return self.uri.split("://", 1)[0]
+
+    @property
+    def folder(self) -> str:
+        """The folder on a shared volume; the revision keeps two versions apart."""
+        return f"{self.uri.split('://', 1)[1].strip('/').replace('/', '--')}@{self.revision}".lower()
+
+
+@dataclass(frozen=True)
+class Service:
+    """One served model and what it needs from the cluster."""
+
+    name: str
+    image: str
+    gpus: int
+    device_class: str
+    selectors: tuple[str, ...]
+    staging: str
+    target: Artifact
+    draft: Artifact | None
+    args: tuple[str, ...]
+    token_secret: str | None
+    service_account: str
+    place: Place
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+
+def read_service(node: Node) -> Service:
+    """A service from the ``serving.services`` list of an environment."""
+    staging = node.choice("staging", STAGING, "storageUris")
+    name = node.text("name", pattern=NAME, what="a lower-case name of at most 50 characters")
+    target = read_artifact(node, "target", staging)
+    draft = read_artifact(node, "draft", staging) if node.has("draft") else None
+    result = Service(
+        name=name,
+        image=node.text("image"),
+        gpus=node.number("gpus", 1, low=1, high=16),
+        device_class=node.text("device_class", "gpu.nvidia.com"),
+        selectors=tuple(text.strip() for text in node.texts("selectors")),
+        staging=staging,
+        target=target,
+        draft=draft,
+        args=node.texts("args"),
+        token_secret=node.maybe("token_secret"),
+        service_account=node.text("service_account", name),
+        place=node.place,
+    )
+    node.done()
+    return result
+
+
+def read_artifact(parent: Node, role: str, staging: str) -> Artifact:
+    node = parent.node(role)
+    uri = node.text("uri", pattern=r"[a-z+0-9]+://\S+", what="a URI such as hf://Qwen/Qwen3-8B")
+    allowed = SCHEMES[staging]
+    if uri.split("://", 1)[0] not in allowed:
+        raise node.error("uri", f"{staging} reads {', '.join(allowed)}, not {uri}")
+    result = Artifact(
+        role=role,
+        uri=uri,
+        revision=node.text("revision", "main", pattern=r"[\w.-]+", what="a branch, tag or commit"),
+        size_gib=node.number("size_gib", low=1, high=4096),
+        # One parent for both: KServe wants non-PVC paths of storageUris under a common parent other than /.
+        mount=node.text("mount", f"/mnt/models/{role}", pattern=r"/[\w./-]+", what="an absolute path"),
+    )
+    node.done()
+    return result

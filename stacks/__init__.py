@@ -1,0 +1,1 @@
+"""The deployable stacks: cluster, platform, serving; each with its own state. Run from a checkout under `cdktf`."""
