@@ -26,6 +26,7 @@ class Release:
     version: str
     values: Mapping[str, Any]
     create_namespace: bool = True
+    skip_crds: bool = False
     minutes: int = 10
 
 
@@ -44,6 +45,7 @@ def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -
         chart=release.chart,
         version=release.version,
         values=[escape(yaml.safe_dump(dict(release.values), sort_keys=True))] if release.values else None,
+        skip_crds=release.skip_crds or None,
         atomic=True,
         cleanup_on_fail=True,
         wait=True,
@@ -58,8 +60,14 @@ def escape(text: str) -> str:
     return text.replace("${", "$${").replace("%{", "%%{")
 
 
+class Reference(str):
+    """A Terraform reference inside a document; everything else in a document is literal text."""
+
+
 def literal(value: Any) -> Any:
-    """A document with every string escaped."""
+    """A document with every string escaped but references."""
+    if isinstance(value, Reference):
+        return str(value)
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, Mapping):

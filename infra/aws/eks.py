@@ -41,7 +41,7 @@ class ClusterPlan:
 
 
 class Cluster(Construct):
-    """``element`` is the cluster, ``node_role`` the identity of its nodes, ``ready`` what node pools wait for."""
+    """``element`` is the cluster, ``node_role`` its nodes' identity; pools wait for ``ready`` and ``node_attachments``."""
 
     def __init__(self, scope: Construct, plan: ClusterPlan, key: Element) -> None:
         super().__init__(scope, "cluster")
@@ -51,7 +51,12 @@ class Cluster(Construct):
             kms_key_id=key["arn"],
         )
         role = self.role("cluster", policies.trust("eks.amazonaws.com"), ("AmazonEKSClusterPolicy",))
+        before = [
+            *self.attachments,
+            resource(self, "aws_iam_role_policy", "cluster", name="secrets", role=role["id"], policy=policies.use_key(key["arn"])),
+        ]
         self.node_role = self.role("node", policies.trust("ec2.amazonaws.com"), NODE_POLICIES)
+        self.node_attachments = self.attachments
         public = bool(plan.public_cidrs)
         self.element = resource(
             self,
@@ -73,7 +78,7 @@ class Cluster(Construct):
                 "public_access_cidrs": list(plan.public_cidrs) if public else None,
             },
             # The log group comes first, or EKS makes one without retention; deletion wants its permissions to the end.
-            depends_on=[logs, *self.attachments],
+            depends_on=[logs, *before],
         )
         for index, principal in enumerate(plan.admins):
             self.admin(index, principal)

@@ -61,6 +61,11 @@ def key_policy(account: str, region: str, log_group: str) -> str:
     return document(root, logs)
 
 
+def use_key(key_arn: str) -> str:
+    """What the control plane does with the key that encrypts secrets."""
+    return document(allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
+
+
 def flow_logs(group_arn: str) -> str:
     actions = ["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogGroups", "logs:DescribeLogStreams"]
     return document(allow(actions, [group_arn, f"{group_arn}:*"]))

@@ -1,0 +1,104 @@
+"""What every stack shares: its name, state, tags and the outputs of the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from constructs import Construct
+
+from infra import builder, core
+from infra.charts import Reference
+from mpctl.fleet import InferenceCluster
+from stacks import backends
+from stacks.settings import Settings
+from stacks.versions import Table
+
+# Outputs of the cluster layer that the next layers read, the same on both clouds.
+OUTPUTS = ("cluster_name", "cluster_endpoint", "cluster_ca", "model_volume")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One cluster in one environment."""
+
+    settings: Settings
+    cluster: InferenceCluster
+    versions: Table
+    minor: str
+    project: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """On everything that takes tags; a fleet's bill can be split by cluster and by environment."""
+        return {**self.settings.tags, "environment": self.settings.name, "cluster": self.name, "managed-by": "mpctl"}
+
+    def stack(self, layer: str) -> str:
+        return f"{self.name}-{layer}"
+
+    def provider_version(self, name: str) -> str:
+        return self.settings.providers.get(name) or self.versions.provider(name)
+
+
+class Stack(core.TerraformStack):
+    """A stack with its state and providers."""
+
+    def __init__(self, scope: Construct, plan: Plan, layer: str) -> None:
+        super().__init__(scope, plan.stack(layer))
+        self.plan = plan
+        backends.use(self, plan.settings.backend, plan.stack(layer))
+
+    def cloud_provider(self) -> None:
+        """The cloud of this cluster, tagging everything it makes."""
+        plan = self.plan
+        if plan.cluster.provider == "EKS":
+            builder.provider(
+                self, "aws", version=plan.provider_version("aws"), region=plan.cluster.region, default_tags=[{"tags": plan.tags}]
+            )
+        else:
+            builder.provider(
+                self,
+                "google",
+                version=plan.provider_version("google"),
+                project=plan.project,
+                region=plan.cluster.region,
+                default_labels=labels(plan.tags),
+            )
+
+    def outputs_of(self, layer: str) -> dict[str, str]:
+        """References to the outputs of an earlier layer of the same cluster."""
+        backends.remote(self, self.plan.settings.backend, self.plan.stack(layer)).override_logical_id(layer)
+        return {name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS}
+
+    def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
+        """Helm and Kubernetes providers for a cluster that exists already: never one made in the same apply."""
+        access: dict[str, object] = {
+            "host": outputs["cluster_endpoint"],
+            "cluster_ca_certificate": f"${{base64decode({outputs['cluster_ca'][2:-1]})}}",
+            **self.credentials(outputs["cluster_name"]),
+        }
+        if helm:
+            builder.provider(self, "helm", version=self.plan.provider_version("helm"), kubernetes=access)
+        if "exec" in access:
+            access = {**access, "exec": [access["exec"]]}
+        builder.provider(self, "kubernetes", version=self.plan.provider_version("kubernetes"), **access)
+
+    def credentials(self, cluster: str) -> dict[str, object]:
+        """A command that renews the token when one is configured; else the cloud's token (15 minutes on EKS, an hour on GKE)."""
+        command = self.plan.settings.credentials
+        if command:
+            words = {"cluster": self.plan.name, "region": self.plan.cluster.region, "project": self.plan.project or ""}
+            arguments = [word.format(**words) for word in command[1:]]
+            return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": command[0], "args": arguments}}
+        if self.plan.cluster.provider == "EKS":
+            return {"token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]}
+        return {"token": builder.data(self, "google_client_config", "main")["access_token"]}
+
+
+def labels(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as Google labels: lower case, no blanks, at most 63 characters."""
+    return {key.lower(): "".join(c if c.isalnum() or c in "-_" else "-" for c in value.lower())[:63] for key, value in tags.items()}

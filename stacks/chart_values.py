@@ -1,0 +1,106 @@
+"""Values of the charts, as plain functions: what differs from a chart's default, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stacks.clouds import Cloud
+
+Values = dict[str, Any]
+PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"
+GATEWAY = "kserve/kserve-ingress-gateway"
+
+
+def cert_manager() -> Values:
+    # Kept on uninstall: certificates of KServe's webhooks outlive a chart that is replaced.
+    return {"crds": {"enabled": True, "keep": True}}
+
+
+def gateway_crds() -> Values:
+    return {"crds": {"gatewayAPI": {"enabled": True, "channel": "standard"}, "envoyGateway": {"enabled": True}}}
+
+
+def prometheus_stack(log_days: int) -> Values:
+    return {
+        # The control plane is the cloud's: these targets would be down for ever and their alerts would always fire.
+        **{name: {"enabled": False} for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")},
+        "prometheus": {
+            "prometheusSpec": {
+                "retention": f"{min(log_days, 30)}d",
+                # PodMonitors and rules of services come from the serving layer, not from this chart.
+                "podMonitorSelectorNilUsesHelmValues": False,
+                "serviceMonitorSelectorNilUsesHelmValues": False,
+                "ruleSelectorNilUsesHelmValues": False,
+                "storageSpec": {
+                    "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}}
+                },
+            }
+        },
+        # Null takes away the chart's well-known password; Grafana's own chart then generates one into a Secret.
+        "grafana": {"adminPassword": None, "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}}},
+    }
+
+
+def dra_driver(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    return {
+        "nvidiaDriverRoot": cloud.driver_root,
+        # Without the override the chart publishes no GPUs (chart 0.4), and every claim stays pending.
+        "gpuResourcesEnabledOverride": True,
+        "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": False}},
+        "kubeletPlugin": {"tolerations": [gpu, *tolerations]},
+    }
+
+
+def kserve_resources(version: str) -> Values:
+    return {
+        "kserve": {
+            "version": version,
+            "controller": {
+                # The chart's default is Knative.
+                "deploymentMode": "Standard",
+                "gateway": {"ingressGateway": {"enableGatewayApi": True, "kserveGateway": GATEWAY, "createGateway": False}},
+            },
+            # Modelcar containers run as the user of the server, so that it may read the other's files.
+            "storage": {"enableModelcar": True, "uidModelcar": 1000},
+        }
+    }
+
+
+def kserve_runtimes() -> Values:
+    return {"kserve": {"servingruntime": {"enabled": True}, "llmisvcConfigs": {"enabled": False}}}
+
+
+def prometheus_adapter(rules: Mapping[str, Any]) -> Values:
+    """*rules* is manifests/autoscaling/adapter/values.yaml, the definition of queue_wait_ms."""
+    return {"prometheus": {"url": PROMETHEUS, "port": 9090}, "replicas": 2, **rules}
+
+
+def cluster_autoscaler(cluster: str, region: str, image: str) -> Values:
+    return {
+        "cloudProvider": "aws",
+        "awsRegion": region,
+        "autoDiscovery": {"clusterName": cluster},
+        "image": {"tag": image},
+        "rbac": {
+            # The name that the Pod Identity association of the cluster layer is for.
+            "serviceAccount": {"create": True, "name": "cluster-autoscaler"},
+            # Simulating a claim needs to read what can be claimed; the chart's own rules may lag behind the image.
+            "additionalRules": [
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "resources": ["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+                    "verbs": ["get", "list", "watch"],
+                }
+            ],
+        },
+        "extraArgs": {
+            "enable-dynamic-resource-allocation": True,
+            "expander": "least-waste",
+            "skip-nodes-with-system-pods": False,
+            # A GPU node is minutes old before its ResourceSlice appears (autoscaler #7530 saw ten).
+            "max-node-provision-time": "25m",
+            "scale-down-unneeded-time": "15m",
+        },
+    }

@@ -1,0 +1,65 @@
+"""Where the clouds differ above the cluster, in one table: charts and manifests read it and never ask which cloud it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Facts of one cloud, each with its reason beside the value below."""
+
+    driver_root: str
+    node_feature_discovery: bool
+    critical_pods_quota: bool
+    driver_installer: bool
+    cluster_autoscaler: bool
+    disk_class: Mapping[str, Any]
+    shared_class: Mapping[str, Any]
+
+
+CLOUDS = {
+    "EKS": Cloud(
+        # The AL2023 NVIDIA image installs the driver into the root filesystem.
+        driver_root="/",
+        # Labels GPU nodes by PCI class, so that nodes made outside these stacks are found by the driver too.
+        node_feature_discovery=True,
+        # EKS admits critical pods in every namespace.
+        critical_pods_quota=False,
+        # The image carries the driver.
+        driver_installer=False,
+        # GKE has its own; Karpenter provisions for DRA only behind an alpha gate.
+        cluster_autoscaler=True,
+        disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
+        # Access points give every claim a folder of its own, owned by the user that fetches and serves.
+        shared_class={
+            "provisioner": "efs.csi.aws.com",
+            "parameters": {
+                "provisioningMode": "efs-ap",
+                "fileSystemId": "{volume}",
+                "directoryPerms": "750",
+                "uid": "1000",
+                "gid": "1000",
+                "basePath": "/models",
+            },
+        },
+    ),
+    "GKE": Cloud(
+        # Container-Optimized OS has a read-only root; the installer puts the driver here.
+        driver_root="/home/kubernetes/bin/nvidia",
+        # Its PCI label does not appear on L4 nodes (modelplane #229); the pool's own label does the work.
+        node_feature_discovery=False,
+        # GKE refuses system-node-critical pods in namespaces without a quota for that class (modelplane #202).
+        critical_pods_quota=True,
+        # Automatic driver installation is not supported together with DRA (GKE, "Prepare GKE infrastructure for DRA").
+        driver_installer=True,
+        cluster_autoscaler=False,
+        disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},
+        shared_class={
+            "provisioner": "filestore.csi.storage.gke.io",
+            "parameters": {"tier": "zonal", "network": "{volume}"},
+        },
+    ),
+}

@@ -1,0 +1,251 @@
+"""The cluster layer: network, control plane, node pools, identities. One class a cloud, the same outputs."""
+
+from __future__ import annotations
+
+from constructs import Construct
+
+from infra import builder
+from infra.aws import eks, policies
+from infra.aws import network as aws_network
+from infra.aws import pools as aws_pools
+from infra.gcp import gke
+from infra.gcp import network as gcp_network
+from infra.gcp import pools as gcp_pools
+from mpctl.fleet import InferenceCluster, NodePool, Taint
+from stacks.base import Plan, Stack, labels
+
+SYSTEM_DISK_GB = 60
+POOL_LABEL = "modelplane.ai/pool"  # Modelplane pins workers to a pool by this label
+
+
+class EksCluster(Stack):
+    """EKS with managed node groups."""
+
+    def __init__(self, scope: Construct, plan: Plan) -> None:
+        super().__init__(scope, plan, "cluster")
+        self.cloud_provider()
+        settings, cluster = plan.settings, plan.cluster
+        account = builder.data(self, "aws_caller_identity", "main")
+        key = eks.encryption_key(self, plan.name, cluster.region, account)
+        network = aws_network.Network(
+            self,
+            aws_network.NetworkPlan(
+                name=plan.name,
+                region=cluster.region,
+                cidr=settings.network.cidr,
+                zones=zones(cluster, settings.network.zones),
+                egress=settings.network.egress,
+                flow_logs=settings.network.flow_logs,
+                log_days=settings.log_days,
+            ),
+            key,
+        )
+        control = eks.Cluster(
+            self,
+            eks.ClusterPlan(
+                name=plan.name,
+                region=cluster.region,
+                version=plan.minor,
+                subnets=[subnet["id"] for subnet in network.subnets.values()],
+                public_cidrs=settings.access.public_cidrs,
+                admins=settings.access.admins,
+                log_days=settings.log_days,
+                deletion_protection=settings.deletion_protection,
+                addons={name: pin.version for name, pin in plan.versions.pins["addons"].items()},
+            ),
+            key,
+        )
+        groups = self.pools(control, network)
+        control.late_addons(groups[:1], shared_models=settings.shared_models)
+        control.pod_role("autoscaler", policies.autoscaler(plan.name), "kube-system", "cluster-autoscaler")
+        self.bucket_readers(control)
+        volume = None
+        if settings.shared_models:
+            volume = aws_pools.model_volume(self, plan.name, network.vpc, settings.network.cidr, network.subnets, key)
+        if settings.budget:
+            self.budget()
+        builder.output(self, "cluster_name", control.element["name"])
+        builder.output(self, "cluster_endpoint", control.element["endpoint"])
+        builder.output(self, "cluster_ca", control.element["certificate_authority[0].data"])
+        builder.output(self, "model_volume", volume["id"] if volume else "")
+        publish_next(self)
+
+    def pools(self, control: eks.Cluster, network: aws_network.Network) -> list[builder.Element]:
+        """The system group first, then one GPU group for each pool of the manifest."""
+        settings = self.plan.settings
+        made = aws_pools.Pools(self, control.element, control.node_role, [*control.ready, *control.node_attachments])
+        system = aws_pools.PoolPlan(
+            name="system",
+            machine=settings.system.eks_machine,
+            disk_gb=SYSTEM_DISK_GB,
+            minimum=settings.system.minimum,
+            desired=settings.system.minimum,
+            maximum=settings.system.maximum,
+            subnets=[subnet["id"] for subnet in network.subnets.values()],
+            gpu=False,
+        )
+        groups = [made.add(system)]
+        for pool in self.plan.cluster.pools:
+            groups.append(made.add(self.gpu_pool(pool, network)))
+        for group in groups:
+            aws_pools.autoscaler_tags(self, group, self.plan.name)
+        return groups
+
+    def gpu_pool(self, pool: NodePool, network: aws_network.Network) -> aws_pools.PoolPlan:
+        return aws_pools.PoolPlan(
+            name=pool.name,
+            machine=pool.hardware.machine,
+            disk_gb=pool.hardware.disk_gb,
+            minimum=pool.minimum,
+            desired=pool.nodes,
+            maximum=pool.maximum,
+            subnets=[network.subnets[zone]["id"] for zone in pool.zones],
+            gpu=True,
+            capacity=self.plan.settings.capacity_type,
+            labels={POOL_LABEL: pool.name},
+            taints=taints(pool.taints),
+            reservation=pool.capacity_block,
+        )
+
+    def bucket_readers(self, control: eks.Cluster) -> None:
+        """Service accounts that fetch from S3 get read access to their buckets, and nothing else."""
+        for service in self.plan.settings.services:
+            buckets = sorted({a.uri.split("/")[2] for a in service.artifacts if a.scheme == "s3"})
+            for index, bucket in enumerate(buckets):
+                suffix = f"_{index}" if index else ""
+                name = f"models_{service.name.replace('-', '_')}{suffix}"
+                control.pod_role(name, policies.read_bucket(bucket), self.plan.settings.namespace, service.service_account)
+
+    def budget(self) -> None:
+        budget = self.plan.settings.budget
+        assert budget is not None
+        notice = {
+            "comparison_operator": "GREATER_THAN",
+            "threshold_type": "PERCENTAGE",
+            "subscriber_email_addresses": list(budget.emails),
+        }
+        builder.resource(
+            self,
+            "aws_budgets_budget",
+            "monthly",
+            name=f"{self.plan.name}-monthly",
+            budget_type="COST",
+            time_unit="MONTHLY",
+            limit_amount=str(budget.monthly_usd),
+            limit_unit="USD",
+            cost_filter=[{"name": "TagKeyValue", "values": [f"user:cluster${self.plan.name}"]}],
+            notification=[
+                {**notice, "notification_type": "ACTUAL", "threshold": 80},
+                {**notice, "notification_type": "FORECASTED", "threshold": 100},
+            ],
+        )
+
+
+class GkeCluster(Stack):
+    """GKE Standard, private and regional."""
+
+    def __init__(self, scope: Construct, plan: Plan) -> None:
+        super().__init__(scope, plan, "cluster")
+        self.cloud_provider()
+        settings, cluster = plan.settings, plan.cluster
+        assert plan.project is not None
+        project = builder.data(self, "google_project", "main", project_id=plan.project)
+        network = gcp_network.Network(
+            self,
+            gcp_network.NetworkPlan(
+                name=plan.name,
+                region=cluster.region,
+                cidr=settings.network.cidr,
+                egress=settings.network.egress,
+                flow_logs=settings.network.flow_logs,
+            ),
+        )
+        control = gke.Cluster(
+            self,
+            gke.ClusterPlan(
+                name=plan.name,
+                project=plan.project,
+                region=cluster.region,
+                version=plan.minor,
+                zones=settings.network.zones or sorted({zone for pool in cluster.pools for zone in pool.zones}),
+                public_cidrs=settings.access.public_cidrs,
+                deletion_protection=settings.deletion_protection,
+                labels=labels(plan.tags),
+            ),
+            network,
+            project["number"],
+        )
+        self.pools(control)
+        if settings.budget and settings.budget.billing_account:
+            self.budget(settings.budget.billing_account)
+        builder.output(self, "cluster_name", control.element["name"])
+        builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
+        builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
+        builder.output(self, "model_volume", network.network["name"])
+        publish_next(self)
+
+    def pools(self, control: gke.Cluster) -> None:
+        settings = self.plan.settings
+        system = gcp_pools.PoolPlan(
+            name="system",
+            machine=settings.system.gke_machine,
+            disk_gb=SYSTEM_DISK_GB,
+            minimum=settings.system.minimum,
+            maximum=settings.system.maximum,
+            initial=settings.system.minimum,
+            zones=settings.network.zones,
+            resource_labels=labels(self.plan.tags),
+        )
+        gcp_pools.node_pool(self, control.element, control.nodes, system)
+        for pool in self.plan.cluster.pools:
+            plan = gcp_pools.PoolPlan(
+                name=pool.name,
+                machine=pool.hardware.machine,
+                disk_gb=pool.hardware.disk_gb,
+                minimum=pool.minimum,
+                maximum=pool.maximum,
+                initial=pool.nodes,
+                zones=pool.zones,
+                accelerator=pool.hardware.accelerator,
+                gpus=pool.hardware.accelerator_count,
+                spot=settings.capacity_type == "SPOT",
+                secure_boot=settings.secure_boot,
+                location_policy=settings.location_policy,
+                labels={POOL_LABEL: pool.name},
+                taints=taints(pool.taints),
+                resource_labels=labels(self.plan.tags),
+            )
+            gcp_pools.node_pool(self, control.element, control.nodes, plan)
+
+    def budget(self, account: str) -> None:
+        budget = self.plan.settings.budget
+        assert budget is not None
+        builder.resource(
+            self,
+            "google_billing_budget",
+            "monthly",
+            billing_account=account,
+            display_name=f"{self.plan.name} monthly",
+            budget_filter={"projects": [f"projects/{self.plan.project}"], "labels": {"cluster": self.plan.name}},
+            amount={"specified_amount": {"currency_code": "USD", "units": str(budget.monthly_usd)}},
+            threshold_rules=[{"threshold_percent": 0.8}, {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"}],
+        )
+
+
+def publish_next(stack: Stack) -> None:
+    """The command that goes on from here, for whoever deployed this layer alone."""
+    builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
+
+
+def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:
+    """The zones to span: those of the settings, or the pools' own filled up to the two that EKS requires."""
+    found = sorted({zone for pool in cluster.pools for zone in pool.zones} | set(wanted))
+    for letter in "abcd":
+        zone = f"{cluster.region}{letter}"
+        if len(found) < 2 and zone not in found:
+            found.append(zone)
+    return sorted(found)
+
+
+def taints(given: tuple[Taint, ...]) -> list[dict[str, str]]:
+    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in given]

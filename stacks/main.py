@@ -1,0 +1,146 @@
+"""The CDKTF app: `cdktf synth|list|diff|deploy` run this file (see cdktf.json).
+
+Environment variables, all optional:
+
+    MPCTL_ENV          which file of environments/ to use, without .yaml                      dev
+    MPCTL_FLEET        a fleet manifest or a folder of them                                   manifests/fleet
+    MPCTL_CLUSTER      only the clusters with these names, separated by commas                all
+    MPCTL_LAYERS       cluster, platform, serving or all; overrides the environment's layers
+    MPCTL_GCP_PROJECT  the Google project, before the environment's and the manifest's
+    MPCTL_CDK_CORE     cdktf or cdktn
+
+One layer of one cluster is one stack, so plain `cdktf deploy` needs no stack name when one fleet manifest is chosen.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from infra import core
+from mpctl.errors import InputError, MpctlError
+from mpctl.fleet import Fleet, InferenceCluster, read_fleet
+from stacks.base import Plan, Stack
+from stacks.cluster import EksCluster, GkeCluster
+from stacks.platform import Platform
+from stacks.serving import Serving
+from stacks.settings import LAYERS, Settings, read_settings
+from stacks.versions import require_minor, table
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACEHOLDER = "my-gcp-project"  # what the published manifests carry
+
+
+def load_settings(environ: Mapping[str, str], root: Path = ROOT) -> Settings:
+    """The environment's settings file."""
+    name = environ.get("MPCTL_ENV", "dev")
+    path = Path(name) if name.endswith(".yaml") else root / "environments" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in (root / "environments").glob("*.yaml")))
+        raise InputError(f"no environment {name}", file=shown(path, root), hint=f"MPCTL_ENV is one of {known}, or a path to a .yaml file")
+    return read_settings(path.read_text("utf-8"), shown(path, root))
+
+
+def load_fleet(environ: Mapping[str, str], root: Path = ROOT) -> Fleet:
+    """The fleet manifests."""
+    given = environ.get("MPCTL_FLEET", "manifests/fleet")
+    path = root / given
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise InputError("no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them")
+    return read_fleet([(shown(file, root), file.read_text("utf-8")) for file in files])
+
+
+def shown(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def wanted_layers(environ: Mapping[str, str], settings: Settings) -> tuple[str, ...]:
+    """The layers to build, in the order they depend on one another."""
+    given = environ.get("MPCTL_LAYERS", "")
+    names = given.split(",") if given else list(settings.layers)
+    if names == ["all"]:
+        return LAYERS
+    for name in names:
+        if name not in LAYERS:
+            raise InputError(f"{name!r} is not one of {', '.join(LAYERS)} or all", field="MPCTL_LAYERS")
+    return tuple(layer for layer in LAYERS if layer in names)
+
+
+def wanted_clusters(environ: Mapping[str, str], fleet: Fleet) -> list[InferenceCluster]:
+    given = [name for name in environ.get("MPCTL_CLUSTER", "").split(",") if name]
+    known = {cluster.name: cluster for cluster in fleet.clusters}
+    for name in given:
+        if name not in known:
+            raise InputError(f"no InferenceCluster named {name}", field="MPCTL_CLUSTER", hint=f"there are {', '.join(known)}")
+    return [known[name] for name in given] if given else list(fleet.clusters)
+
+
+def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[str, str]) -> str | None:
+    """The Google project: environment variable, settings, manifest; the published placeholder does not count."""
+    if cluster.provider != "GKE":
+        return None
+    found = environ.get("MPCTL_GCP_PROJECT") or settings.gcp_project or cluster.project
+    if not found or found == PLACEHOLDER:
+        raise cluster.place.error(
+            "no Google project given", "spec.cluster.gke.project", "set gcp.project in the environment, or MPCTL_GCP_PROJECT"
+        )
+    return found
+
+
+def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: dt.date) -> list[Plan]:
+    """Everything checked, nothing constructed."""
+    made = []
+    for cluster in wanted_clusters(environ, fleet):
+        minor = table().minor(cluster.provider, cluster.version or settings.versions.get(cluster.provider))
+        verdict = require_minor(cluster.provider, minor, today, extended=settings.extended_support)
+        if "plan the upgrade" in verdict.reason:
+            sys.stderr.write(f"warning: {cluster.name}: {verdict.reason}\n")
+        for pool in cluster.pools:
+            if cluster.provider == "EKS" and pool.minimum < 1:
+                raise pool.place.error(
+                    "a pool on EKS cannot start from zero nodes: no node, no ResourceSlice, no scale-up",
+                    "minNodeCount",
+                    "set minNodeCount: 1",
+                )
+        made.append(Plan(settings, cluster, table(), minor, project_of(cluster, settings, environ)))
+    return made
+
+
+def build(app: core.App, plan: Plan, layers: Sequence[str]) -> list[Stack]:
+    """The stacks of one cluster, each depending on the one before."""
+    kinds: dict[str, type[EksCluster] | type[GkeCluster] | type[Platform] | type[Serving]] = {
+        "cluster": EksCluster if plan.cluster.provider == "EKS" else GkeCluster,
+        "platform": Platform,
+        "serving": Serving,
+    }
+    made: list[Stack] = []
+    for layer in layers:
+        stack = kinds[layer](app, plan)
+        if made:
+            stack.add_dependency(made[-1])
+        made.append(stack)
+    return made
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    try:
+        settings = load_settings(environ)
+        layers = wanted_layers(environ, settings)
+        todo = plans(environ, settings, load_fleet(environ), dt.date.today())
+        app = core.App()
+        for plan in todo:
+            build(app, plan, layers)
+        app.synth()
+    except MpctlError as error:
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}{hint}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,73 @@
+"""Kubernetes documents for the serving layer: from values, and from the YAML a person edits under manifests/.
+
+Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}`` and
+``${namespace}`` stand for the service's; any other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+from constructs import Construct
+
+from infra import builder, charts
+from mpctl.artifacts import Service
+from mpctl.errors import InputError
+
+Document = dict[str, Any]
+FOLDER = Path(__file__).resolve().parent.parent / "manifests"
+AUTOSCALING = FOLDER / "autoscaling"
+MONITORING = FOLDER / "monitoring"
+
+
+def manifest(
+    scope: Construct, name: str, document: Document, after: Iterable[builder.Element] = (), computed: Sequence[str] = ()
+) -> builder.Element:
+    """One document as a Terraform resource; labels and annotations may be added by controllers."""
+    fields = ["metadata.labels", "metadata.annotations", *computed]
+    return builder.resource(
+        scope,
+        "kubernetes_manifest",
+        name,
+        manifest=charts.literal(document),
+        computed_fields=fields,
+        depends_on=after,
+    )
+
+
+def render(text: str, service: Service, namespace: str, file: str) -> list[Document]:
+    """The documents in *text* for one service."""
+    filled = Template(text).safe_substitute(service=service.name, namespace=namespace)
+    try:
+        loaded = [document for document in yaml.safe_load_all(filled) if document]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise InputError(f"not YAML: {error}", file=file, line=mark.line + 1 if mark else None) from error
+    for document in loaded:
+        if not isinstance(document, dict) or not {"apiVersion", "kind", "metadata"} <= set(document):
+            raise InputError("not a Kubernetes object: apiVersion, kind and metadata are needed", file=file)
+    return loaded
+
+
+def from_folders(folders: Iterable[Path], services: Sequence[Service], namespace: str) -> list[Document]:
+    """Every document of every service, each object once: what names no service is the same for all."""
+    found: dict[str, Document] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            text = path.read_text("utf-8")
+            for service in services:
+                for document in render(text, service, namespace, str(path.relative_to(FOLDER.parent))):
+                    found.setdefault(address(document), document)
+    return list(found.values())
+
+
+def address(document: Document) -> str:
+    """A name for the state: kind and object name, so that editing an object changes it in place."""
+    meta = document["metadata"]
+    parts = (document["kind"], meta.get("namespace", ""), meta["name"])
+    return re.sub(r"[^a-z0-9]+", "_", "_".join(part for part in parts if part).lower())

@@ -1,0 +1,129 @@
+"""The platform layer: charts on a cluster that exists, in the order they need each other.
+
+Custom resources of these charts are not here: their definitions must be in the cluster before Terraform can plan an object,
+so they belong to the serving layer, applied after this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from constructs import Construct
+
+from infra import builder, charts
+from stacks import chart_values as values
+from stacks.base import Plan, Stack
+from stacks.clouds import CLOUDS
+from stacks.driver_installer import daemonset
+from stacks.manifests import AUTOSCALING, manifest
+
+DRA_NAMESPACE = "dra-driver-nvidia-gpu"
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
+
+
+class Platform(Stack):
+    """Charts of one cluster."""
+
+    def __init__(self, scope: Construct, plan: Plan) -> None:
+        super().__init__(scope, plan, "platform")
+        self.cloud = CLOUDS[plan.cluster.provider]
+        self.cloud_provider()
+        outputs = self.outputs_of("cluster")
+        self.kubernetes_providers(outputs, helm=True)
+        cert = self.chart("cert-manager", "cert-manager", values.cert_manager())
+        crds = self.chart("gateway-crds", "envoy-gateway-system", values.gateway_crds())
+        gateway = self.chart("envoy-gateway", "envoy-gateway-system", {}, after=[cert, crds], skip_crds=True)
+        metrics = self.chart(
+            "kube-prometheus-stack", "monitoring", values.prometheus_stack(plan.settings.log_days), minutes=20
+        )
+        self.dra(after=[metrics])
+        self.kserve(after=[cert, gateway])
+        self.autoscaling(after=[metrics])
+        builder.output(self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform")
+
+    def chart(
+        self,
+        name: str,
+        namespace: str,
+        chart_values: Mapping[str, Any],
+        *,
+        after: list[builder.Element] | None = None,
+        create_namespace: bool = True,
+        skip_crds: bool = False,
+        minutes: int = 10,
+    ) -> builder.Element:
+        pin = self.plan.versions.chart(name)
+        assert pin.repository and pin.chart
+        release = charts.Release(
+            name=name,
+            namespace=namespace,
+            repository=pin.repository,
+            chart=pin.chart,
+            version=pin.version,
+            values=chart_values,
+            create_namespace=create_namespace,
+            skip_crds=skip_crds,
+            minutes=minutes,
+        )
+        return charts.install(self, release, after or [])
+
+    def dra(self, after: list[builder.Element]) -> None:
+        """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""
+        before = list(after)
+        if self.cloud.node_feature_discovery:
+            before.append(self.chart("node-feature-discovery", "node-feature-discovery", {}))
+        if self.cloud.driver_installer:
+            before.append(manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"))))
+        namespace = builder.resource(
+            self,
+            "kubernetes_namespace_v1",
+            "dra",
+            metadata=[{"name": DRA_NAMESPACE, "labels": PRIVILEGED}],
+        )
+        before.append(namespace)
+        if self.cloud.critical_pods_quota:
+            before.append(self.quota(namespace))
+        tolerations: list[Mapping[str, str]] = [
+            {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+            for pool in self.plan.cluster.pools
+            for taint in pool.taints
+        ]
+        driver = values.dra_driver(self.cloud, tolerations)
+        self.chart("dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15)
+
+    def quota(self, namespace: builder.Element) -> builder.Element:
+        match = {"operator": "In", "scope_name": "PriorityClass", "values": ["system-node-critical", "system-cluster-critical"]}
+        return builder.resource(
+            self,
+            "kubernetes_resource_quota_v1",
+            "dra_critical_pods",
+            metadata={"name": "critical-pods", "namespace": DRA_NAMESPACE},
+            spec={"hard": {"pods": "1000"}, "scope_selector": {"match_expression": [match]}},
+            depends_on=[namespace],
+        )
+
+    def kserve(self, after: list[builder.Element]) -> None:
+        crds = self.chart("kserve-crd", "kserve", {}, after=after)
+        version = self.plan.versions.chart("kserve-resources").version
+        main = self.chart("kserve-resources", "kserve", values.kserve_resources(version), after=[crds])
+        self.chart("kserve-runtime-configs", "kserve", values.kserve_runtimes(), after=[main])
+
+    def autoscaling(self, after: list[builder.Element]) -> None:
+        if self.plan.settings.autoscaler == "keda":
+            self.chart("keda", "keda", {}, after=after)
+        else:
+            adapter = values.prometheus_adapter(adapter_rules(AUTOSCALING / "adapter" / "values.yaml"))
+            self.chart("prometheus-adapter", "monitoring", adapter, after=after)
+        if self.cloud.cluster_autoscaler:
+            image = self.plan.versions.image(f"cluster-autoscaler-{self.plan.minor}")
+            # The name is ours; a Terraform reference inside Helm's YAML would be escaped as literal text.
+            chosen = values.cluster_autoscaler(self.plan.name, self.plan.cluster.region, image)
+            self.chart("cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False)
+
+
+def adapter_rules(path: Path) -> dict[str, Any]:
+    """The rules of prometheus-adapter; none when the file is absent."""
+    return yaml.safe_load(path.read_text("utf-8")) or {} if path.is_file() else {}

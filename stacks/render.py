@@ -1,0 +1,48 @@
+"""Print the Kubernetes documents of a layer, without Terraform: `python -m stacks.render [serving|platform|services]`.
+
+For `kubectl diff`, for scanners and for reading. References to outputs of the cluster layer appear as Terraform writes them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+
+import yaml
+
+from mpctl.errors import MpctlError
+from stacks.clouds import CLOUDS
+from stacks.driver_installer import daemonset
+from stacks.main import load_fleet, load_settings, plans
+from stacks.manifests import Document
+from stacks.serving import documents, example_services
+
+
+def render(what: str) -> list[Document]:
+    """The documents of every chosen cluster, each object once."""
+    settings = load_settings(os.environ)
+    found: list[Document] = []
+    for plan in plans(os.environ, settings, load_fleet(os.environ), dt.date.today()):
+        if what == "services":
+            found += example_services(plan)
+        elif what == "platform":
+            if CLOUDS[plan.cluster.provider].driver_installer:
+                found.append(daemonset(plan.versions.image("gke-pause")))
+        else:
+            found += documents(plan, f"{plan.name}-model-volume")
+    return found
+
+
+def main() -> int:
+    what = sys.argv[1] if len(sys.argv) > 1 else "serving"
+    try:
+        sys.stdout.write(yaml.safe_dump_all(render(what), sort_keys=False, width=120))
+    except MpctlError as error:
+        sys.stderr.write(f"error: {error.message}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,120 @@
+"""The serving layer: what must exist in the cluster beside a KServe service.
+
+Claims, models, isolation, metrics and autoscaling; and the gateway, whose definitions the platform layer installed. The
+InferenceService is not here: `mpctl rollout` changes it many times a day, and two owners of one object would fight.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from constructs import Construct
+
+from infra import builder
+from mpctl.artifacts import inference_service, service_documents
+from mpctl.artifacts.documents import FETCH, models_claim, named, require_kserve, service_account
+from mpctl.artifacts.isolation import fetch_policy, namespace_policies, service_policies
+from stacks import chart_values
+from stacks.base import Plan, Stack
+from stacks.clouds import CLOUDS
+from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
+
+SCRIPT = Path(__file__).parent / "jobs" / "fetch_model.py"
+# Written by controllers after creation; without this every plan would want to take it back.
+JOB_COMPUTED = ("spec.selector", "spec.template.metadata.labels")
+
+
+class Serving(Stack):
+    """Everything in the serving namespace of one cluster."""
+
+    def __init__(self, scope: Construct, plan: Plan) -> None:
+        super().__init__(scope, plan, "serving")
+        self.cloud_provider()
+        outputs = self.outputs_of("cluster")
+        self.kubernetes_providers(outputs, helm=False)
+        namespace = builder.resource(
+            self, "kubernetes_namespace_v1", "serving", metadata=[{"name": plan.settings.namespace, "labels": pod_security(plan)}]
+        )
+        for document in documents(plan, outputs["model_volume"]):
+            computed = JOB_COMPUTED if document["kind"] == "Job" else ()
+            after = [namespace] if "namespace" in document["metadata"] else []
+            manifest(self, address(document), document, after, computed)
+        builder.output(self, "namespace", plan.settings.namespace)
+        builder.output(self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate")
+
+
+def pod_security(plan: Plan) -> dict[str, str]:
+    """The namespace enforces the chosen standard and warns about the restricted one."""
+    level = plan.settings.pod_security
+    prefix = "pod-security.kubernetes.io"
+    return {f"{prefix}/enforce": level, f"{prefix}/warn": "restricted", f"{prefix}/audit": "restricted"}
+
+
+def documents(plan: Plan, volume: str) -> list[Document]:
+    """All documents of the layer, in the order a person would apply them."""
+    settings = plan.settings
+    version = plan.versions.chart("kserve-resources").version
+    for service in settings.services:
+        require_kserve(service, version)
+    namespace = settings.namespace
+    shared = settings.shared_models
+    staged = tuple(service for service in settings.services if service.staging == "pvc")
+    made = [*gateway(), *storage_classes(plan, volume), *namespace_policies(namespace)]
+    for name in sorted({service.service_account for service in settings.services}):
+        owner = next(service for service in settings.services if service.service_account == name)
+        made.append(service_account(owner, namespace, {}))
+    if staged:
+        text = SCRIPT.read_text("utf-8")
+        made.append(named("ConfigMap", "v1", FETCH, namespace, data={"fetch_model.py": text}))
+        made.append(models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared))
+        made.append(fetch_policy(namespace))
+    image = plan.versions.image("fetch-model")
+    for service in settings.services:
+        made += service_documents(service, namespace, image, shared=shared)
+        made += service_policies(service, namespace)
+    keda = settings.autoscaler == "keda"
+    scaling = AUTOSCALING / "keda" if keda else AUTOSCALING
+    return made + from_folders((scaling, MONITORING), settings.services, namespace)
+
+
+def gateway() -> list[Document]:
+    """The gateway that KServe attaches its routes to."""
+    namespace, name = chart_values.GATEWAY.split("/")
+    controller = {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"}
+    listener = {"name": "http", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}}
+    api = "gateway.networking.k8s.io/v1"
+    return [
+        named("GatewayClass", api, "envoy", None, spec=controller),
+        named("Gateway", api, name, namespace, spec={"gatewayClassName": "envoy", "listeners": [listener]}),
+    ]
+
+
+def storage_classes(plan: Plan, volume: str) -> list[Document]:
+    """A class for one node's disk, and one that every node mounts when the environment shares models."""
+    cloud = CLOUDS[plan.cluster.provider]
+    made = [storage_class("models-node", cloud.disk_class, volume)]
+    if plan.settings.shared_models:
+        made.append(storage_class("models-shared", cloud.shared_class, volume))
+    return made
+
+
+def storage_class(name: str, facts: Any, volume: str) -> Document:
+    parameters = {key: volume if value == "{volume}" else value for key, value in facts["parameters"].items()}
+    return named(
+        "StorageClass",
+        "storage.k8s.io/v1",
+        name,
+        None,
+        provisioner=facts["provisioner"],
+        parameters=parameters,
+        # A disk is made where its first pod lands; models are expensive to fetch again, so they outlive a claim.
+        volumeBindingMode="WaitForFirstConsumer",
+        reclaimPolicy="Retain",
+        allowVolumeExpansion=facts["provisioner"] != "efs.csi.aws.com",
+    )
+
+
+def example_services(plan: Plan) -> list[Document]:
+    """The KServe objects that fit this layer, for people to start from."""
+    return [inference_service(service, plan.settings.namespace) for service in plan.settings.services]
