@@ -26,7 +26,6 @@ class Release:
     version: str
     values: Mapping[str, Any]
     create_namespace: bool = True
-    skip_crds: bool = False
     minutes: int = 10
 
 
@@ -45,7 +44,6 @@ def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -
         chart=release.chart,
         version=release.version,
         values=[escape(yaml.safe_dump(dict(release.values), sort_keys=True))] if release.values else None,
-        skip_crds=release.skip_crds or None,
         atomic=True,
         cleanup_on_fail=True,
         wait=True,

@@ -17,10 +17,6 @@ def cert_manager() -> Values:
     return {"crds": {"enabled": True, "keep": True}}
 
 
-def gateway_crds() -> Values:
-    return {"crds": {"gatewayAPI": {"enabled": True, "channel": "standard"}, "envoyGateway": {"enabled": True}}}
-
-
 def prometheus_stack(log_days: int) -> Values:
     return {
         # The control plane is the cloud's: these targets would be down for ever and their alerts would always fire.

@@ -34,8 +34,7 @@ class Platform(Stack):
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=True)
         cert = self.chart("cert-manager", "cert-manager", values.cert_manager())
-        crds = self.chart("gateway-crds", "envoy-gateway-system", values.gateway_crds())
-        gateway = self.chart("envoy-gateway", "envoy-gateway-system", {}, after=[cert, crds], skip_crds=True)
+        gateway = self.chart("envoy-gateway", "envoy-gateway-system", {})
         metrics = self.chart(
             "kube-prometheus-stack", "monitoring", values.prometheus_stack(plan.settings.log_days), minutes=20
         )
@@ -52,7 +51,6 @@ class Platform(Stack):
         *,
         after: list[builder.Element] | None = None,
         create_namespace: bool = True,
-        skip_crds: bool = False,
         minutes: int = 10,
     ) -> builder.Element:
         pin = self.plan.versions.chart(name)
@@ -65,7 +63,6 @@ class Platform(Stack):
             version=pin.version,
             values=chart_values,
             create_namespace=create_namespace,
-            skip_crds=skip_crds,
             minutes=minutes,
         )
         return charts.install(self, release, after or [])

@@ -1,0 +1,63 @@
+"""One synthesis of both clouds for the whole session; starting the jsii process costs more than all asserts together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("constructs", reason="constructs is missing: pip install 'mpctl[stacks]'")
+if shutil.which("node") is None:
+    pytest.skip("node is missing, which jsii runs on: install Node 20 or later", allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).parent / "data"
+# Every calendar question in these tests is asked on this day.
+TODAY = dt.date(2026, 11, 21)
+
+
+def clean(document: Any) -> Any:
+    """Without the core's comments: construct paths, the version stamp, the list of overrides."""
+    if isinstance(document, dict):
+        return {key: clean(value) for key, value in document.items() if key != "//"}
+    return [clean(item) for item in document] if isinstance(document, list) else document
+
+
+def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any]:
+    """Every stack of both example clusters, by name."""
+    from infra import core
+    from stacks.main import build, load_fleet, load_settings, plans
+    from stacks.settings import LAYERS
+
+    settings = load_settings(environ, ROOT)
+    app = core.Testing.app()
+    found = {}
+    for plan in plans(environ, settings, load_fleet(environ, ROOT), today):
+        for stack in build(app, plan, LAYERS):
+            found[stack.node.id] = clean(json.loads(core.Testing.synth(stack)))
+    return found
+
+
+@pytest.fixture(scope="session")
+def synthesised() -> dict[str, Any]:
+    """The example fleet in the environment that the tests keep for themselves."""
+    return synthesise({"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"})
+
+
+@pytest.fixture(scope="session")
+def rich() -> dict[str, Any]:
+    """The same fleet with everything switched on: endpoints, budget, shared models, staged artifacts, S3 state."""
+    return synthesise({"MPCTL_ENV": str(DATA / "rich.yaml")})
+
+
+@pytest.fixture
+def stack() -> Iterator[Any]:
+    """An empty stack to build in."""
+    from infra import core
+
+    yield core.TerraformStack(core.Testing.app(), "empty")
