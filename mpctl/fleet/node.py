@@ -61,6 +61,11 @@ class Node:
     def error(self, name: str, message: str, hint: str | None = None) -> InputError:
         return InputError(message, file=self.file, line=self.line_of(name), field=self.field(name), hint=hint)
 
+    def item_error(self, name: str, index: int, message: str) -> InputError:
+        """A complaint about one item of the list under *name*."""
+        line = self.body[name].lc.item(index)[0] + 1
+        return InputError(message, file=self.file, line=line, field=f"{self.field(name)}[{index}]")
+
     def has(self, name: str) -> bool:
         return name in self.body and self.body[name] is not None
 
@@ -113,11 +118,9 @@ class Node:
         items = self._list(name)
         result = []
         for index, item in enumerate(items):
-            line = items.lc.item(index)[0] + 1
-            path = f"{self.field(name)}[{index}]"
             if not isinstance(item, CommentedMap):
-                raise InputError(f"expected a mapping, got {item!r}", file=self.file, line=line, field=path)
-            result.append(Node(item, self.file, line, path))
+                raise self.item_error(name, index, f"expected a mapping, got {item!r}")
+            result.append(Node(item, self.file, items.lc.item(index)[0] + 1, f"{self.field(name)}[{index}]"))
         return result
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -128,8 +131,7 @@ class Node:
         items = self._list(name)
         for index, item in enumerate(items):
             if not isinstance(item, str) or not item:
-                line = items.lc.item(index)[0] + 1
-                raise InputError(f"expected text, got {item!r}", file=self.file, line=line, field=f"{self.field(name)}[{index}]")
+                raise self.item_error(name, index, f"expected text, got {item!r}")
         return tuple(str(item) for item in items)
 
     def mapping(self, name: str, convert: Callable[[Node, str], T]) -> dict[str, T]:

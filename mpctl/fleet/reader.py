@@ -186,9 +186,9 @@ def zones_of(node: Node, region: str) -> tuple[str, ...]:
     zones = node.texts("zones")
     if not zones:
         raise node.error("zones", "at least one zone is needed: not every zone of a region has the GPU")
-    for zone in zones:
+    for index, zone in enumerate(zones):
         if not zone.startswith(region):
-            raise node.error("zones", f"zone {zone} is not in region {region}")
+            raise node.item_error("zones", index, f"zone {zone} is not in region {region}")
     return zones
 
 

@@ -1,0 +1,170 @@
+"""Claims, the three ways of staging, isolation: the documents a service needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from mpctl.artifacts import Service, inference_service
+from mpctl.artifacts.documents import claim_template, fetch_job, models_claim, require_kserve, storage_uris
+from mpctl.artifacts.isolation import service_policies
+from mpctl.errors import InputError
+from stacks.manifests import FOLDER, address, from_folders, render
+from stacks.settings import read_settings
+
+TEXT = """
+name: x
+serving:
+  services:
+  - name: chat
+    image: vllm/vllm-openai:v0.32.0
+    staging: {staging}
+    token_secret: hf-token
+    selectors: ['device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0']
+    target: {{uri: "{scheme}://org/target", revision: abc123, size_gib: 17}}
+    draft: {{uri: "{scheme}://org/draft", size_gib: 2}}
+"""
+
+
+def service(staging: str = "storageUris", scheme: str = "hf") -> Service:
+    return read_settings(TEXT.format(staging=staging, scheme=scheme), "env.yaml").services[0]
+
+
+def test_claim_from_the_cel_selectors() -> None:
+    made = claim_template(service(), "inference")
+    assert made["apiVersion"] == "resource.k8s.io/v1" and made["metadata"]["name"] == "chat-gpu"
+    request = made["spec"]["spec"]["devices"]["requests"][0]
+    assert request["exactly"] == {
+        "deviceClassName": "gpu.nvidia.com",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'}}],
+    }
+
+
+def test_storage_uris_of_the_three_ways() -> None:
+    assert storage_uris(service()) == [
+        {"uri": "hf://org/target:abc123", "mountPath": "/mnt/models/target"},
+        {"uri": "hf://org/draft", "mountPath": "/mnt/models/draft"},
+    ]
+    assert [u["uri"] for u in storage_uris(service("pvc"))] == ["pvc://models/org--target@abc123", "pvc://models/org--draft@main"]
+    assert [u["uri"] for u in storage_uris(service("oci", "oci+native"))] == ["oci+native://org/target", "oci+native://org/draft"]
+
+
+FLOORS = [
+    ("storageUris", "hf", "v0.15.2", False),
+    ("storageUris", "hf", "v0.16.0", True),
+    ("oci", "oci", "v0.19.0", False),
+    ("oci", "oci", "v0.20.0", True),
+    ("oci", "oci+native", "v0.19.1", False),
+    ("pvc", "s3", "v0.20.0", True),
+]
+
+
+@pytest.mark.parametrize(("staging", "scheme", "version", "allowed"), FLOORS)
+def test_kserve_floors(staging: str, scheme: str, version: str, allowed: bool) -> None:
+    wanted = service(staging, scheme)
+    if allowed:
+        require_kserve(wanted, version)
+    else:
+        with pytest.raises(InputError, match=r"need KServe 0\.(16|20)") as caught:
+            require_kserve(wanted, version)
+        assert caught.value.line == 5
+
+
+def test_one_oci_entry_needs_the_older_release() -> None:
+    require_kserve(replace(service("oci", "oci"), draft=None), "v0.19.0")
+
+
+def test_the_job_fits_the_restricted_standard_and_reads_its_token_from_a_secret() -> None:
+    pod = fetch_job(service("pvc"), "inference", "python:3", shared=True)["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    token = next(e for e in container["env"] if e["name"] == "HF_TOKEN")
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "HF_TOKEN"}
+    assert container["args"] == ["hf://org/target@abc123=org--target@abc123", "hf://org/draft@main=org--draft@main"]
+
+
+def test_another_revision_is_another_job_and_another_folder() -> None:
+    first = service("pvc")
+    later = replace(first, target=replace(first.target, revision="def456"))
+    names = {fetch_job(s, "n", "i", shared=True)["metadata"]["name"] for s in (first, later)}
+    assert len(names) == 2 and first.target.folder != later.target.folder
+
+
+def test_a_volume_of_one_node_is_filled_on_a_gpu_node() -> None:
+    pod = fetch_job(service("pvc"), "n", "i", shared=False)["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert models_claim((service("pvc"),), "n", "c", shared=False)["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def test_the_claim_has_room_for_the_next_revision() -> None:
+    made = models_claim((service("pvc"), service()), "n", "c", shared=True)
+    assert made["spec"]["resources"]["requests"]["storage"] == "38Gi" and made["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
+    assert "egress" in service_policies(service(), "n")[0]["spec"]
+    assert "egress" not in service_policies(service("pvc"), "n")[0]["spec"]
+
+
+def test_our_objects_never_carry_the_label_that_kserve_cleans_up() -> None:
+    for document in service_policies(service(), "n"):
+        assert "serving.kserve.io/inferenceservice" not in document["metadata"]["labels"]
+
+
+def test_the_kserve_object_is_external_standard_and_claims() -> None:
+    made = inference_service(service(), "inference")
+    assert made["metadata"]["annotations"] == {
+        "serving.kserve.io/deploymentMode": "Standard",
+        "serving.kserve.io/autoscalerClass": "external",
+    }
+    mounts = [m["mountPath"] for m in made["spec"]["predictor"]["model"]["volumeMounts"]]
+    assert "/dev/shm" not in mounts, "the built-in runtime mounts it, and a second one is refused"
+
+
+def test_the_kserve_object_fits_kserves_own_definition() -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is missing: pip install jsonschema")
+    path = FOLDER.parent.parent / "shared/data/crds/kserve-v0.20.0/serving.kserve.io_inferenceservices.yaml"
+    if not path.is_file():
+        pytest.skip(f"no copy of KServe's definition at ../shared/data/crds (kserve v0.20.0, config/crd): {path.name}")
+    definition = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    version = next(v for v in definition["spec"]["versions"] if v["name"] == "v1beta1")
+    validator = jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    for staging, scheme in (("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci+native")):
+        errors = list(validator.iter_errors(inference_service(service(staging, scheme), "n")["spec"]))
+        assert not errors, errors[0].message
+
+
+def closed(schema: Any) -> Any:
+    """The schema without unknown fields, as strict decoding has it, and with int-or-string as JSON Schema knows it."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def test_yaml_of_others_is_rendered_once_per_object_and_its_own_dollars_stay(tmp_path: Any) -> None:
+    text = 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "${service}-x", namespace: "${namespace}"}\ndata: {a: "$labels ${other}"}\n'
+    found = render(text, service(), "inference", "x.yaml")
+    assert found[0]["metadata"] == {"name": "chat-x", "namespace": "inference"} and found[0]["data"]["a"] == "$labels ${other}"
+    assert address(found[0]) == "configmap_inference_chat_x"
+    assert from_folders([tmp_path / "absent"], [service()], "n") == []
+    with pytest.raises(InputError, match="not a Kubernetes object"):
+        render("a: 1", service(), "n", "x.yaml")
+
+
+def test_dollars_of_others_reach_terraform_as_text(stack: Any) -> None:
+    from infra.charts import Reference, literal
+
+    assert literal({"a": ["${x} %{if}", Reference("${data.y}")]}) == {"a": ["$${x} %%{if}", "${data.y}"]}

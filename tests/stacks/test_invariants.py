@@ -1,0 +1,193 @@
+"""What must hold in every stack of every environment, whatever a golden file says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+
+@pytest.fixture(params=["synthesised", "rich"])
+def stacks(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.getfixturevalue(request.param)
+    return found
+
+
+def resources(stacks: dict[str, Any], type_: str) -> dict[str, dict[str, Any]]:
+    return {f"{s}.{n}": args for s, doc in stacks.items() for n, args in doc.get("resource", {}).get(type_, {}).items()}
+
+
+def chart(stacks: dict[str, Any], stack: str, name: str) -> dict[str, Any]:
+    release: dict[str, Any] = stacks[stack]["resource"]["helm_release"][name]
+    return release
+
+
+def values(release: dict[str, Any]) -> dict[str, Any]:
+    return yaml.safe_load(release["values"][0]) if "values" in release else {}
+
+
+def test_eks_gpu_pools_keep_a_node_and_leave_the_count_to_the_autoscaler(stacks: dict[str, Any]) -> None:
+    groups = resources(stacks, "aws_eks_node_group")
+    gpu = {name: group for name, group in groups.items() if group["ami_type"] == "AL2023_x86_64_NVIDIA"}
+    assert gpu
+    for group in gpu.values():
+        assert group["scaling_config"]["min_size"] >= 1
+        assert group["labels"]["nvidia.com/gpu.present"] == "true"
+        assert {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"} in group["taint"]
+    for group in groups.values():
+        assert group["lifecycle"]["ignore_changes"] == ["scaling_config[0].desired_size"]
+
+
+def test_gke_gpu_pools_have_the_three_labels_and_no_automatic_driver(stacks: dict[str, Any]) -> None:
+    pools = [pool["node_config"] for pool in resources(stacks, "google_container_node_pool").values()]
+    gpu = [config for config in pools if "guest_accelerator" in config]
+    assert gpu
+    for config in gpu:
+        labels = config["labels"]
+        assert labels["gke-no-default-nvidia-gpu-device-plugin"] == "true"
+        assert labels["nvidia.com/gpu.present"] == "true"
+        assert labels["cloud.google.com/gke-nvidia-gpu-dra-driver"] == "true"
+        driver = config["guest_accelerator"][0]["gpu_driver_installation_config"]["gpu_driver_version"]
+        assert driver == "INSTALLATION_DISABLED"
+    for config in pools:
+        assert config["shielded_instance_config"] == {"enable_secure_boot": True, "enable_integrity_monitoring": True}
+        assert config["workload_metadata_config"] == {"mode": "GKE_METADATA"}
+
+
+def test_no_device_plugin_anywhere(stacks: dict[str, Any]) -> None:
+    for release in resources(stacks, "helm_release").values():
+        assert release["chart"] not in ("nvidia-device-plugin", "gpu-operator")
+    assert "nvidia-device-plugin" not in json.dumps(stacks)
+
+
+def test_a_chart_that_brings_a_device_plugin_is_refused(stack: Any) -> None:
+    from infra.charts import Release, install
+
+    with pytest.raises(ValueError, match="device plugin"):
+        install(stack, Release("gpu", "gpu", "oci://example.com", "gpu-operator", "1", {}))
+
+
+def test_the_dra_driver_hands_out_gpus_from_the_right_root(stacks: dict[str, Any]) -> None:
+    for cloud, root in (("eks", "/"), ("gke", "/home/kubernetes/bin/nvidia")):
+        release = chart(stacks, f"{cloud}-l4-single-platform", "dra_driver_nvidia_gpu")
+        found = values(release)
+        assert found["gpuResourcesEnabledOverride"] is True
+        assert found["resources"]["computeDomains"]["enabled"] is False
+        assert found["nvidiaDriverRoot"] == root
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in found["kubeletPlugin"]["tolerations"]
+
+
+def test_gke_admits_critical_pods_of_the_driver(stacks: dict[str, Any]) -> None:
+    quota = stacks["gke-l4-single-platform"]["resource"]["kubernetes_resource_quota_v1"]["dra_critical_pods"]
+    assert quota["metadata"]["namespace"] == "dra-driver-nvidia-gpu"
+    release = chart(stacks, "gke-l4-single-platform", "dra_driver_nvidia_gpu")
+    assert "kubernetes_resource_quota_v1.dra_critical_pods" in release["depends_on"]
+    assert "kubernetes_manifest.driver_installer" in release["depends_on"]
+
+
+def test_kserve_runs_standard_with_the_gateway_api(stacks: dict[str, Any]) -> None:
+    for cloud in ("eks", "gke"):
+        controller = values(chart(stacks, f"{cloud}-l4-single-platform", "kserve_resources"))["kserve"]["controller"]
+        assert controller["deploymentMode"] == "Standard"
+        assert controller["gateway"]["ingressGateway"]["enableGatewayApi"] is True
+
+
+def test_every_chart_is_pinned_waits_and_ends_clean(stacks: dict[str, Any]) -> None:
+    for release in resources(stacks, "helm_release").values():
+        assert release["version"] and release["atomic"] and release["wait"] and release["timeout"] >= 300
+
+
+def test_charts_are_installed_in_the_order_they_need(stacks: dict[str, Any]) -> None:
+    releases = stacks["eks-l4-single-platform"]["resource"]["helm_release"]
+
+    def before(name: str) -> set[str]:
+        direct = [d.split(".")[1] for d in releases[name].get("depends_on", []) if d.startswith("helm_release.")]
+        return set(direct).union(*(before(n) for n in direct)) if direct else set()
+
+    assert {"cert_manager", "envoy_gateway", "kserve_crd", "kserve_resources"} <= before("kserve_runtime_configs")
+    assert "kube_prometheus_stack" in before("keda" if "keda" in releases else "prometheus_adapter")
+    assert {"node_feature_discovery", "kube_prometheus_stack"} <= before("dra_driver_nvidia_gpu")
+
+
+def test_definitions_and_their_objects_never_share_a_state(stacks: dict[str, Any]) -> None:
+    for name, document in stacks.items():
+        kinds = {m["manifest"]["apiVersion"] for m in document["resource"].get("kubernetes_manifest", {}).values()}
+        if "helm_release" in document["resource"]:
+            assert kinds <= {"apps/v1", "v1"}, f"{name} installs definitions and also makes custom objects"
+
+
+def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
+    from stacks.main import load_fleet, load_settings, plans
+    from stacks.serving import example_services
+    from tests.stacks.conftest import DATA, ROOT, TODAY
+
+    environ = {"MPCTL_ENV": str(DATA / "rich.yaml")}
+    seen = 0
+    for plan in plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY):
+        for service in example_services(plan):
+            predictor = service["spec"]["predictor"]
+            assert predictor["resourceClaims"] and predictor["model"]["resources"]["claims"]
+            assert any(t["key"] == "nvidia.com/gpu" for t in predictor["tolerations"])
+            seen += 1
+    assert seen == 4
+
+
+def test_everything_taggable_is_tagged(stacks: dict[str, Any]) -> None:
+    for document in stacks.values():
+        for provider in document["provider"].get("aws", []):
+            assert {"cluster", "environment", "managed-by", "owner"} <= set(provider["default_tags"][0]["tags"])
+        for provider in document["provider"].get("google", []):
+            assert {"cluster", "environment", "managed-by", "owner"} <= set(provider["default_labels"])
+    for pool in resources(stacks, "google_container_node_pool").values():
+        assert pool["node_config"]["resource_labels"]["managed-by"] == "mpctl"
+
+
+def test_the_control_plane_is_closed_unless_addresses_are_named(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+    closed = rich["eks-l4-single-cluster"]["resource"]["aws_eks_cluster"]["main"]["vpc_config"]
+    assert closed["endpoint_public_access"] is False and closed["endpoint_private_access"] is True
+    named = synthesised["eks-l4-single-cluster"]["resource"]["aws_eks_cluster"]["main"]["vpc_config"]
+    assert named["public_access_cidrs"] == ["203.0.113.0/24"]
+    gke = rich["gke-l4-single-cluster"]["resource"]["google_container_cluster"]["main"]
+    assert gke["private_cluster_config"]["enable_private_endpoint"] is True
+
+
+def test_without_nat_every_service_has_an_endpoint_and_nothing_is_public(rich: dict[str, Any]) -> None:
+    found = rich["eks-l4-single-cluster"]["resource"]
+    assert "aws_nat_gateway" not in found and "aws_internet_gateway" not in found
+    assert {"s3", "ecr_api", "ecr_dkr", "eks_auth", "sts", "ec2"} <= set(found["aws_vpc_endpoint"])
+
+
+def test_state_is_separate_locked_and_encrypted(rich: dict[str, Any]) -> None:
+    backends = {name: doc["terraform"]["backend"]["s3"] for name, doc in rich.items()}
+    assert len({backend["key"] for backend in backends.values()}) == len(backends) == 6
+    for backend in backends.values():
+        assert backend["encrypt"] is True and backend["use_lockfile"] is True and backend["kms_key_id"] == "alias/state"
+
+
+def test_platform_and_serving_read_the_cluster_state_and_make_no_cluster(stacks: dict[str, Any]) -> None:
+    for name, document in stacks.items():
+        if not name.endswith("-cluster"):
+            assert "cluster" in document["data"]["terraform_remote_state"]
+            assert not {"aws_eks_cluster", "google_container_cluster"} & set(document["resource"])
+
+
+def test_serving_denies_by_default_and_enforces_pod_security(stacks: dict[str, Any]) -> None:
+    for cloud in ("eks", "gke"):
+        found = stacks[f"{cloud}-l4-single-serving"]["resource"]
+        deny = found["kubernetes_manifest"]["networkpolicy_inference_default_deny"]["manifest"]["spec"]
+        assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": []}
+        labels = found["kubernetes_namespace_v1"]["serving"]["metadata"][0]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_vpc_cni_enforces_network_policies(stacks: dict[str, Any]) -> None:
+    addon = stacks["eks-l4-single-cluster"]["resource"]["aws_eks_addon"]["vpc_cni"]
+    assert json.loads(addon["configuration_values"]) == {"enableNetworkPolicy": "true"}
+
+
+def test_credentials_command_replaces_the_short_token(rich: dict[str, Any]) -> None:
+    helm = rich["eks-l4-single-platform"]["provider"]["helm"][0]["kubernetes"]
+    assert helm["exec"]["args"] == ["token", "eks-l4-single", "--region", "us-west-2"]
+    assert "token" not in helm

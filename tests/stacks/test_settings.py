@@ -1,0 +1,167 @@
+"""Environment files, versions and the choices of the app."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.gcp.network import Ranges
+from mpctl.errors import InputError
+from stacks.main import load_fleet, load_settings, plans, wanted_clusters, wanted_layers
+from stacks.settings import read_settings
+from stacks.versions import assess_minor, table
+from tests.stacks.conftest import DATA, ROOT, TODAY
+
+GOLDEN = {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"}
+BASE = "name: x\nserving:\n  services:\n  - {name: m, image: i, target: {uri: hf://a/b, size_gib: 1}}\n"
+
+
+@pytest.mark.parametrize("name", ["dev", "production"])
+def test_the_shipped_environments_are_read(name: str) -> None:
+    settings = load_settings({"MPCTL_ENV": name}, ROOT)
+    assert settings.name == name and settings.services and settings.tags["owner"]
+
+
+WRONG = [
+    ("name: x", "name: X Y", "name", "short lower-case name"),
+    ("name: x", "name: x\nregoin: a", "regoin", "unknown field"),
+    ("name: x", "name: x\nlayers: [clusters]", "layers", "is not one of cluster, platform, serving"),
+    ("name: x", "name: x\nbackend: {type: s3}", "backend.bucket", "required for the s3 backend"),
+    ("name: x", "name: x\nbackend: {type: s4}", "backend.type", "is not one of local, s3, gcs"),
+    ("name: x", "name: x\nnetwork: {cidr: 10.0.0.0/24}", "network.cidr", "not a /16"),
+    ("name: x", "name: x\nnetwork: {cidr: 10.0.0}", "network.cidr", "not an address block"),
+    ("name: x", "name: x\naccess: {public_cidrs: [0.0.0.0/0]}", "access.public_cidrs", "wider than /8"),
+    ("name: x", "name: x\nbudget: {monthly_usd: 10}", "budget.emails", "tells nobody"),
+    ("name: x", "name: x\nsystem_pool: {min: 3, max: 2}", "system_pool.max", "below min 3"),
+    ("name: x", "name: x\ndeletion_protection: 'yes'", "deletion_protection", "expected true or false"),
+    ("name: x", "name: x\nproviders: {azure: '1'}", "providers.azure", "unknown field"),
+    ("uri: hf://a/b", "uri: ftp://a/b", "serving.services[0].target.uri", "storageUris reads hf, s3, gs"),
+    ("image: i", "imgae: i", "serving.services[0].image", "required field is missing"),
+    ("size_gib: 1", "size_gib: 0", "serving.services[0].target.size_gib", "not between 1"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "field", "message"), WRONG, ids=[w[1][-30:] for w in WRONG])
+def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        read_settings(BASE.replace(good, bad), "env.yaml")
+    assert (caught.value.file, caught.value.field) == ("env.yaml", field)
+    assert caught.value.line is not None
+
+
+def test_an_error_comes_before_any_construct(tmp_path: Path) -> None:
+    """The app ends with code 2 and the place, and writes nothing."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text((ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("source: EKS", "source: AKS"), "utf-8")
+    environment = {"MPCTL_FLEET": str(fleet), "CDKTF_OUTDIR": str(tmp_path / "out"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-m", "stacks.main"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "spec.cluster.source: AKS is not supported" in done.stderr and "fleet.yaml:37" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_published_project_is_not_a_project() -> None:
+    environ = {"MPCTL_ENV": str(DATA / "golden.yaml")}
+    with pytest.raises(InputError, match="no Google project given") as caught:
+        plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    assert "MPCTL_GCP_PROJECT" in str(caught.value.hint)
+
+
+def test_clusters_and_layers_by_name() -> None:
+    settings = load_settings(GOLDEN, ROOT)
+    fleet = load_fleet(GOLDEN, ROOT)
+    assert [c.name for c in wanted_clusters({"MPCTL_CLUSTER": "gke-l4-single"}, fleet)] == ["gke-l4-single"]
+    with pytest.raises(InputError, match="no InferenceCluster named x"):
+        wanted_clusters({"MPCTL_CLUSTER": "x"}, fleet)
+    assert wanted_layers({}, settings) == ("cluster",), "plain `cdktf deploy` finds one stack"
+    assert wanted_layers({"MPCTL_LAYERS": "serving,cluster"}, settings) == ("cluster", "serving")
+    assert len(wanted_layers({"MPCTL_LAYERS": "all"}, settings)) == 3
+    with pytest.raises(InputError, match="'charts' is not one of"):
+        wanted_layers({"MPCTL_LAYERS": "charts"}, settings)
+
+
+def test_one_manifest_and_plain_deploy_make_exactly_one_stack() -> None:
+    environ = {**GOLDEN, "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"}
+    settings = load_settings(environ, ROOT)
+    made = plans(environ, settings, load_fleet(environ, ROOT), TODAY)
+    assert len(made) * len(wanted_layers(environ, settings)) == 1
+
+
+def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "eks.yaml"
+    path.write_text((ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("minNodeCount: 1", "minNodeCount: 0"), "utf-8")
+    environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
+    with pytest.raises(InputError, match="cannot start from zero nodes") as caught:
+        plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    assert caught.value.file == str(path) and caught.value.field == "minNodeCount"
+
+
+def test_a_pool_at_zero_on_gke_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "gke.yaml"
+    path.write_text((ROOT / "manifests/fleet/gke-l4.yaml").read_text("utf-8").replace("odeCount: 1", "odeCount: 0"), "utf-8")
+    environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
+    plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
+    assert plan.cluster.pools[0].minimum == 0 and plan.cluster.pools[0].nodes == 0
+
+
+SUPPORT = [
+    ("EKS", "1.34", "2026-11-21", False, False, "below 1.35"),
+    ("EKS", "1.35", "2026-11-21", False, True, "until 2027-03-27"),
+    ("EKS", "1.35", "2027-03-01", False, True, "plan the upgrade"),
+    ("EKS", "1.35", "2027-03-27", False, True, "plan the upgrade"),
+    ("EKS", "1.35", "2027-03-28", False, False, "left standard support on EKS on 2027-03-27"),
+    ("EKS", "1.35", "2027-03-28", True, True, "plan the upgrade"),
+    ("EKS", "1.40", "2026-11-21", False, False, "is not in versions.yaml for EKS"),
+    ("GKE", "1.35", "2026-11-21", False, True, "in standard support"),
+]
+
+
+@pytest.mark.parametrize(("provider", "minor", "day", "extended", "allowed", "reason"), SUPPORT)
+def test_end_of_support(provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str) -> None:
+    verdict = assess_minor(provider, minor, dt.date.fromisoformat(day), extended=extended)
+    assert verdict.allowed is allowed and reason in verdict.reason
+
+
+def test_every_pin_has_a_date_and_a_reason() -> None:
+    for section, pins in table().pins.items():
+        for name, pin in pins.items():
+            assert isinstance(pin.date, dt.date) and len(pin.reason) > 15 and pin.version, f"{section}.{name}"
+    for provider, facts in table().kubernetes.items():
+        assert facts["default"] in facts["minors"], provider
+        for minor in facts["minors"]:
+            if provider == "EKS" and minor >= facts["floor"]:
+                assert f"cluster-autoscaler-{minor}" in table().pins["images"]
+
+
+def test_address_ranges_do_not_overlap() -> None:
+    import ipaddress
+
+    ranges = [ipaddress.ip_network(block) for block in vars(Ranges.cut("10.64.0.0/16")).values()]
+    assert not any(a.overlaps(b) for i, a in enumerate(ranges) for b in ranges[i + 1 :])
+    assert all(r.subnet_of(ipaddress.ip_network("10.64.0.0/16")) for r in ranges)
+
+
+def test_only_one_module_imports_the_core() -> None:
+    for path in [*(ROOT / "infra").rglob("*.py"), *(ROOT / "stacks").rglob("*.py"), *(ROOT / "mpctl").rglob("*.py")]:
+        if path != ROOT / "infra" / "core.py":
+            assert not re.search(r"^\s*(import|from) cdkt[fn]\b", path.read_text("utf-8"), re.MULTILINE), path
+
+
+def test_constructs_know_nothing_of_stacks() -> None:
+    for path in (ROOT / "infra").rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) stacks\b", path.read_text("utf-8"), re.MULTILINE), path
+    for path in (ROOT / "mpctl").rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), path
+
+
+def test_the_other_core_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from infra import core
+
+    monkeypatch.setenv("MPCTL_CDK_CORE", "pulumi")
+    with pytest.raises(SystemExit, match="expected one of cdktf, cdktn"):
+        core.chosen()
