@@ -91,9 +91,9 @@ def provider(scope: Construct, name: str, /, *, version: str, **args: Any) -> co
 
 
 def output(scope: Construct, name: str, value: Any, /, *, sensitive: bool = False, description: str | None = None) -> None:
-    """Publish *value* under exactly *name*."""
+    """Publish *value* under exactly *name*, which is also what the CLI writes into an outputs file."""
     made = core.TerraformOutput(
-        scope, f"output-{name}", value=value, sensitive=sensitive or None, description=description
+        scope, name, value=value, sensitive=sensitive or None, description=description
     )
     made.override_logical_id(name)
 

@@ -20,7 +20,7 @@ from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
 
-SCRIPT = Path(__file__).parent / "jobs" / "fetch_model.py"
+SCRIPTS = Path(__file__).parent / "jobs"
 # Written by controllers after creation; without this every plan would want to take it back.
 JOB_COMPUTED = ("spec.selector", "spec.template.metadata.labels")
 
@@ -65,8 +65,8 @@ def documents(plan: Plan, volume: str) -> list[Document]:
         owner = next(service for service in settings.services if service.service_account == name)
         made.append(service_account(owner, namespace, {}))
     if staged:
-        text = SCRIPT.read_text("utf-8")
-        made.append(named("ConfigMap", "v1", FETCH, namespace, data={"fetch_model.py": text}))
+        scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
+        made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))
         made.append(models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared))
         made.append(fetch_policy(namespace))
     image = plan.versions.image("fetch-model")

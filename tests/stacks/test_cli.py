@@ -1,0 +1,95 @@
+"""The real CLI and the real Terraform: a twin of the app made of `terraform_data`, deployed, deployed again, destroyed.
+
+The twin goes through the same core, builder, backends and settings as the app; it needs no provider and no network. The CLI
+is npm's `cdktf-cli`; `scripts/setup-stacks` installs it into .tools/. Node and Terraform (or OpenTofu) must be on the path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stacks.conftest import ROOT
+
+LIMIT = 180
+
+
+def cli() -> str:
+    """The path of the CLI: the environment's word, the project's tools, the path."""
+    local = ROOT / ".tools" / "node_modules" / ".bin" / "cdktf"
+    found = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
+    if not found:
+        pytest.skip("the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)")
+    return found
+
+
+def terraform() -> str:
+    for name in ("terraform", "tofu"):
+        if found := shutil.which(name):
+            return found
+    pytest.skip("neither terraform nor tofu is on the path: no package registry carries them, install one by hand")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of its own that runs the twin."""
+    cli()
+    terraform()
+    folder = tmp_path_factory.mktemp("twin")
+    settings = {"language": "python", "app": f"{sys.executable} -m tests.stacks.twin", "sendCrashReports": "false", "terraformProviders": []}
+    (folder / "cdktf.json").write_text(json.dumps(settings), "utf-8")
+    return folder
+
+
+def run(project: Path, *arguments: str) -> str:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TERRAFORM_BINARY_NAME": terraform(),
+        "TWIN_STATE": str(project / "state"),
+        "CHECKPOINT_DISABLE": "1",
+        "CI": "true",
+        "FORCE_COLOR": "0",
+    }
+    command = [cli(), *arguments]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, f"{' '.join(arguments)}:\n{output[-4000:]}"
+    return output
+
+
+@pytest.mark.timeout(600)
+def test_deploy_output_deploy_again_destroy(project: Path) -> None:
+    assert "twin-cluster" in run(project, "list") and "twin-serving" in run(project, "list")
+    first = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json")
+    assert "Apply complete" in first
+    outputs = json.loads((project / "outputs.json").read_text("utf-8"))
+    assert outputs["twin-cluster"]["cluster_name"] == "twin"
+    assert outputs["twin-serving"]["seen"] == "twin", "the name went through the cluster's state"
+    again = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*")
+    assert "No changes" in again and "Apply complete" not in again.replace("Apply complete! Resources: 0 added, 0 changed, 0 destroyed.", "")
+    assert "twin" in run(project, "output", "twin-cluster", "--skip-synth")
+    gone = run(project, "destroy", "--auto-approve", "*")
+    assert "Destroy complete" in gone
+    states = [json.loads(path.read_text("utf-8")) for path in (project / "state").glob("*.tfstate")]
+    assert len(states) == 2 and all(not state["resources"] for state in states)
+
+
+@pytest.mark.timeout(300)
+def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
+    """`cdktf synth` in the checkout, with the file a user has."""
+    environment = {**os.environ, "MPCTL_GCP_PROJECT": "example-project", "MPCTL_LAYERS": "all", "CHECKPOINT_DISABLE": "1", "CI": "true"}
+    # cdktf.json says python3; the tests' interpreter must be the one it finds.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    command = [cli(), "synth", "--output", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+    if "left standard support" in done.stderr + done.stdout:
+        pytest.skip("the example's Kubernetes minor has left standard support since: move the default in stacks/versions.yaml")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6
