@@ -1,8 +1,8 @@
 """A thin, checked door to the CDK core: elements by Terraform's own names, references by checked attribute.
 
-Invariants: nothing is added to a stack before its arguments passed :mod:`infra.schema`; logical ids are the names given
-here (never hashed from the construct path), so moving a resource between constructs does not move it in the state; a
-reference names an attribute that exists.
+Invariants: nothing is added to a stack before its arguments passed :mod:`infra.schema`; logical ids are the
+names given here (never hashed from the construct path), so moving a resource between constructs does not
+move it in the state; a reference names an attribute that exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from mpctl.errors import InputError
 class Element:
     """A resource or data source in a stack. ``element["arn"]`` is a Terraform reference to its attribute."""
 
-    def __init__(self, kind: str, type_: str, name: str, inner: core.TerraformResource | core.TerraformDataSource) -> None:
+    def __init__(
+        self, kind: str, type_: str, name: str, inner: core.TerraformResource | core.TerraformDataSource
+    ) -> None:
         self.kind = kind
         self.type = type_
         self.name = name
@@ -33,7 +35,9 @@ class Element:
         known = schema.element(self.kind, self.type).names
         head = path.replace("[", ".").split(".", 1)[0]
         if head not in known:
-            raise InputError(f"no such attribute{schema.nearest(head, known)}", field=f"{self.type}.{self.name}.{head}")
+            raise InputError(
+                f"no such attribute{schema.nearest(head, known)}", field=f"{self.type}.{self.name}.{head}"
+            )
         prefix = "data." if self.kind == "data" else ""
         return f"{prefix}{self.type}.{self.name}.{path}"
 
@@ -50,7 +54,8 @@ def resource(
 ) -> Element:
     """Add a managed resource; its address in the state is ``type_.name``."""
     given = prepare("resource", type_, name, args)
-    # The core's lifecycle struct knows no expression in ignore_changes; the override is passed through as it is.
+    # The core's lifecycle struct knows no expression in ignore_changes; the override is passed through as
+    # it is.
     inner = core.TerraformResource(
         scope,
         name if scope.node.try_find_child(name) is None else f"{name}-{type_}",
@@ -90,7 +95,9 @@ def provider(scope: Construct, name: str, /, *, version: str, **args: Any) -> co
     return made
 
 
-def output(scope: Construct, name: str, value: Any, /, *, sensitive: bool = False, description: str | None = None) -> None:
+def output(
+    scope: Construct, name: str, value: Any, /, *, sensitive: bool = False, description: str | None = None
+) -> None:
     """Publish *value* under exactly *name*, which is also what the CLI writes into an outputs file."""
     made = core.TerraformOutput(
         scope, name, value=value, sensitive=sensitive or None, description=description

@@ -1,8 +1,9 @@
 """The one place that imports the CDK core.
 
-`cdktf` is the default: it is what `cdktf deploy` users have. Its repository was archived on 10 December 2025; `cdktn`
-(CDK Terrain) carries the same code on. ``MPCTL_CDK_CORE=cdktn`` chooses it; with the variable unset the installed one is
-taken, `cdktf` first. Both write the same JSON from these stacks, and nothing else in the tree may import either.
+`cdktf` is the default: it is what `cdktf deploy` users have. Its repository was archived on 10 December
+2025; `cdktn` (CDK Terrain) carries the same code on. ``MPCTL_CDK_CORE=cdktn`` chooses it; with the variable
+unset the installed one is taken, `cdktf` first. Both write the same JSON from these stacks, and nothing
+else in the tree may import either.
 """
 
 from __future__ import annotations

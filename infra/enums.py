@@ -1,7 +1,7 @@
 """The enumerations that the provider packages do not carry and that cost an evening when they are wrong.
 
-Key: element and argument path; value: what the API takes. From the AWS and Google API references; the taint effects differ
-from the ones in a pod spec on purpose (`NO_SCHEDULE` here, `NoSchedule` there).
+Key: element and argument path; value: what the API takes. From the AWS and Google API references; the taint
+effects differ from the ones in a pod spec on purpose (`NO_SCHEDULE` here, `NoSchedule` there).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ENUMS: dict[str, frozenset[str]] = {
     ),
     "aws_eks_node_group.capacity_type": frozenset({"ON_DEMAND", "SPOT", "CAPACITY_BLOCK"}),
     "aws_eks_node_group.taint.effect": TAINT_EFFECTS,
-    "aws_eks_cluster.access_config.authentication_mode": frozenset({"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}),
+    "aws_eks_cluster.access_config.authentication_mode": frozenset(
+        {"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}
+    ),
     "aws_eks_cluster.upgrade_policy.support_type": frozenset({"STANDARD", "EXTENDED"}),
     "aws_eks_cluster.enabled_cluster_log_types": frozenset(
         {"api", "audit", "authenticator", "controllerManager", "scheduler"}

@@ -1,10 +1,10 @@
 """Arguments of a Terraform element checked against the vendored schemas, before anything is synthesised.
 
-The prebuilt provider classes drop a snake_case key inside a list of blocks without a word; Terraform itself finds the
-mistake only at plan time, with credentials. Here every name, type, required argument and known enumeration is checked at
-construction, with the nearest right name in the message. A string that holds a Terraform expression (``${...}``) passes for
-every scalar type, because its type is known only to Terraform. Not checked: limits of list length and arguments that
-exclude one another; the packages do not carry them.
+The prebuilt provider classes drop a snake_case key inside a list of blocks without a word; Terraform itself
+finds the mistake only at plan time, with credentials. Here every name, type, required argument and known
+enumeration is checked at construction, with the nearest right name in the message. A string that holds a
+Terraform expression (``${...}``) passes for every scalar type, because its type is known only to Terraform.
+Not checked: limits of list length and arguments that exclude one another; the packages do not carry them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ FOLDER = Path(__file__).parent / "schemas"
 PROVIDERS = ("aws", "google", "helm", "kubernetes")
 # Built into Terraform itself: no provider package describes it.
 BUILT_IN = {
-    "resource": {"terraform_data": {"args": {"input": "any", "triggers_replace": "any"}, "attrs": ["id", "output"]}}
+    "resource": {
+        "terraform_data": {"args": {"input": "any", "triggers_replace": "any"}, "attrs": ["id", "output"]}
+    }
 }
 
 

@@ -1,7 +1,7 @@
 """Where each stack's state lives, and how one stack reads another's outputs from there.
 
-Every stack has a state of its own, so a mistake in a chart can never touch a network. S3 locks with Terraform's own lock
-file and encrypts; GCS locks by itself.
+Every stack has a state of its own, so a mistake in a chart can never touch a network. S3 locks with
+Terraform's own lock file and encrypts; GCS locks by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ def use(stack: core.TerraformStack, backend: Backend, name: str) -> None:
         # Not an argument of the frozen core yet: locking without a DynamoDB table, Terraform 1.10 and later.
         stack.add_override("terraform.backend.s3.use_lockfile", True)
     else:
-        core.GcsBackend(stack, bucket=required(backend.bucket), prefix=f"{backend.prefix}/{name}", kms_encryption_key=backend.kms_key)
+        core.GcsBackend(
+            stack,
+            bucket=required(backend.bucket),
+            prefix=f"{backend.prefix}/{name}",
+            kms_encryption_key=backend.kms_key,
+        )
 
 
 def remote(scope: Construct, backend: Backend, name: str) -> core.TerraformRemoteState:
@@ -39,13 +44,20 @@ def remote(scope: Construct, backend: Backend, name: str) -> core.TerraformRemot
         return core.DataTerraformRemoteStateLocal(scope, name, path=local_path(backend, name))
     if backend.type == "s3":
         return core.DataTerraformRemoteStateS3(
-            scope, name, bucket=required(backend.bucket), key=f"{backend.prefix}/{name}.tfstate", region=required(backend.region)
+            scope,
+            name,
+            bucket=required(backend.bucket),
+            key=f"{backend.prefix}/{name}.tfstate",
+            region=required(backend.region),
         )
-    return core.DataTerraformRemoteStateGcs(scope, name, bucket=required(backend.bucket), prefix=f"{backend.prefix}/{name}")
+    return core.DataTerraformRemoteStateGcs(
+        scope, name, bucket=required(backend.bucket), prefix=f"{backend.prefix}/{name}"
+    )
 
 
 def local_path(backend: Backend, name: str) -> str:
-    # Absolute: Terraform runs each stack in a folder of its own, and a relative path would not be found from the next one.
+    # Absolute: Terraform runs each stack in a folder of its own, and a relative path would not be found
+    # from the next one.
     return str(Path(backend.path).resolve() / f"{name}.tfstate")
 
 

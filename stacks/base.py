@@ -35,7 +35,12 @@ class Plan:
     @property
     def tags(self) -> dict[str, str]:
         """On everything that takes tags; a fleet's bill can be split by cluster and by environment."""
-        return {**self.settings.tags, "environment": self.settings.name, "cluster": self.name, "managed-by": "mpctl"}
+        return {
+            **self.settings.tags,
+            "environment": self.settings.name,
+            "cluster": self.name,
+            "managed-by": "mpctl",
+        }
 
     def stack(self, layer: str) -> str:
         return f"{self.name}-{layer}"
@@ -57,7 +62,11 @@ class Stack(core.TerraformStack):
         plan = self.plan
         if plan.cluster.provider == "EKS":
             builder.provider(
-                self, "aws", version=plan.provider_version("aws"), region=plan.cluster.region, default_tags=[{"tags": plan.tags}]
+                self,
+                "aws",
+                version=plan.provider_version("aws"),
+                region=plan.cluster.region,
+                default_tags=[{"tags": plan.tags}],
             )
         else:
             builder.provider(
@@ -72,7 +81,9 @@ class Stack(core.TerraformStack):
     def outputs_of(self, layer: str) -> dict[str, str]:
         """References to the outputs of an earlier layer of the same cluster."""
         backends.remote(self, self.plan.settings.backend, self.plan.stack(layer)).override_logical_id(layer)
-        return {name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS}
+        return {
+            name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS
+        }
 
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
         """Helm and Kubernetes providers for a cluster that exists already: never one made in the same apply."""
@@ -91,9 +102,19 @@ class Stack(core.TerraformStack):
         """A command that renews the token when one is configured; else the cloud's token (15 minutes on EKS, an hour on GKE)."""
         command = self.plan.settings.credentials
         if command:
-            words = {"cluster": self.plan.name, "region": self.plan.cluster.region, "project": self.plan.project or ""}
+            words = {
+                "cluster": self.plan.name,
+                "region": self.plan.cluster.region,
+                "project": self.plan.project or "",
+            }
             arguments = [word.format(**words) for word in command[1:]]
-            return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": command[0], "args": arguments}}
+            return {
+                "exec": {
+                    "api_version": "client.authentication.k8s.io/v1",
+                    "command": command[0],
+                    "args": arguments,
+                }
+            }
         if self.plan.cluster.provider == "EKS":
             return {"token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]}
         return {"token": builder.data(self, "google_client_config", "main")["access_token"]}
@@ -101,4 +122,7 @@ class Stack(core.TerraformStack):
 
 def labels(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as Google labels: lower case, no blanks, at most 63 characters."""
-    return {key.lower(): "".join(c if c.isalnum() or c in "-_" else "-" for c in value.lower())[:63] for key, value in tags.items()}
+    return {
+        key.lower(): "".join(c if c.isalnum() or c in "-_" else "-" for c in value.lower())[:63]
+        for key, value in tags.items()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpctl.artifacts.documents import UID
 from stacks.clouds import Cloud
 
 Values = dict[str, Any]
@@ -19,8 +20,12 @@ def cert_manager() -> Values:
 
 def prometheus_stack(log_days: int) -> Values:
     return {
-        # The control plane is the cloud's: these targets would be down for ever and their alerts would always fire.
-        **{name: {"enabled": False} for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")},
+        # The control plane is the cloud's: these targets would be down for ever and their alerts would
+        # always fire.
+        **{
+            name: {"enabled": False}
+            for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
+        },
         "prometheus": {
             "prometheusSpec": {
                 "retention": f"{min(log_days, 30)}d",
@@ -29,12 +34,21 @@ def prometheus_stack(log_days: int) -> Values:
                 "serviceMonitorSelectorNilUsesHelmValues": False,
                 "ruleSelectorNilUsesHelmValues": False,
                 "storageSpec": {
-                    "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}}
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"],
+                            "resources": {"requests": {"storage": "50Gi"}},
+                        }
+                    }
                 },
             }
         },
-        # Null takes away the chart's well-known password; Grafana's own chart then generates one into a Secret.
-        "grafana": {"adminPassword": None, "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}}},
+        # Null takes away the chart's well-known password; Grafana's own chart then generates one into a
+        # Secret.
+        "grafana": {
+            "adminPassword": None,
+            "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}},
+        },
     }
 
 
@@ -56,10 +70,16 @@ def kserve_resources(version: str) -> Values:
             "controller": {
                 # The chart's default is Knative.
                 "deploymentMode": "Standard",
-                "gateway": {"ingressGateway": {"enableGatewayApi": True, "kserveGateway": GATEWAY, "createGateway": False}},
+                "gateway": {
+                    "ingressGateway": {
+                        "enableGatewayApi": True,
+                        "kserveGateway": GATEWAY,
+                        "createGateway": False,
+                    }
+                },
             },
             # Modelcar containers run as the user of the server, so that it may read the other's files.
-            "storage": {"enableModelcar": True, "uidModelcar": 1000},
+            "storage": {"enableModelcar": True, "uidModelcar": UID},
         }
     }
 
@@ -82,11 +102,17 @@ def cluster_autoscaler(cluster: str, region: str, image: str) -> Values:
         "rbac": {
             # The name that the Pod Identity association of the cluster layer is for.
             "serviceAccount": {"create": True, "name": "cluster-autoscaler"},
-            # Simulating a claim needs to read what can be claimed; the chart's own rules may lag behind the image.
+            # Simulating a claim needs to read what can be claimed; the chart's own rules may lag behind the
+            # image.
             "additionalRules": [
                 {
                     "apiGroups": ["resource.k8s.io"],
-                    "resources": ["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+                    "resources": [
+                        "deviceclasses",
+                        "resourceclaims",
+                        "resourceclaimtemplates",
+                        "resourceslices",
+                    ],
                     "verbs": ["get", "list", "watch"],
                 }
             ],

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl.artifacts.documents import UID
+
 
 @dataclass(frozen=True)
 class Cloud:
@@ -40,8 +42,8 @@ CLOUDS = {
                 "provisioningMode": "efs-ap",
                 "fileSystemId": "{volume}",
                 "directoryPerms": "750",
-                "uid": "1000",
-                "gid": "1000",
+                "uid": str(UID),
+                "gid": str(UID),
                 "basePath": "/models",
             },
         },
@@ -51,9 +53,11 @@ CLOUDS = {
         driver_root="/home/kubernetes/bin/nvidia",
         # Its PCI label does not appear on L4 nodes (modelplane #229); the pool's own label does the work.
         node_feature_discovery=False,
-        # GKE refuses system-node-critical pods in namespaces without a quota for that class (modelplane #202).
+        # GKE refuses system-node-critical pods in namespaces without a quota for that class (modelplane
+        # #202).
         critical_pods_quota=True,
-        # Automatic driver installation is not supported together with DRA (GKE, "Prepare GKE infrastructure for DRA").
+        # Automatic driver installation is not supported together with DRA (GKE, "Prepare GKE infrastructure
+        # for DRA").
         driver_installer=True,
         cluster_autoscaler=False,
         disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},

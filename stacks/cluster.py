@@ -61,7 +61,9 @@ class EksCluster(Stack):
         self.bucket_readers(control)
         volume = None
         if settings.shared_models:
-            volume = aws_pools.model_volume(self, plan.name, network.vpc, settings.network.cidr, network.subnets, key)
+            volume = aws_pools.model_volume(
+                self, plan.name, network.vpc, settings.network.cidr, network.subnets, key
+            )
         if settings.budget:
             self.budget()
         builder.output(self, "cluster_name", control.element["name"])
@@ -73,7 +75,9 @@ class EksCluster(Stack):
     def pools(self, control: eks.Cluster, network: aws_network.Network) -> list[builder.Element]:
         """The system group first, then one GPU group for each pool of the manifest."""
         settings = self.plan.settings
-        made = aws_pools.Pools(self, control.element, control.node_role, [*control.ready, *control.node_attachments])
+        made = aws_pools.Pools(
+            self, control.element, control.node_role, [*control.ready, *control.node_attachments]
+        )
         system = aws_pools.PoolPlan(
             name="system",
             machine=settings.system.eks_machine,
@@ -114,7 +118,9 @@ class EksCluster(Stack):
             for index, bucket in enumerate(buckets):
                 suffix = f"_{index}" if index else ""
                 name = f"models_{service.name.replace('-', '_')}{suffix}"
-                control.pod_role(name, policies.read_bucket(bucket), self.plan.settings.namespace, service.service_account)
+                control.pod_role(
+                    name, policies.read_bucket(bucket), self.plan.settings.namespace, service.service_account
+                )
 
     def budget(self) -> None:
         budget = self.plan.settings.budget
@@ -167,7 +173,8 @@ class GkeCluster(Stack):
                 project=plan.project,
                 region=cluster.region,
                 version=plan.minor,
-                zones=settings.network.zones or sorted({zone for pool in cluster.pools for zone in pool.zones}),
+                zones=settings.network.zones
+                or sorted({zone for pool in cluster.pools for zone in pool.zones}),
                 public_cidrs=settings.access.public_cidrs,
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
@@ -180,7 +187,9 @@ class GkeCluster(Stack):
             self.budget(settings.budget.billing_account)
         builder.output(self, "cluster_name", control.element["name"])
         builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
-        builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
+        builder.output(
+            self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True
+        )
         builder.output(self, "model_volume", network.network["name"])
         publish_next(self)
 
@@ -226,15 +235,23 @@ class GkeCluster(Stack):
             "monthly",
             billing_account=account,
             display_name=f"{self.plan.name} monthly",
-            budget_filter={"projects": [f"projects/{self.plan.project}"], "labels": {"cluster": self.plan.name}},
+            budget_filter={
+                "projects": [f"projects/{self.plan.project}"],
+                "labels": {"cluster": self.plan.name},
+            },
             amount={"specified_amount": {"currency_code": "USD", "units": str(budget.monthly_usd)}},
-            threshold_rules=[{"threshold_percent": 0.8}, {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"}],
+            threshold_rules=[
+                {"threshold_percent": 0.8},
+                {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"},
+            ],
         )
 
 
 def publish_next(stack: Stack) -> None:
     """The command that goes on from here, for whoever deployed this layer alone."""
-    builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
+    builder.output(
+        stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster"
+    )
 
 
 def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:

@@ -1,8 +1,9 @@
 """The GPU driver on GKE nodes, where automatic installation is off because of DRA.
 
-GKE preloads an installer image on Container-Optimized OS GPU nodes; a pod has to run it once after each boot, privileged and
-with the host's devices and root. Paths and the image name are those of GKE's documented manual installation
-(container-engine-accelerators, nvidia-driver-installer/cos). The pause container keeps the pod, so that the state is visible.
+GKE preloads an installer image on Container-Optimized OS GPU nodes; a pod has to run it once after each
+boot, privileged and with the host's devices and root. Paths and the image name are those of GKE's
+documented manual installation (container-engine-accelerators, nvidia-driver-installer/cos). The pause
+container keeps the pod, so that the state is visible.
 """
 
 from __future__ import annotations
@@ -39,14 +40,26 @@ def daemonset(pause_image: str) -> dict[str, Any]:
         "imagePullPolicy": "Never",
         "securityContext": {"privileged": True},
         "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
-        "resources": {"requests": {"cpu": "150m", "memory": "256Mi"}},
+        "resources": {
+            "requests": {"cpu": "150m", "memory": "256Mi"},
+            "limits": {"cpu": "1", "memory": "1Gi"},
+        },
         "volumeMounts": [{"name": name, "mountPath": inside} for name, (_, inside) in PATHS.items()],
     }
     pause = {
         "name": "pause",
         "image": pause_image,
-        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "16Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "8Mi"},
+            "limits": {"cpu": "50m", "memory": "16Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65535,
+            "capabilities": {"drop": ["ALL"]},
+        },
     }
     managed = {"key": "cloud.google.com/gke-gpu-driver-version", "operator": "DoesNotExist"}
     gpu = {"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}
@@ -56,6 +69,7 @@ def daemonset(pause_image: str) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "hostNetwork": True,
         "hostPID": True,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         "tolerations": [{"operator": "Exists"}],
         "initContainers": [installer],

@@ -9,7 +9,8 @@ Environment variables, all optional:
     MPCTL_GCP_PROJECT  the Google project, before the environment's and the manifest's
     MPCTL_CDK_CORE     cdktf or cdktn
 
-One layer of one cluster is one stack, so plain `cdktf deploy` needs no stack name when one fleet manifest is chosen.
+One layer of one cluster is one stack, so plain `cdktf deploy` needs no stack name when one fleet manifest
+is chosen.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def load_settings(environ: Mapping[str, str], root: Path = ROOT) -> Settings:
     path = Path(name) if name.endswith(".yaml") else root / "environments" / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in (root / "environments").glob("*.yaml")))
-        raise InputError(f"no environment {name}", file=shown(path, root), hint=f"MPCTL_ENV is one of {known}, or a path to a .yaml file")
+        raise InputError(
+            f"no environment {name}",
+            file=shown(path, root),
+            hint=f"MPCTL_ENV is one of {known}, or a path to a .yaml file",
+        )
     return read_settings(path.read_text("utf-8"), shown(path, root))
 
 
@@ -50,7 +55,9 @@ def load_fleet(environ: Mapping[str, str], root: Path = ROOT) -> Fleet:
     path = root / given
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise InputError("no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them")
+        raise InputError(
+            "no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them"
+        )
     return read_fleet([(shown(file, root), file.read_text("utf-8")) for file in files])
 
 
@@ -75,7 +82,11 @@ def wanted_clusters(environ: Mapping[str, str], fleet: Fleet) -> list[InferenceC
     known = {cluster.name: cluster for cluster in fleet.clusters}
     for name in given:
         if name not in known:
-            raise InputError(f"no InferenceCluster named {name}", field="MPCTL_CLUSTER", hint=f"there are {', '.join(known)}")
+            raise InputError(
+                f"no InferenceCluster named {name}",
+                field="MPCTL_CLUSTER",
+                hint=f"there are {', '.join(known)}",
+            )
     return [known[name] for name in given] if given else list(fleet.clusters)
 
 
@@ -86,7 +97,9 @@ def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[s
     found = environ.get("MPCTL_GCP_PROJECT") or settings.gcp_project or cluster.project
     if not found or found == PLACEHOLDER:
         raise cluster.place.error(
-            "no Google project given", "spec.cluster.gke.project", "set gcp.project in the environment, or MPCTL_GCP_PROJECT"
+            "no Google project given",
+            "spec.cluster.gke.project",
+            "set gcp.project in the environment, or MPCTL_GCP_PROJECT",
         )
     return found
 

@@ -1,7 +1,8 @@
 """Kubernetes documents for the serving layer: from values, and from the YAML a person edits under manifests/.
 
-Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}`` and
-``${namespace}`` stand for the service's; any other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are empty.
+Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}``
+and ``${namespace}`` stand for the service's; any other ``$`` belongs to Prometheus or Grafana and stays.
+Absent folders are empty.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ MONITORING = FOLDER / "monitoring"
 
 
 def manifest(
-    scope: Construct, name: str, document: Document, after: Iterable[builder.Element] = (), computed: Sequence[str] = ()
+    scope: Construct,
+    name: str,
+    document: Document,
+    after: Iterable[builder.Element] = (),
+    computed: Sequence[str] = (),
 ) -> builder.Element:
     """One document as a Terraform resource; labels and annotations may be added by controllers."""
     fields = ["metadata.labels", "metadata.annotations", *computed]

@@ -1,7 +1,7 @@
 """The platform layer: charts on a cluster that exists, in the order they need each other.
 
-Custom resources of these charts are not here: their definitions must be in the cluster before Terraform can plan an object,
-so they belong to the serving layer, applied after this one.
+Custom resources of these charts are not here: their definitions must be in the cluster before Terraform can
+plan an object, so they belong to the serving layer, applied after this one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from stacks.driver_installer import daemonset
 from stacks.manifests import AUTOSCALING, manifest
 
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
-PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
+PRIVILEGED = {
+    "pod-security.kubernetes.io/enforce": "privileged"
+}  # the kubelet plugin talks to the driver of the host
 
 
 class Platform(Stack):
@@ -41,7 +43,9 @@ class Platform(Stack):
         self.dra(after=[metrics])
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
-        builder.output(self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform")
+        builder.output(
+            self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform"
+        )
 
     def chart(
         self,
@@ -73,7 +77,9 @@ class Platform(Stack):
         if self.cloud.node_feature_discovery:
             before.append(self.chart("node-feature-discovery", "node-feature-discovery", {}))
         if self.cloud.driver_installer:
-            before.append(manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"))))
+            before.append(
+                manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause")))
+            )
         namespace = builder.resource(
             self,
             "kubernetes_namespace_v1",
@@ -89,10 +95,16 @@ class Platform(Stack):
             for taint in pool.taints
         ]
         driver = values.dra_driver(self.cloud, tolerations)
-        self.chart("dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15)
+        self.chart(
+            "dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15
+        )
 
     def quota(self, namespace: builder.Element) -> builder.Element:
-        match = {"operator": "In", "scope_name": "PriorityClass", "values": ["system-node-critical", "system-cluster-critical"]}
+        match = {
+            "operator": "In",
+            "scope_name": "PriorityClass",
+            "values": ["system-node-critical", "system-cluster-critical"],
+        }
         return builder.resource(
             self,
             "kubernetes_resource_quota_v1",

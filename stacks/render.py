@@ -1,6 +1,8 @@
-"""Print the Kubernetes documents of a layer, without Terraform: `python -m stacks.render [serving|platform|services]`.
+"""Print the Kubernetes documents of a layer, without Terraform: `python -m stacks.render
+[serving|platform|services]`.
 
-For `kubectl diff`, for scanners and for reading. References to outputs of the cluster layer appear as Terraform writes them.
+For `kubectl diff`, for scanners and for reading. References to outputs of the cluster layer appear as
+Terraform writes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The serving layer: what must exist in the cluster beside a KServe service.
 
-Claims, models, isolation, metrics and autoscaling; and the gateway, whose definitions the platform layer installed. The
-InferenceService is not here: `mpctl rollout` changes it many times a day, and two owners of one object would fight.
+Claims, models, isolation, metrics and autoscaling; and the gateway, whose definitions the platform layer
+installed. The InferenceService is not here: `mpctl rollout` changes it many times a day, and two owners of
+one object would fight.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ class Serving(Stack):
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=False)
         namespace = builder.resource(
-            self, "kubernetes_namespace_v1", "serving", metadata=[{"name": plan.settings.namespace, "labels": pod_security(plan)}]
+            self,
+            "kubernetes_namespace_v1",
+            "serving",
+            metadata=[{"name": plan.settings.namespace, "labels": pod_security(plan)}],
         )
         for document in documents(plan, outputs["model_volume"]):
             computed = JOB_COMPUTED if document["kind"] == "Job" else ()
             after = [namespace] if "namespace" in document["metadata"] else []
             manifest(self, address(document), document, after, computed)
         builder.output(self, "namespace", plan.settings.namespace)
-        builder.output(self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate")
+        builder.output(
+            self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate"
+        )
 
 
 def pod_security(plan: Plan) -> dict[str, str]:
@@ -67,7 +73,9 @@ def documents(plan: Plan, volume: str) -> list[Document]:
     if staged:
         scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
         made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))
-        made.append(models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared))
+        made.append(
+            models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared)
+        )
         made.append(fetch_policy(namespace))
     image = plan.versions.image("fetch-model")
     for service in settings.services:
@@ -82,7 +90,12 @@ def gateway() -> list[Document]:
     """The gateway that KServe attaches its routes to."""
     namespace, name = chart_values.GATEWAY.split("/")
     controller = {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"}
-    listener = {"name": "http", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}}
+    listener = {
+        "name": "http",
+        "protocol": "HTTP",
+        "port": 80,
+        "allowedRoutes": {"namespaces": {"from": "All"}},
+    }
     api = "gateway.networking.k8s.io/v1"
     return [
         named("GatewayClass", api, "envoy", None, spec=controller),
@@ -108,7 +121,8 @@ def storage_class(name: str, facts: Any, volume: str) -> Document:
         None,
         provisioner=facts["provisioner"],
         parameters=parameters,
-        # A disk is made where its first pod lands; models are expensive to fetch again, so they outlive a claim.
+        # A disk is made where its first pod lands; models are expensive to fetch again, so they outlive a
+        # claim.
         volumeBindingMode="WaitForFirstConsumer",
         reclaimPolicy="Retain",
         allowVolumeExpansion=facts["provisioner"] != "efs.csi.aws.com",

@@ -1,6 +1,8 @@
-"""One environment as typed values: where state lives, which clusters exist in what shape, who pays, what they serve.
+"""One environment as typed values: where state lives, which clusters exist in what shape, who pays, what
+they serve.
 
-Read from ``environments/<name>.yaml`` before any construct is made; every complaint names file, line and field.
+Read from ``environments/<name>.yaml`` before any construct is made; every complaint names file, line and
+field.
 """
 
 from __future__ import annotations
@@ -204,6 +206,8 @@ def system(node: Node) -> SystemPool:
     maximum = node.number("max", 4, low=1, high=100)
     if maximum < minimum:
         raise node.error("max", f"{maximum} is below min {minimum}")
-    result = SystemPool(node.text("eks_machine", "m7i.xlarge"), node.text("gke_machine", "e2-standard-4"), minimum, maximum)
+    result = SystemPool(
+        node.text("eks_machine", "m7i.xlarge"), node.text("gke_machine", "e2-standard-4"), minimum, maximum
+    )
     node.done()
     return result

@@ -55,7 +55,10 @@ class Table:
 def table() -> Table:
     body = yaml.safe_load(FILE.read_text("utf-8"))
     sections = {
-        section: {name: Pin(name, **{k: v if k == "date" else str(v) for k, v in row.items()}) for name, row in rows.items()}
+        section: {
+            name: Pin(name, **{k: v if k == "date" else str(v) for k, v in row.items()})
+            for name, row in rows.items()
+        }
         for section, rows in body.items()
         if section != "kubernetes"
     }
@@ -74,14 +77,20 @@ def assess_minor(provider: str, minor: str, today: dt.date, *, extended: bool) -
     """Whether a cluster of this minor should be made today."""
     known = table().kubernetes[provider]
     if key(minor) < key(known["floor"]):
-        return Support(False, f"Kubernetes {minor} is below {known['floor']}, the floor for GPUs through DRA here")
+        return Support(
+            False, f"Kubernetes {minor} is below {known['floor']}, the floor for GPUs through DRA here"
+        )
     if minor not in known["minors"]:
-        return Support(False, f"Kubernetes {minor} is not in {FILE.name} for {provider}; add its end of standard support")
+        return Support(
+            False, f"Kubernetes {minor} is not in {FILE.name} for {provider}; add its end of standard support"
+        )
     until: dt.date = known["minors"][minor]["standard_until"]
     if today > until and not extended:
         return Support(False, f"Kubernetes {minor} left standard support on {provider} on {until}")
     if today > until - NOTICE:
-        return Support(True, f"Kubernetes {minor} leaves standard support on {provider} on {until}: plan the upgrade")
+        return Support(
+            True, f"Kubernetes {minor} leaves standard support on {provider} on {until}: plan the upgrade"
+        )
     return Support(True, f"Kubernetes {minor} is in standard support on {provider} until {until}")
 
 
@@ -93,5 +102,8 @@ def require_minor(provider: str, minor: str, today: dt.date, *, extended: bool) 
     """The verdict, or an error that names the setting which overrides it."""
     verdict = assess_minor(provider, minor, today, extended=extended)
     if not verdict.allowed:
-        raise InputError(verdict.reason, hint="set kubernetes.extended_support: true to accept the cost, or a newer version")
+        raise InputError(
+            verdict.reason,
+            hint="set kubernetes.extended_support: true to accept the cost, or a newer version",
+        )
     return verdict

@@ -1,8 +1,8 @@
 """An EKS control plane that DRA workloads can use, and the identities of its components.
 
-Access entries instead of the aws-auth ConfigMap, secrets encrypted with a key of our own, all five control-plane logs, no
-extended support bought by accident (upgrade policy STANDARD). Pod Identity over IRSA: one trust policy for every
-component, no OIDC provider to keep.
+Access entries instead of the aws-auth ConfigMap, secrets encrypted with a key of our own, all five
+control-plane logs, no extended support bought by accident (upgrade policy STANDARD). Pod Identity over
+IRSA: one trust policy for every component, no OIDC provider to keep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from infra.builder import Element, resource
 
 LOGS = ["api", "audit", "authenticator", "controllerManager", "scheduler"]
 ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
+NODE_POLICIES = (
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEKS_CNI_Policy",
+    "AmazonEC2ContainerRegistryPullOnly",
+    "AmazonSSMManagedInstanceCore",
+)
 # Needed before a node can become Ready; the others wait for nodes, or their pods would never be scheduled.
 EARLY_ADDONS = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
 # The VPC CNI enforces NetworkPolicy objects only when told so; without this ours would be decoration.
@@ -47,13 +52,24 @@ class Cluster(Construct):
         super().__init__(scope, "cluster")
         self.plan = plan
         logs = resource(
-            self, "aws_cloudwatch_log_group", "control_plane", name=log_group(plan.name), retention_in_days=plan.log_days,
+            self,
+            "aws_cloudwatch_log_group",
+            "control_plane",
+            name=log_group(plan.name),
+            retention_in_days=plan.log_days,
             kms_key_id=key["arn"],
         )
         role = self.role("cluster", policies.trust("eks.amazonaws.com"), ("AmazonEKSClusterPolicy",))
         before = [
             *self.attachments,
-            resource(self, "aws_iam_role_policy", "cluster", name="secrets", role=role["id"], policy=policies.use_key(key["arn"])),
+            resource(
+                self,
+                "aws_iam_role_policy",
+                "cluster",
+                name="secrets",
+                role=role["id"],
+                policy=policies.use_key(key["arn"]),
+            ),
         ]
         self.node_role = self.role("node", policies.trust("ec2.amazonaws.com"), NODE_POLICIES)
         self.node_attachments = self.attachments
@@ -77,7 +93,8 @@ class Cluster(Construct):
                 "endpoint_public_access": public,
                 "public_access_cidrs": list(plan.public_cidrs) if public else None,
             },
-            # The log group comes first, or EKS makes one without retention; deletion wants its permissions to the end.
+            # The log group comes first, or EKS makes one without retention; deletion wants its permissions
+            # to the end.
             depends_on=[logs, *before],
         )
         for index, principal in enumerate(plan.admins):
@@ -86,23 +103,48 @@ class Cluster(Construct):
 
     def role(self, name: str, trust: str, managed: Sequence[str]) -> Element:
         """A role with AWS-managed policies attached; the attachments are kept for ordering."""
-        made = resource(self, "aws_iam_role", name, name=f"{self.plan.name}-{name.replace('_', '-')}", assume_role_policy=trust)
+        made = resource(
+            self,
+            "aws_iam_role",
+            name,
+            name=f"{self.plan.name}-{name.replace('_', '-')}",
+            assume_role_policy=trust,
+        )
         self.attachments = [
             resource(
-                self, "aws_iam_role_policy_attachment", f"{name}_{index}", role=made["name"], policy_arn=f"arn:aws:iam::aws:policy/{policy}"
+                self,
+                "aws_iam_role_policy_attachment",
+                f"{name}_{index}",
+                role=made["name"],
+                policy_arn=f"arn:aws:iam::aws:policy/{policy}",
             )
             for index, policy in enumerate(managed)
         ]
         return made
 
     def admin(self, index: int, principal: str) -> None:
-        entry = resource(self, "aws_eks_access_entry", f"admin_{index}", cluster_name=self.element["name"], principal_arn=principal, type="STANDARD")
+        entry = resource(
+            self,
+            "aws_eks_access_entry",
+            f"admin_{index}",
+            cluster_name=self.element["name"],
+            principal_arn=principal,
+            type="STANDARD",
+        )
         resource(
-            self, "aws_eks_access_policy_association", f"admin_{index}", cluster_name=self.element["name"], principal_arn=principal,
-            policy_arn=ADMIN, access_scope={"type": "cluster"}, depends_on=[entry],
+            self,
+            "aws_eks_access_policy_association",
+            f"admin_{index}",
+            cluster_name=self.element["name"],
+            principal_arn=principal,
+            policy_arn=ADMIN,
+            access_scope={"type": "cluster"},
+            depends_on=[entry],
         )
 
-    def addon(self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()) -> Element:
+    def addon(
+        self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()
+    ) -> Element:
         """An EKS add-on; *role* is its service account and identity."""
         version = self.plan.addons.get(name, "default")
         settings = ADDON_SETTINGS.get(name)
@@ -114,7 +156,9 @@ class Cluster(Construct):
             addon_name=name,
             addon_version=None if version == "default" else version,
             configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
-            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}] if role else None,
+            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}]
+            if role
+            else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             depends_on=after,
@@ -126,16 +170,25 @@ class Cluster(Construct):
         ebs = self.role("ebs_csi", policies.pod_identity_trust(), ("service-role/AmazonEBSCSIDriverPolicy",))
         self.addon("aws-ebs-csi-driver", role=("ebs-csi-controller-sa", ebs), after=nodes)
         if shared_models:
-            efs = self.role("efs_csi", policies.pod_identity_trust(), ("service-role/AmazonEFSCSIDriverPolicy",))
+            efs = self.role(
+                "efs_csi", policies.pod_identity_trust(), ("service-role/AmazonEFSCSIDriverPolicy",)
+            )
             self.addon("aws-efs-csi-driver", role=("efs-csi-controller-sa", efs), after=nodes)
 
     def pod_role(self, name: str, policy: str, namespace: str, account: str) -> Element:
         """A role with one policy of ours, given to one service account."""
         made = self.role(name, policies.pod_identity_trust(), ())
-        resource(self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy)
         resource(
-            self, "aws_eks_pod_identity_association", name, cluster_name=self.element["name"], namespace=namespace,
-            service_account=account, role_arn=made["arn"],
+            self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy
+        )
+        resource(
+            self,
+            "aws_eks_pod_identity_association",
+            name,
+            cluster_name=self.element["name"],
+            namespace=namespace,
+            service_account=account,
+            role_arn=made["arn"],
         )
         return made
 
@@ -149,8 +202,13 @@ def encryption_key(scope: Construct, name: str, region: str, account: Element) -
     """One key for secrets, logs, disks and the model volume of a cluster."""
     policy = policies.key_policy(account["account_id"], region, "/aws/")
     key = resource(
-        scope, "aws_kms_key", "main", description=f"Secrets, logs and volumes of {name}", enable_key_rotation=True,
-        deletion_window_in_days=30, policy=policy,
+        scope,
+        "aws_kms_key",
+        "main",
+        description=f"Secrets, logs and volumes of {name}",
+        enable_key_rotation=True,
+        deletion_window_in_days=30,
+        policy=policy,
     )
     resource(scope, "aws_kms_alias", "main", name=f"alias/{name}", target_key_id=key["id"])
     return key

@@ -1,7 +1,8 @@
 """A VPC for one cluster: private subnets for nodes, one way out.
 
-Nodes never have public addresses. With ``nat`` one gateway serves all zones (a zone's failure costs downloads, not
-serving); with ``endpoints`` there is no internet, AWS services are reached inside the VPC and images come from ECR.
+Nodes never have public addresses. With ``nat`` one gateway serves all zones (a zone's failure costs
+downloads, not serving); with ``endpoints`` there is no internet, AWS services are reached inside the VPC
+and images come from ECR.
 """
 
 from __future__ import annotations
@@ -15,8 +16,21 @@ from constructs import Construct
 from infra.aws import policies
 from infra.builder import Element, resource
 
-# What nodes, add-ons and the autoscaler call. `eks-auth` is Pod Identity's; without `ec2` the VPC CNI cannot attach addresses.
-ENDPOINTS = ("ec2", "ecr.api", "ecr.dkr", "sts", "eks", "eks-auth", "logs", "autoscaling", "elasticloadbalancing", "elasticfilesystem", "kms")
+# What nodes, add-ons and the autoscaler call. `eks-auth` is Pod Identity's; without `ec2` the VPC CNI
+# cannot attach addresses.
+ENDPOINTS = (
+    "ec2",
+    "ecr.api",
+    "ecr.dkr",
+    "sts",
+    "eks",
+    "eks-auth",
+    "logs",
+    "autoscaling",
+    "elasticloadbalancing",
+    "elasticfilesystem",
+    "kms",
+)
 
 
 @dataclass(frozen=True)
@@ -39,18 +53,30 @@ class Network(Construct):
         super().__init__(scope, "network")
         self.plan = plan
         self.vpc = resource(
-            self, "aws_vpc", "main", cidr_block=plan.cidr, enable_dns_hostnames=True, enable_dns_support=True, tags=self.tag("vpc")
+            self,
+            "aws_vpc",
+            "main",
+            cidr_block=plan.cidr,
+            enable_dns_hostnames=True,
+            enable_dns_support=True,
+            tags=self.tag("vpc"),
         )
         # The default group allows everything among its members; emptied, nothing can lean on it by accident.
-        resource(self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused"))
+        resource(
+            self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused")
+        )
         blocks = list(ipaddress.ip_network(plan.cidr).subnets(new_prefix=19))
         self.subnets = {
-            zone: self.subnet(f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"})
+            zone: self.subnet(
+                f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"}
+            )
             for index, zone in enumerate(plan.zones)
         }
         # Public subnets are cut from the last /19, which the at most seven zones before it never reach.
         self.public_blocks = [str(block) for block in blocks[-1].subnets(new_prefix=24)]
-        self.routes = resource(self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private"))
+        self.routes = resource(
+            self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private")
+        )
         for subnet in self.subnets.values():
             self.associate(subnet, self.routes)
         self.gateway_endpoint()
@@ -77,23 +103,54 @@ class Network(Construct):
         )
 
     def associate(self, subnet: Element, table: Element) -> None:
-        resource(self, "aws_route_table_association", subnet.name, subnet_id=subnet["id"], route_table_id=table["id"])
+        resource(
+            self,
+            "aws_route_table_association",
+            subnet.name,
+            subnet_id=subnet["id"],
+            route_table_id=table["id"],
+        )
 
     def nat(self) -> None:
-        internet = resource(self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet"))
+        internet = resource(
+            self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet")
+        )
         table = resource(self, "aws_route_table", "public", vpc_id=self.vpc["id"], tags=self.tag("public"))
-        resource(self, "aws_route", "internet", route_table_id=table["id"], destination_cidr_block="0.0.0.0/0", gateway_id=internet["id"])
+        resource(
+            self,
+            "aws_route",
+            "internet",
+            route_table_id=table["id"],
+            destination_cidr_block="0.0.0.0/0",
+            gateway_id=internet["id"],
+        )
         first = ""
         for index, zone in enumerate(self.plan.zones):
-            # Load balancers of services that face the internet need one public subnet a zone; only the first has the NAT.
-            public = self.subnet(f"public_{zone[-1]}", zone, self.public_blocks[index], {"kubernetes.io/role/elb": "1"})
+            # Load balancers of services that face the internet need one public subnet a zone; only the
+            # first has the NAT.
+            public = self.subnet(
+                f"public_{zone[-1]}", zone, self.public_blocks[index], {"kubernetes.io/role/elb": "1"}
+            )
             self.associate(public, table)
             first = first or public["id"]
         address = resource(self, "aws_eip", "nat", domain="vpc", tags=self.tag("nat"))
         gateway = resource(
-            self, "aws_nat_gateway", "main", allocation_id=address["id"], subnet_id=first, tags=self.tag("nat"), depends_on=[internet]
+            self,
+            "aws_nat_gateway",
+            "main",
+            allocation_id=address["id"],
+            subnet_id=first,
+            tags=self.tag("nat"),
+            depends_on=[internet],
         )
-        resource(self, "aws_route", "nat", route_table_id=self.routes["id"], destination_cidr_block="0.0.0.0/0", nat_gateway_id=gateway["id"])
+        resource(
+            self,
+            "aws_route",
+            "nat",
+            route_table_id=self.routes["id"],
+            destination_cidr_block="0.0.0.0/0",
+            nat_gateway_id=gateway["id"],
+        )
 
     def gateway_endpoint(self) -> None:
         """Image layers come from S3; this path costs nothing and does not cross the NAT."""
@@ -111,12 +168,24 @@ class Network(Construct):
 
     def interface_endpoints(self) -> None:
         group = resource(
-            self, "aws_security_group", "endpoints", name=f"{self.plan.name}-endpoints", description="AWS APIs from inside the VPC",
-            vpc_id=self.vpc["id"], tags=self.tag("endpoints"),
+            self,
+            "aws_security_group",
+            "endpoints",
+            name=f"{self.plan.name}-endpoints",
+            description="AWS APIs from inside the VPC",
+            vpc_id=self.vpc["id"],
+            tags=self.tag("endpoints"),
         )
         resource(
-            self, "aws_vpc_security_group_ingress_rule", "endpoints", security_group_id=group["id"], description="HTTPS from the VPC",
-            cidr_ipv4=self.plan.cidr, ip_protocol="tcp", from_port=443, to_port=443,
+            self,
+            "aws_vpc_security_group_ingress_rule",
+            "endpoints",
+            security_group_id=group["id"],
+            description="HTTPS from the VPC",
+            cidr_ipv4=self.plan.cidr,
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
         )
         for service in ENDPOINTS:
             resource(
@@ -134,15 +203,37 @@ class Network(Construct):
 
     def flow_logs(self, key: Element) -> None:
         group = resource(
-            self, "aws_cloudwatch_log_group", "flow", name=f"/aws/vpc/{self.plan.name}", retention_in_days=self.plan.log_days,
-            kms_key_id=key["arn"], tags=self.tag("flow"),
+            self,
+            "aws_cloudwatch_log_group",
+            "flow",
+            name=f"/aws/vpc/{self.plan.name}",
+            retention_in_days=self.plan.log_days,
+            kms_key_id=key["arn"],
+            tags=self.tag("flow"),
         )
         role = resource(
-            self, "aws_iam_role", "flow_logs", name=f"{self.plan.name}-flow-logs",
-            assume_role_policy=policies.trust("vpc-flow-logs.amazonaws.com"), tags=self.tag("flow"),
+            self,
+            "aws_iam_role",
+            "flow_logs",
+            name=f"{self.plan.name}-flow-logs",
+            assume_role_policy=policies.trust("vpc-flow-logs.amazonaws.com"),
+            tags=self.tag("flow"),
         )
-        resource(self, "aws_iam_role_policy", "flow_logs", name="write", role=role["id"], policy=policies.flow_logs(group["arn"]))
         resource(
-            self, "aws_flow_log", "main", vpc_id=self.vpc["id"], traffic_type="ALL", log_destination=group["arn"],
-            iam_role_arn=role["arn"], tags=self.tag("flow"),
+            self,
+            "aws_iam_role_policy",
+            "flow_logs",
+            name="write",
+            role=role["id"],
+            policy=policies.flow_logs(group["arn"]),
+        )
+        resource(
+            self,
+            "aws_flow_log",
+            "main",
+            vpc_id=self.vpc["id"],
+            traffic_type="ALL",
+            log_destination=group["arn"],
+            iam_role_arn=role["arn"],
+            tags=self.tag("flow"),
         )

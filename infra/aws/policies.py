@@ -18,7 +18,11 @@ def allow(actions: Sequence[str], resources: Sequence[str], **more: Any) -> dict
 
 
 def trust(service: str, *actions: str, **condition: Any) -> str:
-    statement: dict[str, Any] = {"Effect": "Allow", "Principal": {"Service": service}, "Action": list(actions or ("sts:AssumeRole",))}
+    statement: dict[str, Any] = {
+        "Effect": "Allow",
+        "Principal": {"Service": service},
+        "Action": list(actions or ("sts:AssumeRole",)),
+    }
     if condition:
         statement["Condition"] = condition
     return document(statement)
@@ -55,9 +59,18 @@ def key_policy(account: str, region: str, log_group: str) -> str:
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
         "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
         "Resource": "*",
-        "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"arn:aws:logs:{region}:{account}:log-group:{log_group}*"}},
+        "Condition": {
+            "ArnLike": {
+                "kms:EncryptionContext:aws:logs:arn": f"arn:aws:logs:{region}:{account}:log-group:{log_group}*"
+            }
+        },
     }
-    root = {"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{account}:root"}, "Action": "kms:*", "Resource": "*"}
+    root = {
+        "Effect": "Allow",
+        "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
+        "Action": "kms:*",
+        "Resource": "*",
+    }
     return document(root, logs)
 
 
@@ -67,11 +80,18 @@ def use_key(key_arn: str) -> str:
 
 
 def flow_logs(group_arn: str) -> str:
-    actions = ["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogGroups", "logs:DescribeLogStreams"]
+    actions = [
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+        "logs:DescribeLogGroups",
+        "logs:DescribeLogStreams",
+    ]
     return document(allow(actions, [group_arn, f"{group_arn}:*"]))
 
 
 def read_bucket(bucket: str) -> str:
     """Read-only on one bucket, for downloading models."""
     arn = f"arn:aws:s3:::{bucket}"
-    return document(allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"]))
+    return document(
+        allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"])
+    )

@@ -1,8 +1,9 @@
 """Managed node groups and the shared model volume.
 
-GPU pools: the AL2023 NVIDIA image has driver and toolkit but no device plugin, which is what the DRA driver wants. Minimum
-1, because cluster-autoscaler cannot predict the ResourceSlices of an AWS node that does not exist yet, so a pool at zero
-never grows for a pod with a claim. The autoscaler owns ``desired_size`` after creation.
+GPU pools: the AL2023 NVIDIA image has driver and toolkit but no device plugin, which is what the DRA driver
+wants. Minimum 1, because cluster-autoscaler cannot predict the ResourceSlices of an AWS node that does not
+exist yet, so a pool at zero never grows for a pod with a claim. The autoscaler owns ``desired_size`` after
+creation.
 """
 
 from __future__ import annotations
@@ -69,17 +70,30 @@ class Pools(Construct):
             block_device_mappings=[
                 {
                     "device_name": "/dev/xvda",
-                    "ebs": {"volume_size": plan.disk_gb, "volume_type": "gp3", "encrypted": "true", "delete_on_termination": "true"},
+                    "ebs": {
+                        "volume_size": plan.disk_gb,
+                        "volume_type": "gp3",
+                        "encrypted": "true",
+                        "delete_on_termination": "true",
+                    },
                 }
             ],
             # One hop: a pod cannot take the node's credentials; every component here has Pod Identity.
-            metadata_options={"http_endpoint": "enabled", "http_tokens": "required", "http_put_response_hop_limit": 1},
+            metadata_options={
+                "http_endpoint": "enabled",
+                "http_tokens": "required",
+                "http_put_response_hop_limit": 1,
+            },
             instance_market_options=block,
             instance_type=plan.machine if plan.reservation else None,
             capacity_reservation_specification=(
-                {"capacity_reservation_target": {"capacity_reservation_id": plan.reservation}} if plan.reservation else None
+                {"capacity_reservation_target": {"capacity_reservation_id": plan.reservation}}
+                if plan.reservation
+                else None
             ),
-            tag_specifications=[{"resource_type": kind, "tags": {"Name": plan.name}} for kind in ("instance", "volume")],
+            tag_specifications=[
+                {"resource_type": kind, "tags": {"Name": plan.name}} for kind in ("instance", "volume")
+            ],
         )
         taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
         return resource(
@@ -106,7 +120,10 @@ class Pools(Construct):
 
 def autoscaler_tags(scope: Construct, group: Element, cluster: str) -> None:
     """Discovery tags on the scaling group behind *group*; EKS sets them itself since 2021, the owned tag limits our policy."""
-    for key, value in ((f"k8s.io/cluster-autoscaler/{cluster}", "owned"), ("k8s.io/cluster-autoscaler/enabled", "true")):
+    for key, value in (
+        (f"k8s.io/cluster-autoscaler/{cluster}", "owned"),
+        ("k8s.io/cluster-autoscaler/enabled", "true"),
+    ):
         suffix = "owned" if value == "owned" else "enabled"
         resource(
             scope,
@@ -117,20 +134,47 @@ def autoscaler_tags(scope: Construct, group: Element, cluster: str) -> None:
         )
 
 
-def model_volume(scope: Construct, name: str, vpc: Element, cidr: str, subnets: Mapping[str, Element], key: Element) -> Element:
+def model_volume(
+    scope: Construct, name: str, vpc: Element, cidr: str, subnets: Mapping[str, Element], key: Element
+) -> Element:
     """EFS for models that every node mounts, reachable from the VPC only."""
     group = resource(
-        scope, "aws_security_group", "models", name=f"{name}-models", description="NFS from the nodes", vpc_id=vpc["id"],
+        scope,
+        "aws_security_group",
+        "models",
+        name=f"{name}-models",
+        description="NFS from the nodes",
+        vpc_id=vpc["id"],
         tags={"Name": f"{name}-models"},
     )
     resource(
-        scope, "aws_vpc_security_group_ingress_rule", "models", security_group_id=group["id"], description="NFS from the VPC",
-        cidr_ipv4=cidr, ip_protocol="tcp", from_port=2049, to_port=2049,
+        scope,
+        "aws_vpc_security_group_ingress_rule",
+        "models",
+        security_group_id=group["id"],
+        description="NFS from the VPC",
+        cidr_ipv4=cidr,
+        ip_protocol="tcp",
+        from_port=2049,
+        to_port=2049,
     )
     volume = resource(
-        scope, "aws_efs_file_system", "models", creation_token=f"{name}-models", encrypted=True, kms_key_id=key["arn"],
-        throughput_mode="elastic", tags={"Name": f"{name}-models"},
+        scope,
+        "aws_efs_file_system",
+        "models",
+        creation_token=f"{name}-models",
+        encrypted=True,
+        kms_key_id=key["arn"],
+        throughput_mode="elastic",
+        tags={"Name": f"{name}-models"},
     )
     for subnet in subnets.values():
-        resource(scope, "aws_efs_mount_target", subnet.name, file_system_id=volume["id"], subnet_id=subnet["id"], security_groups=[group["id"]])
+        resource(
+            scope,
+            "aws_efs_mount_target",
+            subnet.name,
+            file_system_id=volume["id"],
+            subnet_id=subnet["id"],
+            security_groups=[group["id"]],
+        )
     return volume

@@ -1,7 +1,7 @@
 """A private, VPC-native GKE Standard cluster without node auto-provisioning, which DRA does not support.
 
-Dataplane V2 enforces NetworkPolicy; Workload Identity is the only identity of pods; GKE's managed Prometheus is off because
-kube-prometheus-stack is the one source of the rules.
+Dataplane V2 enforces NetworkPolicy; Workload Identity is the only identity of pods; GKE's managed
+Prometheus is off because kube-prometheus-stack is the one source of the rules.
 """
 
 from __future__ import annotations
@@ -40,15 +40,29 @@ class Cluster(Construct):
         self.plan = plan
         key, grant = self.key(project_number)
         self.nodes = resource(
-            self, "google_service_account", "nodes", account_id=f"{plan.name[:24]}-nodes", display_name=f"Nodes of {plan.name}"
+            self,
+            "google_service_account",
+            "nodes",
+            account_id=f"{plan.name[:24]}-nodes",
+            display_name=f"Nodes of {plan.name}",
         )
         member = f"serviceAccount:{self.nodes['email']}"
         grants = [
-            resource(self, "google_project_iam_member", f"nodes_{index}", project=plan.project, role=role, member=member)
+            resource(
+                self,
+                "google_project_iam_member",
+                f"nodes_{index}",
+                project=plan.project,
+                role=role,
+                member=member,
+            )
             for index, role in enumerate(NODE_ROLES)
         ]
         public = bool(plan.public_cidrs)
-        blocks = [{"cidr_block": block, "display_name": f"allowed-{index}"} for index, block in enumerate(plan.public_cidrs)]
+        blocks = [
+            {"cidr_block": block, "display_name": f"allowed-{index}"}
+            for index, block in enumerate(plan.public_cidrs)
+        ]
         self.element = resource(
             self,
             "google_container_cluster",
@@ -74,14 +88,20 @@ class Cluster(Construct):
             networking_mode="VPC_NATIVE",
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
-            ip_allocation_policy={"cluster_secondary_range_name": PODS, "services_secondary_range_name": SERVICES},
+            ip_allocation_policy={
+                "cluster_secondary_range_name": PODS,
+                "services_secondary_range_name": SERVICES,
+            },
             private_cluster_config={
                 "enable_private_nodes": True,
                 "enable_private_endpoint": not public,
                 "master_ipv4_cidr_block": network.ranges.control_plane,
             },
             # Present even when empty: without the block every address may try.
-            master_authorized_networks_config={"cidr_blocks": blocks, "gcp_public_cidrs_access_enabled": False},
+            master_authorized_networks_config={
+                "cidr_blocks": blocks,
+                "gcp_public_cidrs_access_enabled": False,
+            },
             master_auth={"client_certificate_config": {"issue_client_certificate": False}},
             workload_identity_config={"workload_pool": f"{plan.project}.svc.id.goog"},
             database_encryption={"state": "ENCRYPTED", "key_name": key["id"]},
@@ -94,7 +114,10 @@ class Cluster(Construct):
                 "gce_persistent_disk_csi_driver_config": {"enabled": True},
             },
             logging_config={"enable_components": COMPONENTS},
-            monitoring_config={"enable_components": ["SYSTEM_COMPONENTS"], "managed_prometheus": {"enabled": False}},
+            monitoring_config={
+                "enable_components": ["SYSTEM_COMPONENTS"],
+                "managed_prometheus": {"enabled": False},
+            },
             cost_management_config={"enabled": True},
             maintenance_policy={"daily_maintenance_window": {"start_time": "03:00"}},
             depends_on=[grant, *grants],
@@ -104,14 +127,30 @@ class Cluster(Construct):
 
     def key(self, project_number: str) -> tuple[Element, Element]:
         """A key for secrets, usable by GKE's own service agent only. A key ring can never be deleted."""
-        ring = resource(self, "google_kms_key_ring", "main", name=self.plan.name, location=self.plan.region, project=self.plan.project)
+        ring = resource(
+            self,
+            "google_kms_key_ring",
+            "main",
+            name=self.plan.name,
+            location=self.plan.region,
+            project=self.plan.project,
+        )
         key = resource(
-            self, "google_kms_crypto_key", "secrets", name="secrets", key_ring=ring["id"], rotation_period="7776000s",
+            self,
+            "google_kms_crypto_key",
+            "secrets",
+            name="secrets",
+            key_ring=ring["id"],
+            rotation_period="7776000s",
             lifecycle={"prevent_destroy": self.plan.deletion_protection},
         )
         agent = f"serviceAccount:service-{project_number}@container-engine-robot.iam.gserviceaccount.com"
         grant = resource(
-            self, "google_kms_crypto_key_iam_member", "gke", crypto_key_id=key["id"],
-            role="roles/cloudkms.cryptoKeyEncrypterDecrypter", member=agent,
+            self,
+            "google_kms_crypto_key_iam_member",
+            "gke",
+            crypto_key_id=key["id"],
+            role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
+            member=agent,
         )
         return key, grant

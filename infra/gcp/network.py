@@ -47,8 +47,14 @@ class Network(Construct):
     def __init__(self, scope: Construct, plan: NetworkPlan) -> None:
         super().__init__(scope, "network")
         self.ranges = Ranges.cut(plan.cidr)
-        self.network = resource(self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False)
-        log = {"aggregation_interval": "INTERVAL_10_MIN", "flow_sampling": 0.5, "metadata": "INCLUDE_ALL_METADATA"}
+        self.network = resource(
+            self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False
+        )
+        log = {
+            "aggregation_interval": "INTERVAL_10_MIN",
+            "flow_sampling": 0.5,
+            "metadata": "INCLUDE_ALL_METADATA",
+        }
         self.subnet = resource(
             self,
             "google_compute_subnetwork",
@@ -67,7 +73,12 @@ class Network(Construct):
         )
         if plan.egress == "nat":
             router = resource(
-                self, "google_compute_router", "main", name=plan.name, region=plan.region, network=self.network["id"]
+                self,
+                "google_compute_router",
+                "main",
+                name=plan.name,
+                region=plan.region,
+                network=self.network["id"],
             )
             resource(
                 self,

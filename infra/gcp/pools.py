@@ -1,8 +1,9 @@
 """GKE node pools for system workloads and for L4 GPUs bound through DRA.
 
-A GPU pool needs three labels together: one turns GKE's device plugin off, one lets the DRA driver's plugin land (its own
-affinity asks for it), one tells the autoscaler to model ResourceSlices, which is what makes a pool at zero nodes grow. The
-driver comes from the installer daemonset: GKE's automatic installation is not supported with DRA.
+A GPU pool needs three labels together: one turns GKE's device plugin off, one lets the DRA driver's plugin
+land (its own affinity asks for it), one tells the autoscaler to model ResourceSlices, which is what makes a
+pool at zero nodes grow. The driver comes from the installer daemonset: GKE's automatic installation is not
+supported with DRA.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         "resource_labels": dict(plan.resource_labels),
         "metadata": {"disable-legacy-endpoints": "true"},
         "workload_metadata_config": {"mode": "GKE_METADATA"},
-        "shielded_instance_config": {"enable_secure_boot": plan.secure_boot, "enable_integrity_monitoring": True},
+        "shielded_instance_config": {
+            "enable_secure_boot": plan.secure_boot,
+            "enable_integrity_monitoring": True,
+        },
         "gvnic": {"enabled": True},
     }
     if gpu:
@@ -88,7 +92,9 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         },
         management={"auto_repair": True, "auto_upgrade": True},
         # Without a spare GPU a surge upgrade would wait for a node that never comes.
-        upgrade_settings={"max_surge": 0, "max_unavailable": 1} if gpu else {"max_surge": 1, "max_unavailable": 0},
+        upgrade_settings={"max_surge": 0, "max_unavailable": 1}
+        if gpu
+        else {"max_surge": 1, "max_unavailable": 0},
         node_config=config,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
         lifecycle={"ignore_changes": ["initial_node_count", "node_config[0].resource_labels"]},

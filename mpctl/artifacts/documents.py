@@ -1,7 +1,9 @@
-"""Kubernetes objects for one service, as plain mappings: claims, staging, isolation, and the KServe object they serve.
+"""Kubernetes objects for one service, as plain mappings: claims, staging, isolation, and the KServe object
+they serve.
 
-Pure: a service in, documents out. The serving stack hands them to Terraform, `python -m stacks.render` to kubectl and to the
-scanners, and `mpctl` may compare. Numbers of ports and paths follow KServe 0.20 in Standard mode.
+Pure: a service in, documents out. The serving stack hands them to Terraform, `python -m stacks.render` to
+kubectl and to the scanners, and `mpctl` may compare. Numbers of ports and paths follow KServe 0.20 in
+Standard mode.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from mpctl.errors import InputError
 
 Document = dict[str, Any]
 
-UID = 1000  # any number but 0; the model volume belongs to it
+UID = 10001  # above the users of any node; fetching, serving and the model volume agree on it
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 MODELS = "models"  # the name of the shared volume claim
+TOKEN = "/var/run/secrets/mpctl"
 FETCH = "fetch-model"  # the ConfigMap with the download script
 # What the restricted Pod Security Standard asks of every container, and a read-only root on top.
 CONTAINER_SECURITY = {
@@ -28,9 +31,22 @@ CONTAINER_SECURITY = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-POD_SECURITY = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID, "seccompProfile": {"type": "RuntimeDefault"}}
-# vLLM writes compiled graphs and tokenizer caches; a user without a passwd entry needs a name for them (torch asks getpass).
-ENGINE_ENV = {"HOME": "/cache", "USER": "vllm", "VLLM_CACHE_ROOT": "/cache/vllm", "HF_HOME": "/cache/hf", "TRITON_CACHE_DIR": "/cache/triton"}
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": UID,
+    "runAsGroup": UID,
+    "fsGroup": UID,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+# vLLM writes compiled graphs and tokenizer caches; a user without a passwd entry needs a name for them
+# (torch asks getpass).
+ENGINE_ENV = {
+    "HOME": "/cache",
+    "USER": "vllm",
+    "VLLM_CACHE_ROOT": "/cache/vllm",
+    "HF_HOME": "/cache/hf",
+    "TRITON_CACHE_DIR": "/cache/triton",
+}
 
 
 def kserve_floor(service: Service) -> tuple[tuple[int, int], str]:
@@ -38,7 +54,11 @@ def kserve_floor(service: Service) -> tuple[tuple[int, int], str]:
     if service.staging == "oci":
         if any(artifact.scheme == "oci+native" for artifact in service.artifacts):
             return (0, 20), "oci+native:// image volumes"
-        return ((0, 20), "several OCI entries in storageUris") if service.draft else ((0, 19), "OCI entries in storageUris")
+        return (
+            ((0, 20), "several OCI entries in storageUris")
+            if service.draft
+            else ((0, 19), "OCI entries in storageUris")
+        )
     return (0, 16), "storageUris"
 
 
@@ -59,16 +79,24 @@ def named(kind: str, api: str, name: str, namespace: str | None, **body: Any) ->
 
 def claim_template(service: Service, namespace: str) -> Document:
     """One GPU request per pod, chosen by the service's CEL selectors."""
-    exactly: Document = {"deviceClassName": service.device_class, "allocationMode": "ExactCount", "count": service.gpus}
+    exactly: Document = {
+        "deviceClassName": service.device_class,
+        "allocationMode": "ExactCount",
+        "count": service.gpus,
+    }
     if service.selectors:
         exactly["selectors"] = [{"cel": {"expression": expression}} for expression in service.selectors]
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return named("ResourceClaimTemplate", "resource.k8s.io/v1", f"{service.name}-gpu", namespace, spec={"spec": spec})
+    return named(
+        "ResourceClaimTemplate", "resource.k8s.io/v1", f"{service.name}-gpu", namespace, spec={"spec": spec}
+    )
 
 
 def service_account(service: Service, namespace: str, annotations: Mapping[str, str]) -> Document:
     """The identity of fetching and serving. KServe finds the Hugging Face token through the account's secrets."""
-    made = named("ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False)
+    made = named(
+        "ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False
+    )
     if annotations:
         made["metadata"]["annotations"] = dict(annotations)
     if service.token_secret:
@@ -76,10 +104,17 @@ def service_account(service: Service, namespace: str, annotations: Mapping[str, 
     return made
 
 
-def models_claim(services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool) -> Document:
+def models_claim(
+    services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool
+) -> Document:
     """The volume that fetch Jobs fill and servers read: on every node, or on one."""
     # Room for the next revision beside the present one, so that a rollout never deletes what still serves.
-    size = 2 * sum(artifact.size_gib for service in services if service.staging == "pvc" for artifact in service.artifacts)
+    size = 2 * sum(
+        artifact.size_gib
+        for service in services
+        if service.staging == "pvc"
+        for artifact in service.artifacts
+    )
     spec = {
         "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
         "storageClassName": storage_class,
@@ -93,6 +128,7 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
     container: Document = {
         "name": "fetch",
         "image": image,
+        "imagePullPolicy": "Always",
         "command": ["python3", "/opt/fetch/fetch_model.py"],
         "args": [f"{a.uri}@{a.revision}={a.folder}" for a in service.artifacts],
         "workingDir": "/models",
@@ -105,20 +141,25 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
+    volumes: list[Document] = [
+        {"name": "models", "persistentVolumeClaim": {"claimName": MODELS}},
+        {"name": "script", "configMap": {"name": FETCH}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
     if service.token_secret:
-        reference = {"name": service.token_secret, "key": "HF_TOKEN"}
-        container["env"].append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+        # A file, not a variable: variables show up in dumps and in every child process.
+        container["env"].append({"name": "HF_TOKEN_FILE", "value": f"{TOKEN}/HF_TOKEN"})
+        container["volumeMounts"].append({"name": "token", "mountPath": TOKEN, "readOnly": True})
+        volumes.append(
+            {"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}}
+        )
     pod: Document = {
         "restartPolicy": "OnFailure",
         "serviceAccountName": service.service_account,
         "automountServiceAccountToken": False,
         "securityContext": POD_SECURITY,
         "containers": [container],
-        "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": MODELS}},
-            {"name": "script", "configMap": {"name": FETCH}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
-        ],
+        "volumes": volumes,
     }
     if not shared:
         # A volume of one node has to be born on the node that serves.
@@ -135,7 +176,10 @@ def storage_uris(service: Service) -> list[Document]:
     if service.staging == "pvc":
         return [{"uri": f"pvc://{MODELS}/{a.folder}", "mountPath": a.mount} for a in service.artifacts]
     return [
-        {"uri": a.uri + (f":{a.revision}" if a.scheme == "hf" and a.revision != "main" else ""), "mountPath": a.mount}
+        {
+            "uri": a.uri + (f":{a.revision}" if a.scheme == "hf" and a.revision != "main" else ""),
+            "mountPath": a.mount,
+        }
         for a in service.artifacts
     ]
 
@@ -148,7 +192,8 @@ def inference_service(service: Service, namespace: str) -> Document:
         "modelFormat": {"name": "vLLM"},
         "runtime": "kserve-vllmserver",
         "image": service.image,
-        # The built-in runtime gives port, served name and a memory-backed /dev/shm; the last --model wins over its own.
+        # The built-in runtime gives port, served name and a memory-backed /dev/shm; the last --model wins
+        # over its own.
         "args": [f"--model={service.target.mount}", *service.args],
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         "resources": {
@@ -157,7 +202,8 @@ def inference_service(service: Service, namespace: str) -> Document:
             "claims": [{"name": "gpu"}],
         },
         "securityContext": CONTAINER_SECURITY,
-        # Model loading takes minutes: 60 x 30 s before the first liveness check, as the built-in runtime has it.
+        # Model loading takes minutes: 60 x 30 s before the first liveness check, as the built-in runtime
+        # has it.
         "startupProbe": {**probe, "periodSeconds": 30, "failureThreshold": 60},
         "readinessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5},
         "livenessProbe": {**probe, "periodSeconds": 15, "timeoutSeconds": 5, "failureThreshold": 8},
@@ -178,7 +224,13 @@ def inference_service(service: Service, namespace: str) -> Document:
             {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}},
         ],
     }
-    made = named("InferenceService", "serving.kserve.io/v1beta1", service.name, namespace, spec={"predictor": predictor})
+    made = named(
+        "InferenceService",
+        "serving.kserve.io/v1beta1",
+        service.name,
+        namespace,
+        spec={"predictor": predictor},
+    )
     made["metadata"]["annotations"] = {
         "serving.kserve.io/deploymentMode": "Standard",
         "serving.kserve.io/autoscalerClass": "external",

@@ -9,13 +9,20 @@ from mpctl.artifacts.values import Service
 
 GATEWAY = "envoy-gateway-system"
 MONITORING = "monitoring"
-# Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's metadata proxy.
+# Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's
+# metadata proxy.
 CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
 
 
 def policy(name: str, namespace: str, pods: Document, **rules: Any) -> Document:
     types = [kind for kind, key in (("Ingress", "ingress"), ("Egress", "egress")) if key in rules]
-    return named("NetworkPolicy", "networking.k8s.io/v1", name, namespace, spec={"podSelector": pods, "policyTypes": types, **rules})
+    return named(
+        "NetworkPolicy",
+        "networking.k8s.io/v1",
+        name,
+        namespace,
+        spec={"podSelector": pods, "policyTypes": types, **rules},
+    )
 
 
 def port(number: int, protocol: str = "TCP") -> Document:
@@ -48,7 +55,12 @@ def service_policies(service: Service, namespace: str) -> list[Document]:
     """Requests through the gateway and scrapes in; downloads out only while the pod itself downloads."""
     # The label is KServe's own on its pods; our objects never carry it (its orphan cleanup would take them).
     pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
-    callers = [{"from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}], "ports": [port(8080)]}]
+    callers = [
+        {
+            "from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}],
+            "ports": [port(8080)],
+        }
+    ]
     rules: dict[str, Any] = {"ingress": callers}
     if service.staging == "storageUris":
         rules["egress"] = download_egress()
@@ -57,4 +69,6 @@ def service_policies(service: Service, namespace: str) -> list[Document]:
 
 def fetch_policy(namespace: str) -> Document:
     """The download Job talks to hubs and buckets, and nobody talks to it."""
-    return policy(FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress())
+    return policy(
+        FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress()
+    )

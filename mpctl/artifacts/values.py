@@ -1,6 +1,7 @@
 """A service as the platform sees it: image, GPUs by CEL selector, and the artifacts it loads.
 
-The way a rollout changes is not here: the KServe object belongs to `mpctl rollout`. This is what must exist beside it.
+The way a rollout changes is not here: the KServe object belongs to `mpctl rollout`. This is what must exist
+beside it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from mpctl.fleet.node import Node
 from mpctl.fleet.values import Place
 
-# How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then a volume.
-# oci: an image that holds the model, mounted by the container runtime or beside the server.
+# How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
+# a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
 STAGING = ("storageUris", "pvc", "oci")
 SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
 # The release of KServe in which each way works (facts with pull request numbers in docs/stacks.md).

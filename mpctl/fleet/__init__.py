@@ -3,4 +3,13 @@
 from mpctl.fleet.reader import read_fleet
 from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Place, Taint
 
-__all__ = ["Device", "Fleet", "InferenceClass", "InferenceCluster", "NodePool", "Place", "Taint", "read_fleet"]
+__all__ = [
+    "Device",
+    "Fleet",
+    "InferenceClass",
+    "InferenceCluster",
+    "NodePool",
+    "Place",
+    "Taint",
+    "read_fleet",
+]

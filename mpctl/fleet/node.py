@@ -1,7 +1,7 @@
 """A YAML document with the line of every value, read by expectation: type, range, known names.
 
-A reader asks for what it needs and says at the end that nothing else may be there; every complaint carries file, line and
-field. Shared by the fleet manifests and the environment settings.
+A reader asks for what it needs and says at the end that nothing else may be there; every complaint carries
+file, line and field. Shared by the fleet manifests and the environment settings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Modelplane's InferenceClass and InferenceCluster (`modelplane.ai/v1alpha1`) read into values.
 
-Both schema generations are accepted (`gke.project` left the cluster for the provider's own configuration in July 2026).
-Clouds other than EKS and GKE, and the fields that need hardware these stacks do not build, are refused by name. Other kinds
-in the same file belong to other readers and are passed over.
+Both schema generations are accepted (`gke.project` left the cluster for the provider's own configuration in
+July 2026). Clouds other than EKS and GKE, and the fields that need hardware these stacks do not build, are
+refused by name. Other kinds in the same file belong to other readers and are passed over.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def unique(items: Iterable[Any]) -> dict[str, Any]:
     for item in items:
         if item.name in found:
             first = found[item.name].place
-            raise item.place.error(f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name")
+            raise item.place.error(
+                f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name"
+            )
         found[item.name] = item
     return found
 
@@ -125,11 +127,17 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
         raise cluster.error(provider.lower(), f"required when source is {provider}")
     where = cluster.node(provider.lower())
     where.node("credentials")
-    pools = tuple(read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools"))
+    pools = tuple(
+        read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools")
+    )
     if not pools:
         raise spec.error("nodePools", "a cluster needs at least one GPU pool")
     unique(pools)
-    version = where.text("kubernetesVersion", pattern=VERSION, what='a minor version such as "1.35"') if where.has("kubernetesVersion") else None
+    version = (
+        where.text("kubernetesVersion", pattern=VERSION, what='a minor version such as "1.35"')
+        if where.has("kubernetesVersion")
+        else None
+    )
     result = InferenceCluster(
         name=name,
         provider=provider,
@@ -151,7 +159,10 @@ def read_pool(node: Node, provider: str, region: str, classes: Mapping[str, Infe
     minimum = node.number("minNodeCount", count)
     maximum = node.number("maxNodeCount", count if count else 1, low=1)
     if not minimum <= max(count, minimum) <= maximum:
-        raise node.error("maxNodeCount", f"the pool wants minNodeCount {minimum} and nodeCount {count}, above maxNodeCount {maximum}")
+        raise node.error(
+            "maxNodeCount",
+            f"the pool wants minNodeCount {minimum} and nodeCount {count}, above maxNodeCount {maximum}",
+        )
     if node.has("fabric"):
         fabric = node.node("fabric")
         if (kind := fabric.text("type", "None")) != "None":
@@ -178,7 +189,9 @@ def class_of(node: Node, provider: str, classes: Mapping[str, InferenceClass]) -
         raise node.error("className", f"no InferenceClass named {wanted}; the manifests define {known}")
     found = classes[wanted]
     if found.provider != provider:
-        raise node.error("className", f"{wanted} is a class for {found.provider}, the cluster is on {provider}")
+        raise node.error(
+            "className", f"{wanted} is a class for {found.provider}, the cluster is on {provider}"
+        )
     return found
 
 
@@ -198,7 +211,9 @@ def capacity_block(node: Node, provider: str) -> str | None:
     if provider != "EKS":
         raise node.error("capacityBlock", f"Capacity Blocks exist on EKS, the cluster is on {provider}")
     block = node.node("capacityBlock")
-    found = block.text("capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c")
+    found = block.text(
+        "capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c"
+    )
     block.done()
     return found
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Download models to a volume: resumable, checksummed, standard library only. Runs in a pod, from a ConfigMap.
+"""Download models to a volume: resumable, checksummed, standard library only. Runs in a pod, from a
+ConfigMap.
 
     fetch_model.py URI@REVISION=FOLDER ...        e.g. hf://Qwen/Qwen3-8B@main=qwen--qwen3-8b@main
 
-Knows hf:// (Hugging Face), s3:// and gs://. A file is written to NAME.part, continued with a Range request after an
-interruption, compared with the size and checksum its store publishes, and only then renamed; `.complete` is written last, so
-a server never mounts half a model. A second run checks `.complete` and does nothing. Where a store publishes no checksum of
-the whole file (S3 multipart uploads), the size is compared and the log says so.
+Knows hf:// (Hugging Face), s3:// and gs://. A file is written to NAME.part, continued with a Range request
+after an interruption, compared with the size and checksum its store publishes, and only then renamed;
+`.complete` is written last, so a server never mounts half a model. A second run checks `.complete` and does
+nothing. Where a store publishes no checksum of the whole file (S3 multipart uploads), the size is compared
+and the log says so.
 
-Tokens come from the environment (HF_TOKEN), EKS Pod Identity or GKE Workload Identity, and are never printed.
+Tokens come from a Secret mounted as a file, EKS Pod Identity or GKE Workload Identity, and are never printed.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_stores import STORES, Failed, File, Headers, get, retried, say
+from model_stores import STORES, FailedError, File, Headers, get, retried, say
 
 CHUNK = 1 << 20
+
 
 def checksum(path: Path, algorithm: str) -> str:
     """The checksum of a file; Git's own for files a hub keeps in Git."""
@@ -48,7 +51,10 @@ def fetch(file: File, target: Path, headers: Callable[[str, str], Headers]) -> N
         if have == file.size and part.exists():
             return
         wanted = {**headers("GET", file.url), **({"Range": f"bytes={have}-"} if have else {})}
-        with get(file.url, wanted) as answer, part.open("ab" if have and answer.status == 206 else "wb") as out:
+        with (
+            get(file.url, wanted) as answer,
+            part.open("ab" if have and answer.status == 206 else "wb") as out,
+        ):
             while block := answer.read(CHUNK):
                 out.write(block)
         if part.stat().st_size < file.size:
@@ -57,12 +63,14 @@ def fetch(file: File, target: Path, headers: Callable[[str, str], Headers]) -> N
     retried(attempt, file.name)
     if (size := part.stat().st_size) != file.size:
         part.unlink()
-        raise Failed(f"{file.name}: {size} bytes, expected {file.size}")
+        raise FailedError(f"{file.name}: {size} bytes, expected {file.size}")
     if file.digest is None:
         say(f"{file.name}: {file.size} bytes, no checksum published, size compared")
     elif (found := checksum(part, file.digest[0])) != file.digest[1]:
         part.unlink()
-        raise Failed(f"{file.name}: {file.digest[0]} is {found}, expected {file.digest[1]}; the file was removed")
+        raise FailedError(
+            f"{file.name}: {file.digest[0]} is {found}, expected {file.digest[1]}; the file was removed"
+        )
     part.replace(target)
 
 
@@ -74,15 +82,15 @@ def model(uri: str, revision: str, folder: Path) -> None:
         return
     scheme, _, path = uri.partition("://")
     if scheme not in STORES:
-        raise Failed(f"{uri}: expected one of {', '.join(f'{name}://' for name in STORES)}")
+        raise FailedError(f"{uri}: expected one of {', '.join(f'{name}://' for name in STORES)}")
     files_of, headers = STORES[scheme]
     files = list(files_of(path.strip("/"), revision))
     if not files:
-        raise Failed(f"{uri}: no files there")
+        raise FailedError(f"{uri}: no files there")
     for file in files:
         target = (folder / file.name).resolve()
         if not target.is_relative_to(folder.resolve()):
-            raise Failed(f"{uri}: file name {file.name} leaves the folder")
+            raise FailedError(f"{uri}: file name {file.name} leaves the folder")
         if not target.exists():
             fetch(file, target, headers)
             say(f"{uri}: {file.name}: {file.size} bytes")
@@ -98,7 +106,7 @@ def main(arguments: list[str]) -> int:
             source, _, folder = argument.partition("=")
             uri, _, revision = source.rpartition("@")
             model(uri, revision, root / folder)
-    except Failed as error:
+    except FailedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0

@@ -1,7 +1,8 @@
 """Where models come from: each store lists its files with size and checksum, and signs its requests.
 
-Standard library only: this runs in a pod beside fetch_model.py. Tokens come from the environment (HF_TOKEN), EKS Pod
-Identity or GKE Workload Identity; they are never printed and never follow a redirect to another host.
+Standard library only: this runs in a pod beside fetch_model.py. Tokens come from a Secret's file
+(HF_TOKEN_FILE, or HF_TOKEN itself), EKS Pod Identity or GKE Workload Identity; they are never printed and
+never follow a redirect to another host.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 60
-# Waits between tries; a hub that limits us recovers within minutes, and the Job's own backoff comes after these.
+# Waits between tries; a hub that limits us recovers within minutes, and the Job's own backoff comes after
+# these.
 BACKOFF = (1, 4, 15, 60)
 RETRIED = (408, 429, 500, 502, 503, 504)
 SKIPPED = (".gitattributes", "README.md", ".md", ".png", ".jpg")
@@ -45,7 +47,7 @@ class File:
     digest: tuple[str, str] | None
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """A download that another try will not repair."""
 
 
@@ -77,15 +79,17 @@ def retried(action: Callable[[], Any], what: str) -> Any:
             return action()
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
-                raise Failed(f"{what}: HTTP {error.code}: no permission; is the token in its Secret, and the licence accepted?") from error
+                raise FailedError(
+                    f"{what}: HTTP {error.code}: no permission; is the token in its Secret, and the licence accepted?"
+                ) from error
             if error.code == 404:
-                raise Failed(f"{what}: HTTP 404: no such model, revision or object") from error
+                raise FailedError(f"{what}: HTTP 404: no such model, revision or object") from error
             if error.code not in RETRIED or wait is None:
-                raise Failed(f"{what}: HTTP {error.code}") from error
+                raise FailedError(f"{what}: HTTP {error.code}") from error
             reason = f"HTTP {error.code}"
         except (OSError, HTTPException) as error:
             if wait is None:
-                raise Failed(f"{what}: {error}") from error
+                raise FailedError(f"{what}: {error}") from error
             reason = str(error) or type(error).__name__
         say(f"{what}: {reason}; trying again in {wait} s")
         time.sleep(wait)
@@ -105,13 +109,18 @@ def huggingface(path: str, revision: str) -> Iterator[File]:
     for entry in json.loads(document(str(url), hf_headers("GET", ""))):
         if entry["type"] == "file" and not entry["path"].endswith(SKIPPED):
             lfs = entry.get("lfs")
-            digest = ("sha256", str(lfs["oid"]).removeprefix("sha256:")) if lfs else ("git-blob", str(entry["oid"]))
+            digest = (
+                ("sha256", str(lfs["oid"]).removeprefix("sha256:"))
+                if lfs
+                else ("git-blob", str(entry["oid"]))
+            )
             source = f"{HF}/{path}/resolve/{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(entry['path'])}"
             yield File(entry["path"], source, int(entry["size"]), digest)
 
 
 def hf_headers(_method: str, _url: str) -> Headers:
-    token = os.environ.get("HF_TOKEN", "")
+    path = os.environ.get("HF_TOKEN_FILE", "")
+    token = Path(path).read_text("utf-8").strip() if path else os.environ.get("HF_TOKEN", "")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -119,13 +128,17 @@ def gcs(path: str, _revision: str) -> Iterator[File]:
     bucket, _, prefix = path.partition("/")
     page = ""
     while True:
-        query = urllib.parse.urlencode({"prefix": prefix, "fields": "items(name,size,md5Hash),nextPageToken", "pageToken": page})
+        query = urllib.parse.urlencode(
+            {"prefix": prefix, "fields": "items(name,size,md5Hash),nextPageToken", "pageToken": page}
+        )
         body = json.loads(document(f"{GCS}/storage/v1/b/{bucket}/o?{query}", gcs_headers("GET", "")))
         for item in body.get("items", []):
             name = item["name"].removeprefix(prefix).lstrip("/")
             if name and not name.endswith("/"):
                 digest = ("md5", base64.b64decode(item["md5Hash"]).hex()) if "md5Hash" in item else None
-                source = f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
+                source = (
+                    f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
+                )
                 yield File(name, source, int(item["size"]), digest)
         page = body.get("nextPageToken", "")
         if not page:
@@ -153,7 +166,9 @@ def s3(path: str, _revision: str) -> Iterator[File]:
             tag = item.findtext(f"{space}ETag", "").strip('"')
             if name and not name.endswith("/"):
                 digest = ("md5", tag) if tag and "-" not in tag else None
-                yield File(name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest)
+                yield File(
+                    name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest
+                )
         token = root.findtext(f"{space}NextContinuationToken", "")
         if not token:
             return
@@ -168,10 +183,16 @@ def s3_base(bucket: str) -> str:
 def s3_credentials() -> tuple[str, str, str]:
     """Keys from the environment or from the Pod Identity agent on the node."""
     if "AWS_ACCESS_KEY_ID" in os.environ:
-        return os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"], os.environ.get("AWS_SESSION_TOKEN", "")
+        return (
+            os.environ["AWS_ACCESS_KEY_ID"],
+            os.environ["AWS_SECRET_ACCESS_KEY"],
+            os.environ.get("AWS_SESSION_TOKEN", ""),
+        )
     url = os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
     if not url:
-        raise Failed("s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association for this service account")
+        raise FailedError(
+            "s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association for this service account"
+        )
     token = Path(os.environ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).read_text("utf-8").strip()
     body = json.loads(document(url, {"Authorization": token}))
     return body["AccessKeyId"], body["SecretAccessKey"], body.get("Token", "")
@@ -196,7 +217,9 @@ def s3_headers(method: str, url: str) -> Headers:
     for part in (stamp[:8], region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    authorization = f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
+    authorization = (
+        f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
     return {**{k: v for k, v in signed.items() if k != "host"}, "Authorization": authorization}
 
 

@@ -1,9 +1,10 @@
 """The EKS cluster stack against the real AWS provider: `terraform validate`, and an apply against moto.
 
-Runs where a provider mirror with AWS provider 5.100.0 lies on the machine (MPCTL_TF_PLUGINS, default /opt/tf-plugins). The
-stack is written for provider 6; what 5.100.0 does not know is taken out and listed here. moto has no add-ons, access entries
-or Pod Identity associations: test_golden and test_schema hold those. A second plan is not empty on moto (it forgets
-access_config and tags), so nothing is asserted about one.
+Runs where a provider mirror with AWS provider 5.100.0 lies on the machine (MPCTL_TF_PLUGINS, default
+/opt/tf-plugins). The stack is written for provider 6; what 5.100.0 does not know is taken out and listed
+here. moto has no add-ons, access entries or Pod Identity associations: test_golden and test_schema hold
+those. A second plan is not empty on moto (it forgets access_config and tags), so nothing is asserted about
+one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ ENDPOINTS = ("eks", "ec2", "iam", "sts", "kms", "logs", "efs", "autoscaling")
 @pytest.fixture(scope="module")
 def terraform() -> str:
     if not (MIRROR / "registry.terraform.io/hashicorp/aws/5.100.0").is_dir():
-        pytest.skip(f"no AWS provider 5.100.0 in {MIRROR}: `terraform providers mirror` makes such a folder, MPCTL_TF_PLUGINS names it")
+        pytest.skip(
+            f"no AWS provider 5.100.0 in {MIRROR}: `terraform providers mirror` makes such a folder, MPCTL_TF_PLUGINS names it"
+        )
     found = shutil.which("terraform")
     if not found:
         pytest.skip("terraform is not on the path: no package registry carries it, install it by hand")
@@ -48,7 +51,9 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = tmp_path_factory.mktemp("env") / "aws5.yaml"
     text = (ROOT / "tests/stacks/data/golden.yaml").read_text("utf-8") + "\nproviders: {aws: 5.100.0}\n"
     environment.write_text(text, "utf-8")
-    found = synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"})["eks-l4-single-cluster"]
+    found = synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"})[
+        "eks-l4-single-cluster"
+    ]
     for type_, argument in UNKNOWN_TO_5:
         for element in found["resource"][type_].values():
             element.pop(argument)
@@ -62,15 +67,30 @@ class Terraform:
         self.binary = binary
         self.folder = folder
         config = folder / "terraform.rc"
-        config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8")
+        config.write_text(
+            f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8"
+        )
         local = {"local": {"path": str(folder / "terraform.tfstate")}}
         body = {**document, "terraform": {**document["terraform"], "backend": local}}
         (folder / "cdk.tf.json").write_text(json.dumps(body, indent=1), "utf-8")
-        self.environment = {**os.environ, "TF_CLI_CONFIG_FILE": str(config), "CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
+        self.environment = {
+            **os.environ,
+            "TF_CLI_CONFIG_FILE": str(config),
+            "CHECKPOINT_DISABLE": "1",
+            "TF_IN_AUTOMATION": "1",
+        }
 
     def run(self, *arguments: str, limit: int = 300) -> subprocess.CompletedProcess[str]:
         command = [self.binary, *arguments, "-no-color"]
-        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=limit, check=False)
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
 
 
 @pytest.mark.timeout(600)
@@ -83,11 +103,14 @@ def test_terraform_validate(terraform: str, document: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.timeout(900)
-def test_apply_against_moto(terraform: str, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_against_moto(
+    terraform: str, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every resource that moto knows is created by the real provider, and boto3 sees the GPU pool as it was meant."""
     boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
     pytest.importorskip("moto", reason="moto is missing: pip install 'moto[server]'")
-    # Read at moto's import: without it AWS-managed policies do not exist there. Its server therefore runs in its own process.
+    # Read at moto's import: without it AWS-managed policies do not exist there. Its server therefore runs
+    # in its own process.
     import socket
     import sys
     import time
@@ -112,7 +135,13 @@ def test_apply_against_moto(terraform: str, document: dict[str, Any], tmp_path: 
         assert "Apply complete! Resources:" in applied.stdout
         added = int(applied.stdout.split("Apply complete! Resources: ")[1].split(" added")[0])
         assert added == sum(len(elements) for elements in for_moto(document, url)["resource"].values()) > 40
-        client = boto3.client("eks", endpoint_url=url, region_name="us-west-2", aws_access_key_id="testing", aws_secret_access_key="testing")
+        client = boto3.client(
+            "eks",
+            endpoint_url=url,
+            region_name="us-west-2",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
         group = client.describe_nodegroup(clusterName="eks-l4-single", nodegroupName="gpu-l4")["nodegroup"]
         assert group["amiType"] == "AL2023_x86_64_NVIDIA" and group["scalingConfig"]["minSize"] == 1
         assert group["labels"]["nvidia.com/gpu.present"] == "true"
@@ -131,6 +160,11 @@ def for_moto(document: dict[str, Any], url: str) -> dict[str, Any]:
         for element in elements.values():
             element["depends_on"] = [name for name in element.get("depends_on", []) if name not in gone]
     provider = made["provider"]["aws"][0]
-    provider.update(access_key="testing", secret_key="testing", skip_credentials_validation=True, skip_metadata_api_check="true")
+    provider.update(
+        access_key="testing",
+        secret_key="testing",
+        skip_credentials_validation=True,
+        skip_metadata_api_check="true",
+    )
     provider["endpoints"] = [dict.fromkeys(ENDPOINTS, url)]
     return made

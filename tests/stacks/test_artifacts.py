@@ -41,7 +41,13 @@ def test_claim_from_the_cel_selectors() -> None:
         "deviceClassName": "gpu.nvidia.com",
         "allocationMode": "ExactCount",
         "count": 1,
-        "selectors": [{"cel": {"expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'}}],
+        "selectors": [
+            {
+                "cel": {
+                    "expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'
+                }
+            }
+        ],
     }
 
 
@@ -50,8 +56,14 @@ def test_storage_uris_of_the_three_ways() -> None:
         {"uri": "hf://org/target:abc123", "mountPath": "/mnt/models/target"},
         {"uri": "hf://org/draft", "mountPath": "/mnt/models/draft"},
     ]
-    assert [u["uri"] for u in storage_uris(service("pvc"))] == ["pvc://models/org--target@abc123", "pvc://models/org--draft@main"]
-    assert [u["uri"] for u in storage_uris(service("oci", "oci+native"))] == ["oci+native://org/target", "oci+native://org/draft"]
+    assert [u["uri"] for u in storage_uris(service("pvc"))] == [
+        "pvc://models/org--target@abc123",
+        "pvc://models/org--draft@main",
+    ]
+    assert [u["uri"] for u in storage_uris(service("oci", "oci+native"))] == [
+        "oci+native://org/target",
+        "oci+native://org/draft",
+    ]
 
 
 FLOORS = [
@@ -82,11 +94,19 @@ def test_one_oci_entry_needs_the_older_release() -> None:
 def test_the_job_fits_the_restricted_standard_and_reads_its_token_from_a_secret() -> None:
     pod = fetch_job(service("pvc"), "inference", "python:3", shared=True)["spec"]["template"]["spec"]
     container = pod["containers"][0]
-    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    token = next(e for e in container["env"] if e["name"] == "HF_TOKEN")
-    assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "HF_TOKEN"}
-    assert container["args"] == ["hf://org/target@abc123=org--target@abc123", "hf://org/draft@main=org--draft@main"]
+    assert (
+        pod["securityContext"]["runAsNonRoot"]
+        and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    )
+    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"][
+        "capabilities"
+    ] == {"drop": ["ALL"]}
+    assert {"name": "HF_TOKEN_FILE", "value": "/var/run/secrets/mpctl/HF_TOKEN"} in container["env"]
+    assert next(v for v in pod["volumes"] if v["name"] == "token")["secret"]["secretName"] == "hf-token"
+    assert container["args"] == [
+        "hf://org/target@abc123=org--target@abc123",
+        "hf://org/draft@main=org--draft@main",
+    ]
 
 
 def test_another_revision_is_another_job_and_another_folder() -> None:
@@ -98,13 +118,18 @@ def test_another_revision_is_another_job_and_another_folder() -> None:
 
 def test_a_volume_of_one_node_is_filled_on_a_gpu_node() -> None:
     pod = fetch_job(service("pvc"), "n", "i", shared=False)["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert (
+        pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+        and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+    )
     assert models_claim((service("pvc"),), "n", "c", shared=False)["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
 def test_the_claim_has_room_for_the_next_revision() -> None:
     made = models_claim((service("pvc"), service()), "n", "c", shared=True)
-    assert made["spec"]["resources"]["requests"]["storage"] == "38Gi" and made["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert made["spec"]["resources"]["requests"]["storage"] == "38Gi" and made["spec"]["accessModes"] == [
+        "ReadWriteMany"
+    ]
 
 
 def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
@@ -131,10 +156,14 @@ def test_the_kserve_object_fits_kserves_own_definition() -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is missing: pip install jsonschema")
     path = FOLDER.parent.parent / "shared/data/crds/kserve-v0.20.0/serving.kserve.io_inferenceservices.yaml"
     if not path.is_file():
-        pytest.skip(f"no copy of KServe's definition at ../shared/data/crds (kserve v0.20.0, config/crd): {path.name}")
+        pytest.skip(
+            f"no copy of KServe's definition at ../shared/data/crds (kserve v0.20.0, config/crd): {path.name}"
+        )
     definition = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     version = next(v for v in definition["spec"]["versions"] if v["name"] == "v1beta1")
-    validator = jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    validator = jsonschema.Draft202012Validator(
+        closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    )
     for staging, scheme in (("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci+native")):
         errors = list(validator.iter_errors(inference_service(service(staging, scheme), "n")["spec"]))
         assert not errors, errors[0].message
@@ -157,7 +186,10 @@ def closed(schema: Any) -> Any:
 def test_yaml_of_others_is_rendered_once_per_object_and_its_own_dollars_stay(tmp_path: Any) -> None:
     text = 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "${service}-x", namespace: "${namespace}"}\ndata: {a: "$labels ${other}"}\n'
     found = render(text, service(), "inference", "x.yaml")
-    assert found[0]["metadata"] == {"name": "chat-x", "namespace": "inference"} and found[0]["data"]["a"] == "$labels ${other}"
+    assert (
+        found[0]["metadata"] == {"name": "chat-x", "namespace": "inference"}
+        and found[0]["data"]["a"] == "$labels ${other}"
+    )
     assert address(found[0]) == "configmap_inference_chat_x"
     assert from_folders([tmp_path / "absent"], [service()], "n") == []
     with pytest.raises(InputError, match="not a Kubernetes object"):

@@ -1,7 +1,9 @@
-"""The real CLI and the real Terraform: a twin of the app made of `terraform_data`, deployed, deployed again, destroyed.
+"""The real CLI and the real Terraform: a twin of the app made of `terraform_data`, deployed, deployed
+again, destroyed.
 
-The twin goes through the same core, builder, backends and settings as the app; it needs no provider and no network. The CLI
-is npm's `cdktf-cli`; `scripts/setup-stacks` installs it into .tools/. Node and Terraform (or OpenTofu) must be on the path.
+The twin goes through the same core, builder, backends and settings as the app; it needs no provider and no
+network. The CLI is npm's `cdktf-cli`; `scripts/setup-stacks` installs it into .tools/. Node and Terraform
+(or OpenTofu) must be on the path.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def cli() -> str:
     local = ROOT / ".tools" / "node_modules" / ".bin" / "cdktf"
     found = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
     if not found:
-        pytest.skip("the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)")
+        pytest.skip(
+            "the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)"
+        )
     return found
 
 
@@ -33,7 +37,9 @@ def terraform() -> str:
     for name in ("terraform", "tofu"):
         if found := shutil.which(name):
             return found
-    pytest.skip("neither terraform nor tofu is on the path: no package registry carries them, install one by hand")
+    pytest.skip(
+        "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cli()
     terraform()
     folder = tmp_path_factory.mktemp("twin")
-    settings = {"language": "python", "app": f"{sys.executable} -m tests.stacks.twin", "sendCrashReports": "false", "terraformProviders": []}
+    settings = {
+        "language": "python",
+        "app": f"{sys.executable} -m tests.stacks.twin",
+        "sendCrashReports": "false",
+        "terraformProviders": [],
+    }
     (folder / "cdktf.json").write_text(json.dumps(settings), "utf-8")
     return folder
 
@@ -58,7 +69,16 @@ def run(project: Path, *arguments: str) -> str:
         "FORCE_COLOR": "0",
     }
     command = [cli(), *arguments]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     output = done.stdout + done.stderr
     assert done.returncode == 0, f"{' '.join(arguments)}:\n{output[-4000:]}"
     return output
@@ -67,13 +87,17 @@ def run(project: Path, *arguments: str) -> str:
 @pytest.mark.timeout(600)
 def test_deploy_output_deploy_again_destroy(project: Path) -> None:
     assert "twin-cluster" in run(project, "list") and "twin-serving" in run(project, "list")
-    first = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json")
+    first = run(
+        project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json"
+    )
     assert "Apply complete" in first
     outputs = json.loads((project / "outputs.json").read_text("utf-8"))
     assert outputs["twin-cluster"]["cluster_name"] == "twin"
     assert outputs["twin-serving"]["seen"] == "twin", "the name went through the cluster's state"
     again = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*")
-    assert "No changes" in again and "Apply complete" not in again.replace("Apply complete! Resources: 0 added, 0 changed, 0 destroyed.", "")
+    assert "No changes" in again and "Apply complete" not in again.replace(
+        "Apply complete! Resources: 0 added, 0 changed, 0 destroyed.", ""
+    )
     assert "twin" in run(project, "output", "twin-cluster", "--skip-synth")
     gone = run(project, "destroy", "--auto-approve", "*")
     assert "Destroy complete" in gone
@@ -84,12 +108,29 @@ def test_deploy_output_deploy_again_destroy(project: Path) -> None:
 @pytest.mark.timeout(300)
 def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
     """`cdktf synth` in the checkout, with the file a user has."""
-    environment = {**os.environ, "MPCTL_GCP_PROJECT": "example-project", "MPCTL_LAYERS": "all", "CHECKPOINT_DISABLE": "1", "CI": "true"}
+    environment = {
+        **os.environ,
+        "MPCTL_GCP_PROJECT": "example-project",
+        "MPCTL_LAYERS": "all",
+        "CHECKPOINT_DISABLE": "1",
+        "CI": "true",
+    }
     # cdktf.json says python3; the tests' interpreter must be the one it finds.
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     command = [cli(), "synth", "--output", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if "left standard support" in done.stderr + done.stdout:
-        pytest.skip("the example's Kubernetes minor has left standard support since: move the default in stacks/versions.yaml")
+        pytest.skip(
+            "the example's Kubernetes minor has left standard support since: move the default in stacks/versions.yaml"
+        )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6

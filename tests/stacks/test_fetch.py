@@ -50,7 +50,11 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 return None
             if store.errors:
                 return self.send_error(store.errors.pop(0))
-            if store.token and self.headers.get("Authorization") != f"Bearer {store.token}" and "computeMetadata" not in self.path:
+            if (
+                store.token
+                and self.headers.get("Authorization") != f"Bearer {store.token}"
+                and "computeMetadata" not in self.path
+            ):
                 return self.send_error(401)
             body = self.body()
             return self.send_error(404) if body is None else self.answer(body)
@@ -64,13 +68,21 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
                     [
                         {"type": "directory", "path": "sub"},
                         {"type": "file", "path": "config.json", "size": len(CONFIG), "oid": oid},
-                        {"type": "file", "path": "model.safetensors", "size": len(WEIGHTS), "oid": "x", "lfs": lfs},
+                        {
+                            "type": "file",
+                            "path": "model.safetensors",
+                            "size": len(WEIGHTS),
+                            "oid": "x",
+                            "lfs": lfs,
+                        },
                         {"type": "file", "path": "README.md", "size": 3, "oid": "x"},
                     ]
                 ).encode()
             if path == "/storage/v1/b/bucket/o":
                 digest = base64.b64encode(hashlib.md5(WEIGHTS).digest()).decode()
-                return json.dumps({"items": [{"name": "m/w.bin", "size": str(len(WEIGHTS)), "md5Hash": digest}]}).encode()
+                return json.dumps(
+                    {"items": [{"name": "m/w.bin", "size": str(len(WEIGHTS)), "md5Hash": digest}]}
+                ).encode()
             if path.startswith("/computeMetadata"):
                 return json.dumps({"access_token": store.token}).encode()
             if path.endswith("config.json"):
@@ -119,12 +131,17 @@ def fetch(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     server.server_close()
 
 
-def test_a_model_arrives_whole_and_once(fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_arrives_whole_and_once(
+    fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert fetch.main(["hf://org/model@main=m"]) == 0
     assert (tmp_path / "m/model.safetensors").read_bytes() == WEIGHTS
     assert (tmp_path / "m/config.json").read_bytes() == CONFIG
     assert not (tmp_path / "m/README.md").exists()
-    assert set(json.loads((tmp_path / "m/.complete").read_text())["files"]) == {"config.json", "model.safetensors"}
+    assert set(json.loads((tmp_path / "m/.complete").read_text())["files"]) == {
+        "config.json",
+        "model.safetensors",
+    }
     before = len(store.requests)
     assert fetch.main(["hf://org/model@main=m"]) == 0
     assert len(store.requests) == before and "already complete" in capsys.readouterr().out
@@ -146,11 +163,16 @@ def test_a_killed_job_goes_on_from_its_part(fetch: Any, store: Store, tmp_path: 
     assert "bytes=500000-" in [r for _, r in store.requests]
 
 
-def test_a_wrong_checksum_leaves_nothing(fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_checksum_leaves_nothing(
+    fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.weights = b"x" + WEIGHTS[1:]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "sha256 is" in capsys.readouterr().err
-    assert not (tmp_path / "m/model.safetensors").exists() and not (tmp_path / "m/model.safetensors.part").exists()
+    assert (
+        not (tmp_path / "m/model.safetensors").exists()
+        and not (tmp_path / "m/model.safetensors.part").exists()
+    )
     assert not (tmp_path / "m/.complete").exists()
 
 
@@ -160,7 +182,9 @@ def test_passing_faults_are_tried_again(fetch: Any, store: Store, capsys: pytest
     assert "HTTP 429; trying again" in capsys.readouterr().out
 
 
-def test_lasting_faults_end_with_the_reason(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lasting_faults_end_with_the_reason(
+    fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.errors = [503, 503, 503]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "HTTP 503" in capsys.readouterr().err
@@ -169,12 +193,17 @@ def test_lasting_faults_end_with_the_reason(fetch: Any, store: Store, capsys: py
 
 
 def test_the_token_is_sent_and_never_printed(
-    fetch: Any, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fetch: Any,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     store.token = "hf_not_a_real_token"
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "is the token in its Secret" in capsys.readouterr().err
-    monkeypatch.setenv("HF_TOKEN", store.token)
+    (tmp_path / "token").write_text(store.token + "\n", "utf-8")
+    monkeypatch.setenv("HF_TOKEN_FILE", str(tmp_path / "token"))
     assert fetch.main(["hf://org/model@main=m"]) == 0
     assert store.token not in "".join(capsys.readouterr())
 
@@ -203,7 +232,9 @@ def test_gcs_with_workload_identity(fetch: Any, store: Store, tmp_path: Path) ->
     assert (tmp_path / "g/w.bin").read_bytes() == WEIGHTS
 
 
-def test_a_file_name_cannot_leave_its_folder(fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_name_cannot_leave_its_folder(
+    fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evil = fetch.File("../../evil", "http://127.0.0.1:9/x", 1, None)
     monkeypatch.setitem(fetch.STORES, "hf", (lambda path, revision: iter([evil]), lambda method, url: {}))
     assert fetch.main(["hf://org/model@main=m"]) == 1
@@ -213,7 +244,9 @@ def test_a_file_name_cannot_leave_its_folder(fetch: Any, tmp_path: Path, monkeyp
 def test_s3_signed_against_moto(fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto reads the signature's form and serves the object; multipart ETags are met with a size check."""
     boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
-    server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]'").ThreadedMotoServer("127.0.0.1", 0)
+    server = pytest.importorskip(
+        "moto.server", reason="moto is missing: pip install 'moto[server]'"
+    ).ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     host, port = server.get_host_and_port()
     try:
@@ -253,7 +286,9 @@ def test_the_signature_is_the_one_boto_makes(fetch: Any, monkeypatch: pytest.Mon
     import datetime as dt
 
     stamp = dt.datetime.strptime(ours["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
-    monkeypatch.setattr(auth, "get_current_datetime", lambda remove_tzinfo=True: stamp.replace(tzinfo=None), raising=False)
+    monkeypatch.setattr(
+        auth, "get_current_datetime", lambda remove_tzinfo=True: stamp.replace(tzinfo=None), raising=False
+    )
     signer.add_auth(request)
     if request.headers["X-Amz-Date"] != ours["x-amz-date"]:
         pytest.skip("botocore's clock could not be set in this version")

@@ -17,22 +17,47 @@ GKE = (ROOT / "manifests/fleet/gke-l4.yaml").read_text("utf-8")
 def test_the_published_manifests_are_read_as_they_are() -> None:
     fleet = read_fleet([("eks.yaml", EKS), ("gke.yaml", GKE)])
     eks, gke = fleet.clusters
-    assert (eks.name, eks.provider, eks.region, eks.version, eks.project) == ("eks-l4-single", "EKS", "us-west-2", None, None)
-    assert (gke.name, gke.provider, gke.region, gke.project) == ("gke-l4-single", "GKE", "us-central1", "my-gcp-project")
+    assert (eks.name, eks.provider, eks.region, eks.version, eks.project) == (
+        "eks-l4-single",
+        "EKS",
+        "us-west-2",
+        None,
+        None,
+    )
+    assert (gke.name, gke.provider, gke.region, gke.project) == (
+        "gke-l4-single",
+        "GKE",
+        "us-central1",
+        "my-gcp-project",
+    )
     pool = eks.pools[0]
     assert (pool.minimum, pool.nodes, pool.maximum, pool.zones) == (1, 1, 4, ("us-west-2a",))
-    assert (pool.hardware.machine, pool.hardware.disk_gb, pool.hardware.accelerator_count) == ("g6.2xlarge", 100, 1)
+    assert (pool.hardware.machine, pool.hardware.disk_gb, pool.hardware.accelerator_count) == (
+        "g6.2xlarge",
+        100,
+        1,
+    )
     device = pool.hardware.devices[0]
-    assert (device.device_class, device.capacity["memory"], device.attributes["architecture"]) == ("gpu.nvidia.com", "23034Mi", "Ada Lovelace")
+    assert (device.device_class, device.capacity["memory"], device.attributes["architecture"]) == (
+        "gpu.nvidia.com",
+        "23034Mi",
+        "Ada Lovelace",
+    )
 
 
 def test_classes_may_stand_in_another_file() -> None:
     class_, cluster = EKS.split("---\n")
-    assert read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name == "eks-l4-1x-g6"
+    assert (
+        read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name
+        == "eks-l4-1x-g6"
+    )
 
 
 def test_both_generations_of_the_schema() -> None:
-    later = GKE.replace("      project: my-gcp-project  # Replace with your GCP project ID.\n", '      kubernetesVersion: "1.36"\n')
+    later = GKE.replace(
+        "      project: my-gcp-project  # Replace with your GCP project ID.\n",
+        '      kubernetesVersion: "1.36"\n',
+    )
     cluster = read_fleet([("gke.yaml", later)]).clusters[0]
     assert (cluster.project, cluster.version) == (None, "1.36")
 
@@ -52,15 +77,40 @@ REFUSALS = [
     ("maxNodeCount: 4", "maxNodeCount: four", "spec.nodePools[0].maxNodeCount", "expected a whole number"),
     ("maxNodeCount: 4", "maxNodeCount: true", "spec.nodePools[0].maxNodeCount", "expected a whole number"),
     ("nodeCount: 1", "nodeCount: 9", "spec.nodePools[0].maxNodeCount", "above maxNodeCount 4"),
-    ("className: eks-l4-1x-g6", "className: eks-h100", "spec.nodePools[0].className", "the manifests define eks-l4-1x-g6"),
+    (
+        "className: eks-l4-1x-g6",
+        "className: eks-h100",
+        "spec.nodePools[0].className",
+        "the manifests define eks-l4-1x-g6",
+    ),
     ("- us-west-2a", "- eu-west-1a", "spec.nodePools[0].zones[0]", "not in region us-west-2"),
-    ("instanceType: g6.2xlarge", "machineType: g6.2xlarge", "spec.provisioning.eks.instanceType", "required field is missing"),
+    (
+        "instanceType: g6.2xlarge",
+        "machineType: g6.2xlarge",
+        "spec.provisioning.eks.instanceType",
+        "required field is missing",
+    ),
     ("diskSizeGb: 100", "diskSizeGb: 5", "spec.provisioning.eks.diskSizeGb", "not between 10"),
     ("claim: DRA", "claim: Synthetic", "spec.devices[0].claim", "never claimed"),
-    ("{ string: Ada Lovelace }", "{ string: a, int: 1 }", "spec.devices[0].attributes.architecture", "exactly one of"),
+    (
+        "{ string: Ada Lovelace }",
+        "{ string: a, int: 1 }",
+        "spec.devices[0].attributes.architecture",
+        "exactly one of",
+    ),
     ("modelplane.ai/v1alpha1", "modelplane.ai/v1", "apiVersion", "is not modelplane.ai/v1alpha1"),
-    ("maxNodeCount: 4", "maxNodeCount: 4\n    fabric: {type: EFA}", "spec.nodePools[0].fabric.type", "one service runs on one node"),
-    ("maxNodeCount: 4", "maxNodeCount: 4\n    taints: [{key: a, effect: NO_SCHEDULE}]", "spec.nodePools[0].taints[0].effect", "NoSchedule"),
+    (
+        "maxNodeCount: 4",
+        "maxNodeCount: 4\n    fabric: {type: EFA}",
+        "spec.nodePools[0].fabric.type",
+        "one service runs on one node",
+    ),
+    (
+        "maxNodeCount: 4",
+        "maxNodeCount: 4\n    taints: [{key: a, effect: NO_SCHEDULE}]",
+        "spec.nodePools[0].taints[0].effect",
+        "NoSchedule",
+    ),
     (
         "maxNodeCount: 4",
         "maxNodeCount: 4\n    capacityBlock: {capacityReservationId: abc}",
@@ -70,7 +120,9 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS])
+@pytest.mark.parametrize(
+    ("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS]
+)
 def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field: str, message: str) -> None:
     text = EKS.replace(good, bad, 1)
     assert text != EKS

@@ -1,7 +1,8 @@
 """The JSON that Terraform gets, reviewed as a diff; the same bytes from both cores.
 
-`MPCTL_UPDATE_GOLDEN=1 python -m pytest tests/stacks/test_golden.py` renews the files. Files of manifests/autoscaling and
-manifests/monitoring are others' concern, so the serving stacks are compared without the objects made from them.
+`MPCTL_UPDATE_GOLDEN=1 python -m pytest tests/stacks/test_golden.py` renews the files. Files of
+manifests/autoscaling and manifests/monitoring are others' concern, so the serving stacks are compared
+without the objects made from them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def test_stack_equals_its_golden_file(name: str, synthesised: dict[str, Any]) ->
     text = own(name, synthesised[name])
     if os.environ.get("MPCTL_UPDATE_GOLDEN"):
         path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8"), f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
+    assert text == path.read_text("utf-8"), (
+        f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
+    )
 
 
 def test_no_golden_file_without_a_stack(synthesised: dict[str, Any]) -> None:
@@ -66,7 +69,15 @@ def test_both_cores_write_the_same(core: str, synthesised: dict[str, Any]) -> No
     if importlib.util.find_spec(core) is None:
         pytest.skip(f"{core} is not installed: pip install {core}")
     environment = {**os.environ, "MPCTL_CDK_CORE": core}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout)
     assert answer["core"] == core

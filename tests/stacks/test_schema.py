@@ -34,19 +34,68 @@ def planted(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 MISTAKES = [
-    ("misspelt attribute", "aws_eks_node_group", NODE_GROUP, "ami_typ", "AL2023_x86_64_NVIDIA", "did you mean ami_type"),
+    (
+        "misspelt attribute",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "ami_typ",
+        "AL2023_x86_64_NVIDIA",
+        "did you mean ami_type",
+    ),
     ("misspelt in a block", "aws_eks_node_group", NODE_GROUP, "scaling_config.max", 3, "unknown argument"),
     ("camel case", "aws_eks_node_group", NODE_GROUP, "subnetIds", ["s"], "did you mean subnet_ids"),
-    ("string for a number", "aws_eks_node_group", NODE_GROUP, "scaling_config.min_size", "1", "expected number, got str"),
+    (
+        "string for a number",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "scaling_config.min_size",
+        "1",
+        "expected number, got str",
+    ),
     ("bool for a number", "aws_eks_node_group", NODE_GROUP, "disk_size", True, "expected number, got bool"),
     ("string for a list", "aws_eks_node_group", NODE_GROUP, "subnet_ids", "s", "expected a list"),
     ("number in a list", "aws_eks_node_group", NODE_GROUP, "subnet_ids", [1], "expected string"),
     ("list for a map", "aws_eks_node_group", NODE_GROUP, "labels", ["a"], "expected a block"),
-    ("wrong enumeration", "aws_eks_node_group", NODE_GROUP, "ami_type", "AL2023_X86_NVIDIA", "did you mean AL2023_x86_64_NVIDIA"),
-    ("taint the Kubernetes way", "aws_eks_node_group", NODE_GROUP, "taint", [{"key": "k", "effect": "NoSchedule"}], "is not one of"),
-    ("missing argument", "aws_eks_node_group", NODE_GROUP, "node_role_arn", None, "required argument is missing"),
-    ("missing in a block", "aws_eks_node_group", NODE_GROUP, "scaling_config.desired_size", None, "desired_size: required"),
-    ("missing in a list of blocks", "aws_eks_node_group", NODE_GROUP, "taint", [{"key": "k"}], "taint.effect: required"),
+    (
+        "wrong enumeration",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "ami_type",
+        "AL2023_X86_NVIDIA",
+        "did you mean AL2023_x86_64_NVIDIA",
+    ),
+    (
+        "taint the Kubernetes way",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "taint",
+        [{"key": "k", "effect": "NoSchedule"}],
+        "is not one of",
+    ),
+    (
+        "missing argument",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "node_role_arn",
+        None,
+        "required argument is missing",
+    ),
+    (
+        "missing in a block",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "scaling_config.desired_size",
+        None,
+        "desired_size: required",
+    ),
+    (
+        "missing in a list of blocks",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "taint",
+        [{"key": "k"}],
+        "taint.effect: required",
+    ),
     (
         "snake case lost by prebuilt classes",
         "aws_launch_template",
@@ -60,15 +109,37 @@ MISTAKES = [
         "google_container_node_pool",
         GKE_POOL,
         "node_config.guest_accelerator",
-        [{"type": "nvidia-l4", "count": 1, "gpu_driver_installation_config": {"gpu_driver_version": "DISABLED"}}],
+        [
+            {
+                "type": "nvidia-l4",
+                "count": 1,
+                "gpu_driver_installation_config": {"gpu_driver_version": "DISABLED"},
+            }
+        ],
         "INSTALLATION_DISABLED",
     ),
-    ("GKE metadata mode", "google_container_node_pool", GKE_POOL, "node_config.workload_metadata_config", {"mode": "GKE"}, "not one of"),
-    ("chart without a name", "helm_release", {"chart": "c", "name": "n"}, "name", None, "required argument is missing"),
+    (
+        "GKE metadata mode",
+        "google_container_node_pool",
+        GKE_POOL,
+        "node_config.workload_metadata_config",
+        {"mode": "GKE"},
+        "not one of",
+    ),
+    (
+        "chart without a name",
+        "helm_release",
+        {"chart": "c", "name": "n"},
+        "name",
+        None,
+        "required argument is missing",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES])
+@pytest.mark.parametrize(
+    ("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES]
+)
 def test_planted_error_is_caught_at_construction(
     what: str, type_: str, base: dict[str, Any], path: str, value: Any, message: str, stack: Any
 ) -> None:
@@ -85,7 +156,9 @@ def test_the_unplanted_resources_pass(stack: Any) -> None:
 
 def test_every_finding_is_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        schema.check(schema.element("resource", "aws_vpc"), "v", {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"})
+        schema.check(
+            schema.element("resource", "aws_vpc"), "v", {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"}
+        )
     assert "cidr" in str(caught.value) and "enable_dns_support" in str(caught.value)
 
 
@@ -106,7 +179,9 @@ def test_expressions_pass_for_every_scalar(stack: Any) -> None:
     builder.resource(stack, "aws_vpc", "v", cidr_block="10.0.0.0/16", enable_dns_support="${var.dns}")
 
 
-def test_every_resource_of_every_stack_fits_its_schema(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+def test_every_resource_of_every_stack_fits_its_schema(
+    synthesised: dict[str, Any], rich: dict[str, Any]
+) -> None:
     checked = 0
     for document in [*synthesised.values(), *rich.values()]:
         for kind, key in (("resource", "resource"), ("data", "data")):
@@ -127,4 +202,6 @@ def test_every_schema_records_where_it_comes_from(provider: str) -> None:
     assert origin["licence"] == "MPL-2.0"
     from stacks.versions import table
 
-    assert table().provider(provider) == origin["provider_version"], "the pinned provider is the one the schema describes"
+    assert table().provider(provider) == origin["provider_version"], (
+        "the pinned provider is the one the schema describes"
+    )

@@ -57,9 +57,20 @@ def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field:
 def test_an_error_comes_before_any_construct(tmp_path: Path) -> None:
     """The app ends with code 2 and the place, and writes nothing."""
     fleet = tmp_path / "fleet.yaml"
-    fleet.write_text((ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("source: EKS", "source: AKS"), "utf-8")
+    fleet.write_text(
+        (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("source: EKS", "source: AKS"),
+        "utf-8",
+    )
     environment = {"MPCTL_FLEET": str(fleet), "CDKTF_OUTDIR": str(tmp_path / "out"), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-m", "stacks.main"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "stacks.main"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert "spec.cluster.source: AKS is not supported" in done.stderr and "fleet.yaml:37" in done.stderr
     assert not (tmp_path / "out").exists()
@@ -94,7 +105,12 @@ def test_one_manifest_and_plain_deploy_make_exactly_one_stack() -> None:
 
 def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "eks.yaml"
-    path.write_text((ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("minNodeCount: 1", "minNodeCount: 0"), "utf-8")
+    path.write_text(
+        (ROOT / "manifests/fleet/eks-l4.yaml")
+        .read_text("utf-8")
+        .replace("minNodeCount: 1", "minNodeCount: 0"),
+        "utf-8",
+    )
     environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
     with pytest.raises(InputError, match="cannot start from zero nodes") as caught:
         plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
@@ -103,7 +119,10 @@ def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_a_pool_at_zero_on_gke_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "gke.yaml"
-    path.write_text((ROOT / "manifests/fleet/gke-l4.yaml").read_text("utf-8").replace("odeCount: 1", "odeCount: 0"), "utf-8")
+    path.write_text(
+        (ROOT / "manifests/fleet/gke-l4.yaml").read_text("utf-8").replace("odeCount: 1", "odeCount: 0"),
+        "utf-8",
+    )
     environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
     plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
     assert plan.cluster.pools[0].minimum == 0 and plan.cluster.pools[0].nodes == 0
@@ -122,7 +141,9 @@ SUPPORT = [
 
 
 @pytest.mark.parametrize(("provider", "minor", "day", "extended", "allowed", "reason"), SUPPORT)
-def test_end_of_support(provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str) -> None:
+def test_end_of_support(
+    provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str
+) -> None:
     verdict = assess_minor(provider, minor, dt.date.fromisoformat(day), extended=extended)
     assert verdict.allowed is allowed and reason in verdict.reason
 
@@ -147,7 +168,11 @@ def test_address_ranges_do_not_overlap() -> None:
 
 
 def test_only_one_module_imports_the_core() -> None:
-    for path in [*(ROOT / "infra").rglob("*.py"), *(ROOT / "stacks").rglob("*.py"), *(ROOT / "mpctl").rglob("*.py")]:
+    for path in [
+        *(ROOT / "infra").rglob("*.py"),
+        *(ROOT / "stacks").rglob("*.py"),
+        *(ROOT / "mpctl").rglob("*.py"),
+    ]:
         if path != ROOT / "infra" / "core.py":
             assert not re.search(r"^\s*(import|from) cdkt[fn]\b", path.read_text("utf-8"), re.MULTILINE), path
 
@@ -156,7 +181,9 @@ def test_constructs_know_nothing_of_stacks() -> None:
     for path in (ROOT / "infra").rglob("*.py"):
         assert not re.search(r"^\s*(import|from) stacks\b", path.read_text("utf-8"), re.MULTILINE), path
     for path in (ROOT / "mpctl").rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), path
+        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), (
+            path
+        )
 
 
 def test_the_other_core_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,118 @@
+"""checkov on the Terraform JSON and on the Kubernetes documents: no finding without a reviewed reason.
+
+checkov is no dependency of ours: it is 290 MB and pins some sixty packages. It is found as MPCTL_CHECKOV,
+on the path, or run by `uvx` in an environment of its own. Framework `terraform_json` on purpose:
+`terraform` parses nothing of a cdk.tf.json and passes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.stacks.conftest import DATA, ROOT, TODAY, synthesise
+
+VERSION = "checkov==3.3.30"
+SKIPS = yaml.safe_load((DATA / "checkov-skips.yaml").read_text("utf-8"))
+PRODUCTION = {"MPCTL_ENV": str(ROOT / "environments/production.yaml")}
+
+
+def checkov() -> list[str]:
+    if given := os.environ.get("MPCTL_CHECKOV") or shutil.which("checkov"):
+        return [given]
+    if uvx := shutil.which("uvx"):
+        return [uvx, "--python", "3.11", "--from", VERSION, "checkov"]
+    pytest.skip(f"neither checkov nor uvx is on the path: uv tool install {VERSION}")
+
+
+def findings(folder: Path, framework: str) -> tuple[list[tuple[str, str]], int]:
+    """What failed as (check, resource), and how many checks passed."""
+    command = [
+        *checkov(),
+        "--framework",
+        framework,
+        "--skip-download",
+        "--compact",
+        "-o",
+        "json",
+        "-d",
+        str(folder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    answer = json.loads(done.stdout)
+    reports = answer if isinstance(answer, list) else [answer]
+    failed = []
+    passed = 0
+    for report in reports:
+        assert not report["summary"]["parsing_errors"]
+        passed += report["summary"]["passed"]
+        failed += [(f["check_id"], f["resource"]) for f in report["results"]["failed_checks"]]
+    return failed, passed
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Path:
+    """Every stack and every document of the production environment, and of the one with everything on."""
+    checkov()
+    folder = tmp_path_factory.mktemp("scan")
+    for name, stacks in (("production", synthesise(PRODUCTION)), ("rich", rich)):
+        for stack, document in stacks.items():
+            place = folder / "terraform" / name / stack
+            place.mkdir(parents=True)
+            (place / "cdk.tf.json").write_text(json.dumps(document, indent=1), "utf-8")
+    documents(folder / "kubernetes")
+    return folder
+
+
+def documents(folder: Path) -> None:
+    from stacks.driver_installer import daemonset
+    from stacks.main import load_fleet, load_settings, plans
+    from stacks.serving import documents as serving
+    from stacks.serving import example_services
+
+    folder.mkdir()
+    for name, environ in (("production", PRODUCTION), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
+        plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
+        found = [*serving(plan, "fs-1"), *example_services(plan), daemonset(plan.versions.image("gke-pause"))]
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(found), "utf-8")
+
+
+def explained(check: str, resource: str) -> bool:
+    return any(skip["check"] == check and fnmatch.fnmatch(resource, skip["resource"]) for skip in SKIPS)
+
+
+@pytest.fixture(scope="module")
+def scanned(inputs: Path) -> dict[str, tuple[list[tuple[str, str]], int]]:
+    return {
+        "terraform_json": findings(inputs / "terraform", "terraform_json"),
+        "kubernetes": findings(inputs / "kubernetes", "kubernetes"),
+    }
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "least"), [("terraform_json", 150), ("kubernetes", 150)])
+def test_no_finding_without_a_reason(scanned: dict[str, Any], framework: str, least: int) -> None:
+    failed, passed = scanned[framework]
+    assert [f for f in failed if not explained(*f)] == []
+    assert passed > least, "a scanner that parsed nothing passes everything"
+
+
+def test_no_reason_without_a_finding(scanned: dict[str, Any]) -> None:
+    every = [finding for failed, _ in scanned.values() for finding in failed]
+    stale = [
+        s for s in SKIPS if not any(c == s["check"] and fnmatch.fnmatch(r, s["resource"]) for c, r in every)
+    ]
+    assert stale == []
+
+
+def test_every_reason_says_something() -> None:
+    assert all(len(skip["reason"]) > 30 for skip in SKIPS)
