@@ -1,4 +1,6 @@
-"""Helm releases in a fixed order, each waiting for the one before it, with a time limit and a clean end on failure."""
+"""Helm releases in a fixed order, each waiting for the one before it, with a time limit and a clean end
+on failure.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Release:
 
 
 def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -> Element:
-    """Install *release* once everything in *after* is there; a failed one is rolled back, not left half made."""
+    """Install *release* once everything in *after* is there; a failed one is rolled back, not left half
+    made.
+    """
     if release.chart in FORBIDDEN:
         raise ValueError(f"{release.chart} brings a device plugin, and GPUs here are bound through DRA")
     return resource(

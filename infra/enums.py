@@ -8,6 +8,8 @@ from __future__ import annotations
 
 TAINT_EFFECTS = frozenset({"NO_SCHEDULE", "NO_EXECUTE", "PREFER_NO_SCHEDULE"})
 
+GPU_DRIVER = "google_container_node_pool.node_config.guest_accelerator.gpu_driver_installation_config"
+
 ENUMS: dict[str, frozenset[str]] = {
     "aws_eks_node_group.ami_type": frozenset(
         {
@@ -37,7 +39,7 @@ ENUMS: dict[str, frozenset[str]] = {
     "aws_launch_template.metadata_options.http_tokens": frozenset({"optional", "required"}),
     "aws_vpc_endpoint.vpc_endpoint_type": frozenset({"Gateway", "Interface", "GatewayLoadBalancer"}),
     "google_container_node_pool.node_config.taint.effect": TAINT_EFFECTS,
-    "google_container_node_pool.node_config.guest_accelerator.gpu_driver_installation_config.gpu_driver_version": frozenset(
+    f"{GPU_DRIVER}.gpu_driver_version": frozenset(
         {"DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED"}
     ),
     "google_container_node_pool.node_config.workload_metadata_config.mode": frozenset(

@@ -99,7 +99,8 @@ def mismatches(spec: Any, value: Any, path: str) -> Iterator[str]:
         if not is_scalar(spec, value):
             yield f"{path}: expected {spec}, got {type(value).__name__} {value!r}"
         elif (allowed := ENUMS.get(path)) and value not in allowed:
-            yield f"{path}: {value!r} is not one of {', '.join(sorted(allowed))}{nearest(str(value), allowed)}"
+            names = ", ".join(sorted(allowed))
+            yield f"{path}: {value!r} is not one of {names}{nearest(str(value), allowed)}"
     elif isinstance(spec, list):
         if not isinstance(value, list | tuple):
             yield f"{path}: expected a list, got {type(value).__name__} {value!r}"

@@ -1,1 +1,3 @@
-"""The deployable stacks: cluster, platform, serving; each with its own state. Run from a checkout under `cdktf`."""
+"""The deployable stacks: cluster, platform, serving; each with its own state. Run from a checkout under
+`cdktf`.
+"""

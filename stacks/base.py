@@ -86,7 +86,9 @@ class Stack(core.TerraformStack):
         }
 
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
-        """Helm and Kubernetes providers for a cluster that exists already: never one made in the same apply."""
+        """Helm and Kubernetes providers for a cluster that exists already: never one made in the same
+        apply.
+        """
         access: dict[str, object] = {
             "host": outputs["cluster_endpoint"],
             "cluster_ca_certificate": f"${{base64decode({outputs['cluster_ca'][2:-1]})}}",
@@ -99,7 +101,9 @@ class Stack(core.TerraformStack):
         builder.provider(self, "kubernetes", version=self.plan.provider_version("kubernetes"), **access)
 
     def credentials(self, cluster: str) -> dict[str, object]:
-        """A command that renews the token when one is configured; else the cloud's token (15 minutes on EKS, an hour on GKE)."""
+        """A command that renews the token when one is configured; else the cloud's token (15 minutes on
+        EKS, an hour on GKE).
+        """
         command = self.plan.settings.credentials
         if command:
             words = {

@@ -1,4 +1,6 @@
-"""Where the clouds differ above the cluster, in one table: charts and manifests read it and never ask which cloud it is."""
+"""Where the clouds differ above the cluster, in one table: charts and manifests read it and never ask
+which cloud it is.
+"""
 
 from __future__ import annotations
 

@@ -89,8 +89,7 @@ class EksCluster(Stack):
             gpu=False,
         )
         groups = [made.add(system)]
-        for pool in self.plan.cluster.pools:
-            groups.append(made.add(self.gpu_pool(pool, network)))
+        groups += [made.add(self.gpu_pool(pool, network)) for pool in self.plan.cluster.pools]
         for group in groups:
             aws_pools.autoscaler_tags(self, group, self.plan.name)
         return groups

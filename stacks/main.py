@@ -91,7 +91,9 @@ def wanted_clusters(environ: Mapping[str, str], fleet: Fleet) -> list[InferenceC
 
 
 def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[str, str]) -> str | None:
-    """The Google project: environment variable, settings, manifest; the published placeholder does not count."""
+    """The Google project: environment variable, settings, manifest; the published placeholder does not
+    count.
+    """
     if cluster.provider != "GKE":
         return None
     found = environ.get("MPCTL_GCP_PROJECT") or settings.gcp_project or cluster.project

@@ -22,7 +22,9 @@ CIDR = r"\d+(\.\d+){3}/\d+"
 
 @dataclass(frozen=True)
 class Backend:
-    """Where the state of every stack lives. S3 locks with a lock file of its own (Terraform 1.10 and later)."""
+    """Where the state of every stack lives. S3 locks with a lock file of its own (Terraform 1.10 and
+    later).
+    """
 
     type: str
     bucket: str | None
@@ -34,7 +36,9 @@ class Backend:
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses and the way out. ``endpoints`` gives EKS nodes no internet at all: images must be mirrored into ECR."""
+    """Addresses and the way out. ``endpoints`` gives EKS nodes no internet at all: images must be
+    mirrored into ECR.
+    """
 
     cidr: str
     egress: str

@@ -51,14 +51,16 @@ class Table:
         return wanted or str(self.kubernetes[provider]["default"])
 
 
+def pin(name: str, row: Mapping[str, Any]) -> Pin:
+    where = {key: str(row[key]) for key in ("repository", "chart") if key in row}
+    return Pin(name, str(row["version"]), row["date"], str(row["reason"]), **where)
+
+
 @cache
 def table() -> Table:
     body = yaml.safe_load(FILE.read_text("utf-8"))
     sections = {
-        section: {
-            name: Pin(name, **{k: v if k == "date" else str(v) for k, v in row.items()})
-            for name, row in rows.items()
-        }
+        section: {name: pin(name, row) for name, row in rows.items()}
         for section, rows in body.items()
         if section != "kubernetes"
     }

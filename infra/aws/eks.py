@@ -46,7 +46,9 @@ class ClusterPlan:
 
 
 class Cluster(Construct):
-    """``element`` is the cluster, ``node_role`` its nodes' identity; pools wait for ``ready`` and ``node_attachments``."""
+    """``element`` is the cluster, ``node_role`` its nodes' identity; pools wait for ``ready`` and
+    ``node_attachments``.
+    """
 
     def __init__(self, scope: Construct, plan: ClusterPlan, key: Element) -> None:
         super().__init__(scope, "cluster")

@@ -65,7 +65,7 @@ class Network(Construct):
         resource(
             self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused")
         )
-        blocks = list(ipaddress.ip_network(plan.cidr).subnets(new_prefix=19))
+        blocks = list(ipaddress.IPv4Network(plan.cidr).subnets(new_prefix=19))
         self.subnets = {
             zone: self.subnet(
                 f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"}

@@ -1,4 +1,6 @@
-"""IAM documents as plain values; ``jsonencode`` is not needed for the JSON artefact and HCL export is a courtesy."""
+"""IAM documents as plain values; ``jsonencode`` is not needed for the JSON artefact and HCL export is a
+courtesy.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def trust(service: str, *actions: str, **condition: Any) -> str:
 
 
 def pod_identity_trust() -> str:
-    """EKS Pod Identity: the agent assumes the role and tags the session with cluster, namespace and account."""
+    """EKS Pod Identity: the agent assumes the role and tags the session with cluster, namespace and
+    account.
+    """
     return trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
 
 
@@ -54,16 +58,13 @@ def autoscaler(cluster: str) -> str:
 
 def key_policy(account: str, region: str, log_group: str) -> str:
     """The account administers the key; CloudWatch Logs may use it for one group only."""
+    logs_arn = f"arn:aws:logs:{region}:{account}:log-group"
     logs = {
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
         "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
         "Resource": "*",
-        "Condition": {
-            "ArnLike": {
-                "kms:EncryptionContext:aws:logs:arn": f"arn:aws:logs:{region}:{account}:log-group:{log_group}*"
-            }
-        },
+        "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"{logs_arn}:{log_group}*"}},
     }
     root = {
         "Effect": "Allow",

@@ -53,8 +53,8 @@ class Pools(Construct):
     def add(self, plan: PoolPlan) -> Element:
         if plan.gpu and plan.minimum < 1:
             raise InputError(
-                f"pool {plan.name} may not shrink to zero nodes on EKS: without a running node there is no ResourceSlice, "
-                "and cluster-autoscaler cannot tell that a new node would satisfy a claim",
+                f"pool {plan.name} may not shrink to zero nodes on EKS: without a running node there is no "
+                "ResourceSlice, and cluster-autoscaler cannot tell that a new node would satisfy a claim",
                 field="minNodeCount",
                 hint="set minNodeCount: 1",
             )
@@ -119,7 +119,9 @@ class Pools(Construct):
 
 
 def autoscaler_tags(scope: Construct, group: Element, cluster: str) -> None:
-    """Discovery tags on the scaling group behind *group*; EKS sets them itself since 2021, the owned tag limits our policy."""
+    """Discovery tags on the scaling group behind *group*; EKS sets them itself since 2021, the owned tag
+    limits our policy.
+    """
     for key, value in (
         (f"k8s.io/cluster-autoscaler/{cluster}", "owned"),
         ("k8s.io/cluster-autoscaler/enabled", "true"),

@@ -1,4 +1,6 @@
-"""A VPC for one private GKE cluster: one subnet with ranges for pods and services, and NAT as the only way out."""
+"""A VPC for one private GKE cluster: one subnet with ranges for pods and services, and NAT as the only
+way out.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class Ranges:
 
     @classmethod
     def cut(cls, cidr: str) -> Ranges:
-        low, high = ipaddress.ip_network(cidr).subnets(prefixlen_diff=1)
+        low, high = ipaddress.IPv4Network(cidr).subnets(prefixlen_diff=1)
         blocks = list(low.subnets(new_prefix=20))
         control = next(iter(blocks[2].subnets(new_prefix=28)))
         return cls(pods=str(high), nodes=str(blocks[0]), services=str(blocks[1]), control_plane=str(control))

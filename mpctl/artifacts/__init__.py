@@ -1,4 +1,6 @@
-"""Target and draft into the pod: what a served model needs on disk, and the Kubernetes objects that put it there."""
+"""Target and draft into the pod: what a served model needs on disk, and the Kubernetes objects that put
+it there.
+"""
 
 from mpctl.artifacts.documents import inference_service, service_documents
 from mpctl.artifacts.values import Artifact, Service, read_service

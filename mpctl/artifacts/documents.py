@@ -93,7 +93,9 @@ def claim_template(service: Service, namespace: str) -> Document:
 
 
 def service_account(service: Service, namespace: str, annotations: Mapping[str, str]) -> Document:
-    """The identity of fetching and serving. KServe finds the Hugging Face token through the account's secrets."""
+    """The identity of fetching and serving. KServe finds the Hugging Face token through the account's
+    secrets.
+    """
     made = named(
         "ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False
     )
@@ -124,7 +126,9 @@ def models_claim(
 
 
 def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> Document:
-    """Download every artifact of *service*; the name carries a digest, because a Job's template cannot change."""
+    """Download every artifact of *service*; the name carries a digest, because a Job's template cannot
+    change.
+    """
     container: Document = {
         "name": "fetch",
         "image": image,
@@ -185,7 +189,9 @@ def storage_uris(service: Service) -> list[Document]:
 
 
 def inference_service(service: Service, namespace: str) -> Document:
-    """The KServe object these objects were made for. Printed for people; `mpctl rollout` owns the live one."""
+    """The KServe object these objects were made for. Printed for people; `mpctl rollout` owns the live
+    one.
+    """
     mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "tmp", "mountPath": "/tmp"}]
     probe = {"httpGet": {"path": "/health", "port": 8080}}
     model: Document = {

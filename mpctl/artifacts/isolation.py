@@ -1,4 +1,6 @@
-"""Network isolation of the serving namespace: nothing in or out but what a line here allows, each with its reason."""
+"""Network isolation of the serving namespace: nothing in or out but what a line here allows, each with
+its reason.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def namespace_policies(namespace: str) -> list[Document]:
 
 
 def download_egress() -> list[Document]:
-    """Hubs and buckets have no fixed addresses: port 443 anywhere but the pod's own private ranges, and credentials."""
+    """Hubs and buckets have no fixed addresses: port 443 anywhere but the pod's own private ranges, and
+    credentials.
+    """
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
     return [
         {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}], "ports": [port(443)]},

@@ -1,4 +1,6 @@
-"""The fleet as values: which clusters exist and which GPU nodes they are made of, read from Modelplane manifests."""
+"""The fleet as values: which clusters exist and which GPU nodes they are made of, read from Modelplane
+manifests.
+"""
 
 from mpctl.fleet.reader import read_fleet
 from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Place, Taint

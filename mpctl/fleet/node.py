@@ -77,7 +77,7 @@ class Node:
                 raise self.error(name, "required field is missing")
             return default
         found = self.body[name]
-        if kind is not bool and isinstance(found, bool) or not isinstance(found, kind):
+        if (kind is not bool and isinstance(found, bool)) or not isinstance(found, kind):
             raise self.error(name, f"expected {WORDS[kind]}, got {found!r}")
         return kind(found)  # type: ignore[call-arg]
 

@@ -25,7 +25,9 @@ VERSION = r"1\.\d{2}"
 
 
 def read_fleet(sources: Iterable[tuple[str, str]]) -> Fleet:
-    """The fleet in *sources*, pairs of file name and text; classes may stand in another file than their clusters."""
+    """The fleet in *sources*, pairs of file name and text; classes may stand in another file than their
+    clusters.
+    """
     nodes = [node for file, text in sources for node in documents(text, file)]
     kinds: dict[str, list[Node]] = {"InferenceClass": [], "InferenceCluster": []}
     for node in nodes:

@@ -72,7 +72,9 @@ class NodePool:
 
 @dataclass(frozen=True)
 class InferenceCluster:
-    """One cluster: its cloud, region and GPU pools. ``project`` and ``version`` may be left to the settings."""
+    """One cluster: its cloud, region and GPU pools. ``project`` and ``version`` may be left to the
+    settings.
+    """
 
     name: str
     provider: str

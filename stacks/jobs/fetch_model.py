@@ -22,7 +22,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_stores import STORES, FailedError, File, Headers, get, retried, say
+# Beside this file in the pod, and not a package there.
+from model_stores import STORES, FailedError, File, Headers, get, retried, say  # type: ignore[import-not-found]
 
 CHUNK = 1 << 20
 

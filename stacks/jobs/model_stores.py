@@ -56,7 +56,9 @@ def say(text: str) -> None:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Hubs redirect to other hosts with signed addresses: a token must not follow, and would be refused there."""
+    """Hubs redirect to other hosts with signed addresses: a token must not follow, and would be refused
+    there.
+    """
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         made = super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -80,7 +82,8 @@ def retried(action: Callable[[], Any], what: str) -> Any:
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
                 raise FailedError(
-                    f"{what}: HTTP {error.code}: no permission; is the token in its Secret, and the licence accepted?"
+                    f"{what}: HTTP {error.code}: no permission; "
+                    "is the token in its Secret, and the licence accepted?"
                 ) from error
             if error.code == 404:
                 raise FailedError(f"{what}: HTTP 404: no such model, revision or object") from error
@@ -101,7 +104,7 @@ def document(url: str, headers: Mapping[str, str]) -> bytes:
         with get(url, headers) as answer:
             return bytes(answer.read())
 
-    return bytes(retried(read, url.split("?")[0]))
+    return bytes(retried(read, url.split("?", maxsplit=1)[0]))
 
 
 def huggingface(path: str, revision: str) -> Iterator[File]:
@@ -114,7 +117,8 @@ def huggingface(path: str, revision: str) -> Iterator[File]:
                 if lfs
                 else ("git-blob", str(entry["oid"]))
             )
-            source = f"{HF}/{path}/resolve/{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(entry['path'])}"
+            place = f"{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(entry['path'])}"
+            source = f"{HF}/{path}/resolve/{place}"
             yield File(entry["path"], source, int(entry["size"]), digest)
 
 
@@ -191,7 +195,8 @@ def s3_credentials() -> tuple[str, str, str]:
     url = os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
     if not url:
         raise FailedError(
-            "s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association for this service account"
+            "s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association "
+            "for this service account"
         )
     token = Path(os.environ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).read_text("utf-8").strip()
     body = json.loads(document(url, {"Authorization": token}))

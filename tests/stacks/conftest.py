@@ -1,4 +1,6 @@
-"""One synthesis of both clouds for the whole session; starting the jsii process costs more than all asserts together."""
+"""One synthesis of both clouds for the whole session; starting the jsii process costs more than all
+asserts together.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def synthesised() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def rich() -> dict[str, Any]:
-    """The same fleet with everything switched on: endpoints, budget, shared models, staged artifacts, S3 state."""
+    """The same fleet with everything switched on: endpoints, budget, shared models, staged artifacts, S3
+    state.
+    """
     return synthesise({"MPCTL_ENV": str(DATA / "rich.yaml")})
 
 

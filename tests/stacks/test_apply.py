@@ -37,7 +37,8 @@ ENDPOINTS = ("eks", "ec2", "iam", "sts", "kms", "logs", "efs", "autoscaling")
 def terraform() -> str:
     if not (MIRROR / "registry.terraform.io/hashicorp/aws/5.100.0").is_dir():
         pytest.skip(
-            f"no AWS provider 5.100.0 in {MIRROR}: `terraform providers mirror` makes such a folder, MPCTL_TF_PLUGINS names it"
+            f"no AWS provider 5.100.0 in {MIRROR}: `terraform providers mirror` makes such a folder, "
+            "MPCTL_TF_PLUGINS names it"
         )
     found = shutil.which("terraform")
     if not found:
@@ -106,7 +107,9 @@ def test_terraform_validate(terraform: str, document: dict[str, Any], tmp_path: 
 def test_apply_against_moto(
     terraform: str, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every resource that moto knows is created by the real provider, and boto3 sees the GPU pool as it was meant."""
+    """Every resource that moto knows is created by the real provider, and boto3 sees the GPU pool as it
+    was meant.
+    """
     boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
     pytest.importorskip("moto", reason="moto is missing: pip install 'moto[server]'")
     # Read at moto's import: without it AWS-managed policies do not exist there. Its server therefore runs

@@ -170,7 +170,9 @@ def test_the_kserve_object_fits_kserves_own_definition() -> None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema without unknown fields, as strict decoding has it, and with int-or-string as JSON Schema knows it."""
+    """The schema without unknown fields, as strict decoding has it, and with int-or-string as JSON Schema
+    knows it.
+    """
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -184,7 +186,10 @@ def closed(schema: Any) -> Any:
 
 
 def test_yaml_of_others_is_rendered_once_per_object_and_its_own_dollars_stay(tmp_path: Any) -> None:
-    text = 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "${service}-x", namespace: "${namespace}"}\ndata: {a: "$labels ${other}"}\n'
+    text = (
+        'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "${service}-x", namespace: "${namespace}"}\n'
+        'data: {a: "$labels ${other}"}\n'
+    )
     found = render(text, service(), "inference", "x.yaml")
     assert (
         found[0]["metadata"] == {"name": "chat-x", "namespace": "inference"}

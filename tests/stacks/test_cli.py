@@ -130,7 +130,8 @@ def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
     )
     if "left standard support" in done.stderr + done.stdout:
         pytest.skip(
-            "the example's Kubernetes minor has left standard support since: move the default in stacks/versions.yaml"
+            "the example's Kubernetes minor has left standard support since: "
+            "move the default in stacks/versions.yaml"
         )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6

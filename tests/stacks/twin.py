@@ -1,4 +1,6 @@
-"""A two-layer app of `terraform_data`: what test_cli.py deploys for real. Same builder, same backends, no provider."""
+"""A two-layer app of `terraform_data`: what test_cli.py deploys for real. Same builder, same backends, no
+provider.
+"""
 
 from __future__ import annotations
 
