@@ -6,9 +6,9 @@ come from the generated tokens: with G tokens generated and A of them accepted f
 ``tokens per step = G / steps`` and ``coverage = drafts / steps`` (derivation: vLLM scheduler, counters are updated
 only for requests with scheduled draft tokens).
 
-Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by their exact
-sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per engine break
-the identity ``acceptance length = 1 + sum of per-position rates``, which is checked on every window.
+Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
+their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
+engine break the identity ``acceptance length = 1 + sum of per-position rates``, which is checked on every window.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _finite(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class Window:
-    """What happened between two readings. Token counts are exact; ratios are None where their denominator is zero or absent."""
+    """What happened between two readings. Token counts are exact; ratios are None where their denominator is zero or
+    absent."""
 
     generation_tokens: float
     preemptions: float | None
@@ -107,7 +108,8 @@ class Window:
         """Difference two readings of one engine.
 
         Raises:
-            CounterError: the generated-token counter is missing, the process restarted, a counter went backwards, or the
+            CounterError: the generated-token counter is missing, the process restarted, a counter went backwards, or
+            the
                 differences contradict each other (more accepted than drafted, per-position sum unequal to accepted).
         """
         if before.started != after.started:

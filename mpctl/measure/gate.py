@@ -31,10 +31,10 @@ class Outcome(StrEnum):
 class Policy:
     """Limits of the gate.
 
-    ``min_speedup``: candidate over baseline throughput. 1.05 by default: a machine that gains less pays for it in memory and in
-    one more thing that can break.
-    ``max_ttft_ratio`` and ``ttft_slack_ms``: the first token may come later by this factor or by these milliseconds, whichever
-    is more; at a few ms a factor alone judges the client.
+    ``min_speedup``: candidate over baseline throughput. 1.05 by default: a machine that gains less pays for it in
+    memory and in one more thing that can break.
+    ``max_ttft_ratio`` and ``ttft_slack_ms``: the first token may come later by this factor or by these milliseconds,
+    whichever is more; at a few ms a factor alone judges the client.
     ``max_tpot_ratio``: time per output token, candidate over baseline.
     ``min_tokens_per_step``: below 1.1 the drafts are not worth their verification.
     ``max_different``: share of prompts whose greedy output differs, 0..1.

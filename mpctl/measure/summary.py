@@ -15,7 +15,8 @@ CANDIDATE = "candidate"
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm over all its blocks. Times in ms are medians over requests, throughput is tokens/s over the summed wall time."""
+    """One arm over all its blocks. Times in ms are medians over requests, throughput is tokens/s over the summed wall
+    time."""
 
     arm: str
     blocks: int

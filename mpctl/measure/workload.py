@@ -1,8 +1,8 @@
 """Which prompts are sent, in which order, to which arm.
 
 Blocks alternate between the arms in the order A B B A A B B A ..., so that a slow drift of the machine falls on both
-alike. Every prompt is sent once to each arm and never twice: an engine that replays earlier answers (suffix decoding, prefix
-caches) looks faster on a repeated prompt than it is.
+alike. Every prompt is sent once to each arm and never twice: an engine that replays earlier answers (suffix decoding,
+prefix caches) looks faster on a repeated prompt than it is.
 """
 
 from __future__ import annotations

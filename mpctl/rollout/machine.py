@@ -1,7 +1,7 @@
 """Runs an operation: each step is written down before it acts, can be repeated, and can be undone as a whole.
 
-The way back is not the sum of undone steps but one short operation of its own that drives the service to a recorded revision from wherever it is.
-That is why it works from every point, also from the middle of a step that never reported.
+The way back is not the sum of undone steps but one short operation of its own that drives the service to a recorded
+revision from wherever it is. That is why it works from every point, also from the middle of a step that never reported.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def open_plan(world: World, plan: Plan) -> Operation:
 def run(world: World, operation: Operation) -> Operation:
     """Carry ``operation`` to its end, from wherever it is, and return it closed.
 
-    A rollout that the gate refuses, or that fails at a step, ends with the baseline restored; its ``ending`` and ``detail`` say why.
+    A rollout that the gate refuses, or that fails at a step, ends with the baseline restored; its ``ending`` and
+    ``detail`` say why.
 
     Raises:
         MpctlError: a rollback could not be finished; the same call again goes on from the failed step.

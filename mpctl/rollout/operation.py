@@ -1,7 +1,7 @@
 """An operation (a rollout or a rollback) as the ledger tells it.
 
-State is derived, never stored twice: reading the entries gives the operation that is open, which of its steps are done and
-what they found out.
+State is derived, never stored twice: reading the entries gives the operation that is open, which of its steps are
+done and what they found out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Kind(StrEnum):
 class Strategy(StrEnum):
     """side-by-side: the candidate runs beside the baseline, no downtime, needs room for two engines.
 
-    in-place: measure, switch, measure, switch back on a failed gate; one engine at a time, the service is down while one starts.
+    in-place: measure, switch, measure, switch back on a failed gate; one engine at a time, the service is down while
+    one starts.
     """
 
     SIDE_BY_SIDE = "side-by-side"
@@ -52,7 +53,8 @@ class Plan:
 
     ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
     ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
-    ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its cause.
+    ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
+    cause.
     """
 
     kind: Kind

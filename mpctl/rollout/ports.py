@@ -1,7 +1,8 @@
 """What a rollout needs from the world, as protocols: a platform, a store, a meter, a clock, and somebody to tell.
 
-An *arm* is one way the service can run: a manifest and the engine made from it. Its id follows from the manifest's bytes, so starting the
-same arm twice is one arm, and an arm kept alive is found again by whoever wants to go back to it.
+An *arm* is one way the service can run: a manifest and the engine made from it. Its id follows from the manifest's
+bytes, so starting the same arm twice is one arm, and an arm kept alive is found again by whoever wants to go back to
+it.
 
 Every method that acts is idempotent: called again after a crash it finishes what it began, or finds it done.
 """
@@ -42,7 +43,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an arm answers: ``base_url`` without a path, the model name requests carry, the tokenizer the load client counts with."""
+    """Where an arm answers: ``base_url`` without a path, the model name requests carry, the tokenizer the load client
+    counts with."""
 
     base_url: str
     model: str
@@ -53,7 +55,8 @@ class Endpoint:
 class ArmState:
     """What is known of one arm. ``argv`` is what the running engine was really started with, None while nothing runs.
 
-    ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or waits.
+    ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
+    waits.
     """
 
     id: str
@@ -67,7 +70,8 @@ class ArmState:
 
 @dataclass(frozen=True)
 class Live:
-    """The service as it is now: the manifest's text, a version that changes with every write, and the arm that gets the traffic."""
+    """The service as it is now: the manifest's text, a version that changes with every write, and the arm that gets
+    the traffic."""
 
     name: str
     namespace: str
@@ -96,7 +100,8 @@ class Platform(Protocol):
     def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
         """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
 
-        ``expect``: digests of the manifests that may be live now; anything else was written by somebody else and raises Conflict.
+        ``expect``: digests of the manifests that may be live now; anything else was written by somebody else and
+        raises Conflict.
         """
 
     def retire(self, keep: Arm) -> None:

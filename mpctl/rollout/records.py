@@ -1,8 +1,9 @@
 """What is kept: revisions and the ledger.
 
-A revision is the whole service as it was, so going back never depends on reconstructing anything. The ledger is append-only and hash-chained:
-an entry names the digest of the one before it, so a lost or edited line shows. Each step writes ``begun`` before it acts and ``done`` after;
-what was begun and not done is repeated on resume, which every step allows.
+A revision is the whole service as it was, so going back never depends on reconstructing anything. The ledger is
+append-only and hash-chained: an entry names the digest of the one before it, so a lost or edited line shows. Each
+step writes ``begun`` before it acts and ``done`` after; what was begun and not done is repeated on resume, which
+every step allows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The steps of an operation. Each takes the world and the operation so far, acts idempotently, and returns what it found out.
+"""The steps of an operation. Each takes the world and the operation so far, acts idempotently, and returns what it
+found out.
 
 What a step returns is written to the ledger, so it is small and JSON; whole measurements go to the store beside it.
 """
