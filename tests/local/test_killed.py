@@ -1,7 +1,7 @@
 """``kill -9`` of ``mpctl rollout`` after every ledger entry, with real processes and a scripted engine.
 
-For each entry: the same command again completes, or ``mpctl rollback`` instead restores byte for byte; no engine is left
-over and no revision is lost.
+For each entry: the same command again completes, or ``mpctl rollback`` instead restores byte for byte; no engine is
+left over and no revision is lost.
 """
 
 import json

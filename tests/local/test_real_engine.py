@@ -1,4 +1,5 @@
-"""The main job on a real vLLM with the demo's model: nothing scripted. One baseline engine serves all tests of this file."""
+"""The main job on a real vLLM with the demo's model: nothing scripted. One baseline engine serves all tests of this
+file."""
 
 import json
 import os
