@@ -1,0 +1,59 @@
+"""``vllm bench serve`` of the engine's own version, kept warm. Run by path in the engine's environment; imports
+nothing of mpctl.
+
+Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
+on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
+serve``. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What the client
+itself prints goes to standard error. When standard input closes, because the command that asked is gone, the process
+ends at once, also in the middle of a block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
+
+
+def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
+    """Queue the requests; end the process with the one who sends them."""
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    os._exit(0)
+
+
+def serve(answers: TextIO) -> None:
+    """Load the client, say so, and run requests until the end of input."""
+    from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
+    from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
+        FlexibleArgumentParser,
+    )
+
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    while True:
+        request = requests.get()
+        if request["token"]:
+            os.environ["OPENAI_API_KEY"] = request["token"]  # where the client looks for it
+        parser = FlexibleArgumentParser(description="vllm bench serve")
+        add_cli_args(parser)
+        try:
+            main(parser.parse_args(request["arguments"]))
+            answer: dict[str, object] = {"ok": True}
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
+    own_output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the client prints must not be taken for an answer
+    serve(own_output)
