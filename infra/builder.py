@@ -35,9 +35,7 @@ class Element:
         known = schema.element(self.kind, self.type).names
         head = path.replace("[", ".").split(".", 1)[0]
         if head not in known:
-            raise InputError(
-                f"no such attribute{schema.nearest(head, known)}", field=f"{self.type}.{self.name}.{head}"
-            )
+            raise InputError(f"no such attribute{schema.nearest(head, known)}", field=f"{self.type}.{self.name}.{head}")
         prefix = "data." if self.kind == "data" else ""
         return f"{prefix}{self.type}.{self.name}.{path}"
 
@@ -99,9 +97,7 @@ def output(
     scope: Construct, name: str, value: Any, /, *, sensitive: bool = False, description: str | None = None
 ) -> None:
     """Publish *value* under exactly *name*, which is also what the CLI writes into an outputs file."""
-    made = core.TerraformOutput(
-        scope, name, value=value, sensitive=sensitive or None, description=description
-    )
+    made = core.TerraformOutput(scope, name, value=value, sensitive=sensitive or None, description=description)
     made.override_logical_id(name)
 
 

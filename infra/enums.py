@@ -27,9 +27,7 @@ ENUMS: dict[str, frozenset[str]] = {
     ),
     "aws_eks_node_group.capacity_type": frozenset({"ON_DEMAND", "SPOT", "CAPACITY_BLOCK"}),
     "aws_eks_node_group.taint.effect": TAINT_EFFECTS,
-    "aws_eks_cluster.access_config.authentication_mode": frozenset(
-        {"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}
-    ),
+    "aws_eks_cluster.access_config.authentication_mode": frozenset({"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}),
     "aws_eks_cluster.upgrade_policy.support_type": frozenset({"STANDARD", "EXTENDED"}),
     "aws_eks_cluster.enabled_cluster_log_types": frozenset(
         {"api", "audit", "authenticator", "controllerManager", "scheduler"}

@@ -81,9 +81,7 @@ class Stack(core.TerraformStack):
     def outputs_of(self, layer: str) -> dict[str, str]:
         """References to the outputs of an earlier layer of the same cluster."""
         backends.remote(self, self.plan.settings.backend, self.plan.stack(layer)).override_logical_id(layer)
-        return {
-            name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS
-        }
+        return {name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS}
 
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
         """Helm and Kubernetes providers for a cluster that exists already: never one made in the same
@@ -101,25 +99,14 @@ class Stack(core.TerraformStack):
         builder.provider(self, "kubernetes", version=self.plan.provider_version("kubernetes"), **access)
 
     def credentials(self, cluster: str) -> dict[str, object]:
-        """A command that renews the token when one is configured; else the cloud's token (15 minutes on
-        EKS, an hour on GKE).
-        """
-        command = self.plan.settings.credentials
-        if command:
-            words = {
-                "cluster": self.plan.name,
-                "region": self.plan.cluster.region,
-                "project": self.plan.project or "",
-            }
-            arguments = [word.format(**words) for word in command[1:]]
-            return {
-                "exec": {
-                    "api_version": "client.authentication.k8s.io/v1",
-                    "command": command[0],
-                    "args": arguments,
-                }
-            }
-        if self.plan.cluster.provider == "EKS":
+        """The cloud's token (15 minutes on EKS, an hour on GKE), or `mpctl credential`, which renews it on demand."""
+        plan = self.plan
+        if plan.settings.credentials == "mpctl":
+            region = plan.cluster.region
+            place = ["--region", region] if plan.project is None else ["--project", plan.project, "--location", region]
+            arguments = ["credential", plan.name, *place]
+            return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": "mpctl", "args": arguments}}
+        if plan.cluster.provider == "EKS":
             return {"token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]}
         return {"token": builder.data(self, "google_client_config", "main")["access_token"]}
 

@@ -22,10 +22,7 @@ def prometheus_stack(log_days: int) -> Values:
     return {
         # The control plane is the cloud's: these targets would be down for ever and their alerts would
         # always fire.
-        **{
-            name: {"enabled": False}
-            for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
-        },
+        **{name: {"enabled": False} for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")},
         "prometheus": {
             "prometheusSpec": {
                 "retention": f"{min(log_days, 30)}d",

@@ -61,9 +61,7 @@ class EksCluster(Stack):
         self.bucket_readers(control)
         volume = None
         if settings.shared_models:
-            volume = aws_pools.model_volume(
-                self, plan.name, network.vpc, settings.network.cidr, network.subnets, key
-            )
+            volume = aws_pools.model_volume(self, plan.name, network.vpc, settings.network.cidr, network.subnets, key)
         if settings.budget:
             self.budget()
         builder.output(self, "cluster_name", control.element["name"])
@@ -75,9 +73,7 @@ class EksCluster(Stack):
     def pools(self, control: eks.Cluster, network: aws_network.Network) -> list[builder.Element]:
         """The system group first, then one GPU group for each pool of the manifest."""
         settings = self.plan.settings
-        made = aws_pools.Pools(
-            self, control.element, control.node_role, [*control.ready, *control.node_attachments]
-        )
+        made = aws_pools.Pools(self, control.element, control.node_role, [*control.ready, *control.node_attachments])
         system = aws_pools.PoolPlan(
             name="system",
             machine=settings.system.eks_machine,
@@ -172,8 +168,7 @@ class GkeCluster(Stack):
                 project=plan.project,
                 region=cluster.region,
                 version=plan.minor,
-                zones=settings.network.zones
-                or sorted({zone for pool in cluster.pools for zone in pool.zones}),
+                zones=settings.network.zones or sorted({zone for pool in cluster.pools for zone in pool.zones}),
                 public_cidrs=settings.access.public_cidrs,
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
@@ -186,9 +181,7 @@ class GkeCluster(Stack):
             self.budget(settings.budget.billing_account)
         builder.output(self, "cluster_name", control.element["name"])
         builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
-        builder.output(
-            self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True
-        )
+        builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
         builder.output(self, "model_volume", network.network["name"])
         publish_next(self)
 
@@ -248,9 +241,7 @@ class GkeCluster(Stack):
 
 def publish_next(stack: Stack) -> None:
     """The command that goes on from here, for whoever deployed this layer alone."""
-    builder.output(
-        stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster"
-    )
+    builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
 
 
 def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:

@@ -55,9 +55,7 @@ def load_fleet(environ: Mapping[str, str], root: Path = ROOT) -> Fleet:
     path = root / given
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise InputError(
-            "no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them"
-        )
+        raise InputError("no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them")
     return read_fleet([(shown(file, root), file.read_text("utf-8")) for file in files])
 
 

@@ -21,9 +21,7 @@ from stacks.driver_installer import daemonset
 from stacks.manifests import AUTOSCALING, manifest
 
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
-PRIVILEGED = {
-    "pod-security.kubernetes.io/enforce": "privileged"
-}  # the kubelet plugin talks to the driver of the host
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
 
 
 class Platform(Stack):
@@ -43,9 +41,7 @@ class Platform(Stack):
         self.dra(after=[metrics])
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
-        builder.output(
-            self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform"
-        )
+        builder.output(self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform")
 
     def chart(
         self,
@@ -77,9 +73,7 @@ class Platform(Stack):
         if self.cloud.node_feature_discovery:
             before.append(self.chart("node-feature-discovery", "node-feature-discovery", {}))
         if self.cloud.driver_installer:
-            before.append(
-                manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause")))
-            )
+            before.append(manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"))))
         namespace = builder.resource(
             self,
             "kubernetes_namespace_v1",
@@ -95,9 +89,7 @@ class Platform(Stack):
             for taint in pool.taints
         ]
         driver = values.dra_driver(self.cloud, tolerations)
-        self.chart(
-            "dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15
-        )
+        self.chart("dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15)
 
     def quota(self, namespace: builder.Element) -> builder.Element:
         match = {

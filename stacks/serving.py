@@ -45,9 +45,7 @@ class Serving(Stack):
             after = [namespace] if "namespace" in document["metadata"] else []
             manifest(self, address(document), document, after, computed)
         builder.output(self, "namespace", plan.settings.namespace)
-        builder.output(
-            self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate"
-        )
+        builder.output(self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate")
 
 
 def pod_security(plan: Plan) -> dict[str, str]:
@@ -73,9 +71,7 @@ def documents(plan: Plan, volume: str) -> list[Document]:
     if staged:
         scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
         made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))
-        made.append(
-            models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared)
-        )
+        made.append(models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared))
         made.append(fetch_policy(namespace))
     image = plan.versions.image("fetch-model")
     for service in settings.services:

@@ -99,7 +99,7 @@ class Settings:
     pod_security: str
     secure_boot: bool
     services: tuple[Service, ...]
-    credentials: tuple[str, ...]
+    credentials: str
 
 
 def read_settings(text: str, file: str) -> Settings:
@@ -133,7 +133,7 @@ def read_settings(text: str, file: str) -> Settings:
         pod_security=serving.choice("pod_security", ("restricted", "baseline"), "restricted"),
         secure_boot=gpu.value("secure_boot", bool, True),
         services=tuple(read_service(node) for node in serving.nodes("services")),
-        credentials=kubernetes.texts("credentials_command"),
+        credentials=kubernetes.choice("credentials", ("token", "mpctl"), "token"),
     )
     for node in (kubernetes, gpu, serving, gcp, root):
         node.done()

@@ -144,9 +144,7 @@ class Cluster(Construct):
             depends_on=[entry],
         )
 
-    def addon(
-        self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()
-    ) -> Element:
+    def addon(self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()) -> Element:
         """An EKS add-on; *role* is its service account and identity."""
         version = self.plan.addons.get(name, "default")
         settings = ADDON_SETTINGS.get(name)
@@ -158,9 +156,7 @@ class Cluster(Construct):
             addon_name=name,
             addon_version=None if version == "default" else version,
             configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
-            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}]
-            if role
-            else None,
+            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}] if role else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             depends_on=after,
@@ -172,17 +168,13 @@ class Cluster(Construct):
         ebs = self.role("ebs_csi", policies.pod_identity_trust(), ("service-role/AmazonEBSCSIDriverPolicy",))
         self.addon("aws-ebs-csi-driver", role=("ebs-csi-controller-sa", ebs), after=nodes)
         if shared_models:
-            efs = self.role(
-                "efs_csi", policies.pod_identity_trust(), ("service-role/AmazonEFSCSIDriverPolicy",)
-            )
+            efs = self.role("efs_csi", policies.pod_identity_trust(), ("service-role/AmazonEFSCSIDriverPolicy",))
             self.addon("aws-efs-csi-driver", role=("efs-csi-controller-sa", efs), after=nodes)
 
     def pod_role(self, name: str, policy: str, namespace: str, account: str) -> Element:
         """A role with one policy of ours, given to one service account."""
         made = self.role(name, policies.pod_identity_trust(), ())
-        resource(
-            self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy
-        )
+        resource(self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy)
         resource(
             self,
             "aws_eks_pod_identity_association",

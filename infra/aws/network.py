@@ -62,21 +62,15 @@ class Network(Construct):
             tags=self.tag("vpc"),
         )
         # The default group allows everything among its members; emptied, nothing can lean on it by accident.
-        resource(
-            self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused")
-        )
+        resource(self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused"))
         blocks = list(ipaddress.IPv4Network(plan.cidr).subnets(new_prefix=19))
         self.subnets = {
-            zone: self.subnet(
-                f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"}
-            )
+            zone: self.subnet(f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"})
             for index, zone in enumerate(plan.zones)
         }
         # Public subnets are cut from the last /19, which the at most seven zones before it never reach.
         self.public_blocks = [str(block) for block in blocks[-1].subnets(new_prefix=24)]
-        self.routes = resource(
-            self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private")
-        )
+        self.routes = resource(self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private"))
         for subnet in self.subnets.values():
             self.associate(subnet, self.routes)
         self.gateway_endpoint()
@@ -112,9 +106,7 @@ class Network(Construct):
         )
 
     def nat(self) -> None:
-        internet = resource(
-            self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet")
-        )
+        internet = resource(self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet"))
         table = resource(self, "aws_route_table", "public", vpc_id=self.vpc["id"], tags=self.tag("public"))
         resource(
             self,
@@ -128,9 +120,7 @@ class Network(Construct):
         for index, zone in enumerate(self.plan.zones):
             # Load balancers of services that face the internet need one public subnet a zone; only the
             # first has the NAT.
-            public = self.subnet(
-                f"public_{zone[-1]}", zone, self.public_blocks[index], {"kubernetes.io/role/elb": "1"}
-            )
+            public = self.subnet(f"public_{zone[-1]}", zone, self.public_blocks[index], {"kubernetes.io/role/elb": "1"})
             self.associate(public, table)
             first = first or public["id"]
         address = resource(self, "aws_eip", "nat", domain="vpc", tags=self.tag("nat"))

@@ -93,6 +93,4 @@ def flow_logs(group_arn: str) -> str:
 def read_bucket(bucket: str) -> str:
     """Read-only on one bucket, for downloading models."""
     arn = f"arn:aws:s3:::{bucket}"
-    return document(
-        allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"])
-    )
+    return document(allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"]))

@@ -60,8 +60,7 @@ class Cluster(Construct):
         ]
         public = bool(plan.public_cidrs)
         blocks = [
-            {"cidr_block": block, "display_name": f"allowed-{index}"}
-            for index, block in enumerate(plan.public_cidrs)
+            {"cidr_block": block, "display_name": f"allowed-{index}"} for index, block in enumerate(plan.public_cidrs)
         ]
         self.element = resource(
             self,

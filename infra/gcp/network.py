@@ -49,9 +49,7 @@ class Network(Construct):
     def __init__(self, scope: Construct, plan: NetworkPlan) -> None:
         super().__init__(scope, "network")
         self.ranges = Ranges.cut(plan.cidr)
-        self.network = resource(
-            self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False
-        )
+        self.network = resource(self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False)
         log = {
             "aggregation_interval": "INTERVAL_10_MIN",
             "flow_sampling": 0.5,

@@ -92,9 +92,7 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         },
         management={"auto_repair": True, "auto_upgrade": True},
         # Without a spare GPU a surge upgrade would wait for a node that never comes.
-        upgrade_settings={"max_surge": 0, "max_unavailable": 1}
-        if gpu
-        else {"max_surge": 1, "max_unavailable": 0},
+        upgrade_settings={"max_surge": 0, "max_unavailable": 1} if gpu else {"max_surge": 1, "max_unavailable": 0},
         node_config=config,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
         lifecycle={"ignore_changes": ["initial_node_count", "node_config[0].resource_labels"]},

@@ -87,18 +87,14 @@ def claim_template(service: Service, namespace: str) -> Document:
     if service.selectors:
         exactly["selectors"] = [{"cel": {"expression": expression}} for expression in service.selectors]
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return named(
-        "ResourceClaimTemplate", "resource.k8s.io/v1", f"{service.name}-gpu", namespace, spec={"spec": spec}
-    )
+    return named("ResourceClaimTemplate", "resource.k8s.io/v1", f"{service.name}-gpu", namespace, spec={"spec": spec})
 
 
 def service_account(service: Service, namespace: str, annotations: Mapping[str, str]) -> Document:
     """The identity of fetching and serving. KServe finds the Hugging Face token through the account's
     secrets.
     """
-    made = named(
-        "ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False
-    )
+    made = named("ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False)
     if annotations:
         made["metadata"]["annotations"] = dict(annotations)
     if service.token_secret:
@@ -106,16 +102,11 @@ def service_account(service: Service, namespace: str, annotations: Mapping[str, 
     return made
 
 
-def models_claim(
-    services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool
-) -> Document:
+def models_claim(services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool) -> Document:
     """The volume that fetch Jobs fill and servers read: on every node, or on one."""
     # Room for the next revision beside the present one, so that a rollout never deletes what still serves.
     size = 2 * sum(
-        artifact.size_gib
-        for service in services
-        if service.staging == "pvc"
-        for artifact in service.artifacts
+        artifact.size_gib for service in services if service.staging == "pvc" for artifact in service.artifacts
     )
     spec = {
         "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
@@ -154,9 +145,7 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
         # A file, not a variable: variables show up in dumps and in every child process.
         container["env"].append({"name": "HF_TOKEN_FILE", "value": f"{TOKEN}/HF_TOKEN"})
         container["volumeMounts"].append({"name": "token", "mountPath": TOKEN, "readOnly": True})
-        volumes.append(
-            {"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}}
-        )
+        volumes.append({"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}})
     pod: Document = {
         "restartPolicy": "OnFailure",
         "serviceAccountName": service.service_account,

@@ -73,6 +73,4 @@ def service_policies(service: Service, namespace: str) -> list[Document]:
 
 def fetch_policy(namespace: str) -> Document:
     """The download Job talks to hubs and buckets, and nobody talks to it."""
-    return policy(
-        FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress()
-    )
+    return policy(FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress())

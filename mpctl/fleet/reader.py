@@ -48,9 +48,7 @@ def unique(items: Iterable[Any]) -> dict[str, Any]:
     for item in items:
         if item.name in found:
             first = found[item.name].place
-            raise item.place.error(
-                f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name"
-            )
+            raise item.place.error(f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name")
         found[item.name] = item
     return found
 
@@ -129,9 +127,7 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
         raise cluster.error(provider.lower(), f"required when source is {provider}")
     where = cluster.node(provider.lower())
     where.node("credentials")
-    pools = tuple(
-        read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools")
-    )
+    pools = tuple(read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools"))
     if not pools:
         raise spec.error("nodePools", "a cluster needs at least one GPU pool")
     unique(pools)
@@ -191,9 +187,7 @@ def class_of(node: Node, provider: str, classes: Mapping[str, InferenceClass]) -
         raise node.error("className", f"no InferenceClass named {wanted}; the manifests define {known}")
     found = classes[wanted]
     if found.provider != provider:
-        raise node.error(
-            "className", f"{wanted} is a class for {found.provider}, the cluster is on {provider}"
-        )
+        raise node.error("className", f"{wanted} is a class for {found.provider}, the cluster is on {provider}")
     return found
 
 
@@ -213,9 +207,7 @@ def capacity_block(node: Node, provider: str) -> str | None:
     if provider != "EKS":
         raise node.error("capacityBlock", f"Capacity Blocks exist on EKS, the cluster is on {provider}")
     block = node.node("capacityBlock")
-    found = block.text(
-        "capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c"
-    )
+    found = block.text("capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c")
     block.done()
     return found
 

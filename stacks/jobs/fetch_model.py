@@ -69,9 +69,7 @@ def fetch(file: File, target: Path, headers: Callable[[str, str], Headers]) -> N
         say(f"{file.name}: {file.size} bytes, no checksum published, size compared")
     elif (found := checksum(part, file.digest[0])) != file.digest[1]:
         part.unlink()
-        raise FailedError(
-            f"{file.name}: {file.digest[0]} is {found}, expected {file.digest[1]}; the file was removed"
-        )
+        raise FailedError(f"{file.name}: {file.digest[0]} is {found}, expected {file.digest[1]}; the file was removed")
     part.replace(target)
 
 

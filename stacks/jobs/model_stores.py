@@ -82,8 +82,7 @@ def retried(action: Callable[[], Any], what: str) -> Any:
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
                 raise FailedError(
-                    f"{what}: HTTP {error.code}: no permission; "
-                    "is the token in its Secret, and the licence accepted?"
+                    f"{what}: HTTP {error.code}: no permission; is the token in its Secret, and the licence accepted?"
                 ) from error
             if error.code == 404:
                 raise FailedError(f"{what}: HTTP 404: no such model, revision or object") from error
@@ -112,11 +111,7 @@ def huggingface(path: str, revision: str) -> Iterator[File]:
     for entry in json.loads(document(str(url), hf_headers("GET", ""))):
         if entry["type"] == "file" and not entry["path"].endswith(SKIPPED):
             lfs = entry.get("lfs")
-            digest = (
-                ("sha256", str(lfs["oid"]).removeprefix("sha256:"))
-                if lfs
-                else ("git-blob", str(entry["oid"]))
-            )
+            digest = ("sha256", str(lfs["oid"]).removeprefix("sha256:")) if lfs else ("git-blob", str(entry["oid"]))
             place = f"{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(entry['path'])}"
             source = f"{HF}/{path}/resolve/{place}"
             yield File(entry["path"], source, int(entry["size"]), digest)
@@ -140,9 +135,7 @@ def gcs(path: str, _revision: str) -> Iterator[File]:
             name = item["name"].removeprefix(prefix).lstrip("/")
             if name and not name.endswith("/"):
                 digest = ("md5", base64.b64decode(item["md5Hash"]).hex()) if "md5Hash" in item else None
-                source = (
-                    f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
-                )
+                source = f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
                 yield File(name, source, int(item["size"]), digest)
         page = body.get("nextPageToken", "")
         if not page:
@@ -170,9 +163,7 @@ def s3(path: str, _revision: str) -> Iterator[File]:
             tag = item.findtext(f"{space}ETag", "").strip('"')
             if name and not name.endswith("/"):
                 digest = ("md5", tag) if tag and "-" not in tag else None
-                yield File(
-                    name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest
-                )
+                yield File(name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest)
         token = root.findtext(f"{space}NextContinuationToken", "")
         if not token:
             return
@@ -195,8 +186,7 @@ def s3_credentials() -> tuple[str, str, str]:
     url = os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
     if not url:
         raise FailedError(
-            "s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association "
-            "for this service account"
+            "s3: no credentials: neither AWS_ACCESS_KEY_ID nor a Pod Identity association for this service account"
         )
     token = Path(os.environ["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).read_text("utf-8").strip()
     body = json.loads(document(url, {"Authorization": token}))
@@ -222,9 +212,7 @@ def s3_headers(method: str, url: str) -> Headers:
     for part in (stamp[:8], region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    authorization = (
-        f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
-    )
+    authorization = f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
     return {**{k: v for k, v in signed.items() if k != "host"}, "Authorization": authorization}
 
 

@@ -68,9 +68,7 @@ class Terraform:
         self.binary = binary
         self.folder = folder
         config = folder / "terraform.rc"
-        config.write_text(
-            f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8"
-        )
+        config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8")
         local = {"local": {"path": str(folder / "terraform.tfstate")}}
         body = {**document, "terraform": {**document["terraform"], "backend": local}}
         (folder / "cdk.tf.json").write_text(json.dumps(body, indent=1), "utf-8")

@@ -42,11 +42,7 @@ def test_claim_from_the_cel_selectors() -> None:
         "allocationMode": "ExactCount",
         "count": 1,
         "selectors": [
-            {
-                "cel": {
-                    "expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'
-                }
-            }
+            {"cel": {"expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'}}
         ],
     }
 
@@ -95,12 +91,11 @@ def test_the_job_fits_the_restricted_standard_and_reads_its_token_from_a_secret(
     pod = fetch_job(service("pvc"), "inference", "python:3", shared=True)["spec"]["template"]["spec"]
     container = pod["containers"][0]
     assert (
-        pod["securityContext"]["runAsNonRoot"]
-        and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     )
-    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"][
-        "capabilities"
-    ] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"]
+    }
     assert {"name": "HF_TOKEN_FILE", "value": "/var/run/secrets/mpctl/HF_TOKEN"} in container["env"]
     assert next(v for v in pod["volumes"] if v["name"] == "token")["secret"]["secretName"] == "hf-token"
     assert container["args"] == [
@@ -119,8 +114,7 @@ def test_another_revision_is_another_job_and_another_folder() -> None:
 def test_a_volume_of_one_node_is_filled_on_a_gpu_node() -> None:
     pod = fetch_job(service("pvc"), "n", "i", shared=False)["spec"]["template"]["spec"]
     assert (
-        pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
-        and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+        pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
     )
     assert models_claim((service("pvc"),), "n", "c", shared=False)["spec"]["accessModes"] == ["ReadWriteOnce"]
 
@@ -156,14 +150,10 @@ def test_the_kserve_object_fits_kserves_own_definition() -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is missing: pip install jsonschema")
     path = FOLDER.parent.parent / "shared/data/crds/kserve-v0.20.0/serving.kserve.io_inferenceservices.yaml"
     if not path.is_file():
-        pytest.skip(
-            f"no copy of KServe's definition at ../shared/data/crds (kserve v0.20.0, config/crd): {path.name}"
-        )
+        pytest.skip(f"no copy of KServe's definition at ../shared/data/crds (kserve v0.20.0, config/crd): {path.name}")
     definition = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     version = next(v for v in definition["spec"]["versions"] if v["name"] == "v1beta1")
-    validator = jsonschema.Draft202012Validator(
-        closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
-    )
+    validator = jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
     for staging, scheme in (("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci+native")):
         errors = list(validator.iter_errors(inference_service(service(staging, scheme), "n")["spec"]))
         assert not errors, errors[0].message

@@ -27,9 +27,7 @@ def cli() -> str:
     local = ROOT / ".tools" / "node_modules" / ".bin" / "cdktf"
     found = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
     if not found:
-        pytest.skip(
-            "the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)"
-        )
+        pytest.skip("the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)")
     return found
 
 
@@ -37,9 +35,7 @@ def terraform() -> str:
     for name in ("terraform", "tofu"):
         if found := shutil.which(name):
             return found
-    pytest.skip(
-        "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
-    )
+    pytest.skip("neither terraform nor tofu is on the path: no package registry carries them, install one by hand")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +83,7 @@ def run(project: Path, *arguments: str) -> str:
 @pytest.mark.timeout(600)
 def test_deploy_output_deploy_again_destroy(project: Path) -> None:
     assert "twin-cluster" in run(project, "list") and "twin-serving" in run(project, "list")
-    first = run(
-        project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json"
-    )
+    first = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json")
     assert "Apply complete" in first
     outputs = json.loads((project / "outputs.json").read_text("utf-8"))
     assert outputs["twin-cluster"]["cluster_name"] == "twin"
@@ -130,8 +124,7 @@ def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
     )
     if "left standard support" in done.stderr + done.stdout:
         pytest.skip(
-            "the example's Kubernetes minor has left standard support since: "
-            "move the default in stacks/versions.yaml"
+            "the example's Kubernetes minor has left standard support since: move the default in stacks/versions.yaml"
         )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6

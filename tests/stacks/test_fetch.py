@@ -169,10 +169,7 @@ def test_a_wrong_checksum_leaves_nothing(
     store.weights = b"x" + WEIGHTS[1:]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "sha256 is" in capsys.readouterr().err
-    assert (
-        not (tmp_path / "m/model.safetensors").exists()
-        and not (tmp_path / "m/model.safetensors.part").exists()
-    )
+    assert not (tmp_path / "m/model.safetensors").exists() and not (tmp_path / "m/model.safetensors.part").exists()
     assert not (tmp_path / "m/.complete").exists()
 
 
@@ -182,9 +179,7 @@ def test_passing_faults_are_tried_again(fetch: Any, store: Store, capsys: pytest
     assert "HTTP 429; trying again" in capsys.readouterr().out
 
 
-def test_lasting_faults_end_with_the_reason(
-    fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lasting_faults_end_with_the_reason(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.errors = [503, 503, 503]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "HTTP 503" in capsys.readouterr().err
@@ -232,9 +227,7 @@ def test_gcs_with_workload_identity(fetch: Any, store: Store, tmp_path: Path) ->
     assert (tmp_path / "g/w.bin").read_bytes() == WEIGHTS
 
 
-def test_a_file_name_cannot_leave_its_folder(
-    fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_name_cannot_leave_its_folder(fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evil = fetch.File("../../evil", "http://127.0.0.1:9/x", 1, None)
     monkeypatch.setitem(fetch.STORES, "hf", (lambda path, revision: iter([evil]), lambda method, url: {}))
     assert fetch.main(["hf://org/model@main=m"]) == 1

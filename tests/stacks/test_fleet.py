@@ -47,10 +47,7 @@ def test_the_published_manifests_are_read_as_they_are() -> None:
 
 def test_classes_may_stand_in_another_file() -> None:
     class_, cluster = EKS.split("---\n")
-    assert (
-        read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name
-        == "eks-l4-1x-g6"
-    )
+    assert read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name == "eks-l4-1x-g6"
 
 
 def test_both_generations_of_the_schema() -> None:
@@ -120,9 +117,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS]
-)
+@pytest.mark.parametrize(("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS])
 def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field: str, message: str) -> None:
     text = EKS.replace(good, bad, 1)
     assert text != EKS

@@ -46,9 +46,7 @@ def test_stack_equals_its_golden_file(name: str, synthesised: dict[str, Any]) ->
     text = own(name, synthesised[name])
     if os.environ.get("MPCTL_UPDATE_GOLDEN"):
         path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8"), (
-        f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
-    )
+    assert text == path.read_text("utf-8"), f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
 
 
 def test_no_golden_file_without_a_stack(synthesised: dict[str, Any]) -> None:

@@ -16,11 +16,7 @@ def stacks(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def resources(stacks: dict[str, Any], type_: str) -> dict[str, dict[str, Any]]:
-    return {
-        f"{s}.{n}": args
-        for s, doc in stacks.items()
-        for n, args in doc.get("resource", {}).get(type_, {}).items()
-    }
+    return {f"{s}.{n}": args for s, doc in stacks.items() for n, args in doc.get("resource", {}).get(type_, {}).items()}
 
 
 def chart(stacks: dict[str, Any], stack: str, name: str) -> dict[str, Any]:
@@ -83,9 +79,9 @@ def test_the_dra_driver_hands_out_gpus_from_the_right_root(stacks: dict[str, Any
         assert found["gpuResourcesEnabledOverride"] is True
         assert found["resources"]["computeDomains"]["enabled"] is False
         assert found["nvidiaDriverRoot"] == root
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in found[
-            "kubeletPlugin"
-        ]["tolerations"]
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in found["kubeletPlugin"][
+            "tolerations"
+        ]
 
 
 def test_gke_admits_critical_pods_of_the_driver(stacks: dict[str, Any]) -> None:
@@ -98,9 +94,7 @@ def test_gke_admits_critical_pods_of_the_driver(stacks: dict[str, Any]) -> None:
 
 def test_kserve_runs_standard_with_the_gateway_api(stacks: dict[str, Any]) -> None:
     for cloud in ("eks", "gke"):
-        controller = values(chart(stacks, f"{cloud}-l4-single-platform", "kserve_resources"))["kserve"][
-            "controller"
-        ]
+        controller = values(chart(stacks, f"{cloud}-l4-single-platform", "kserve_resources"))["kserve"]["controller"]
         assert controller["deploymentMode"] == "Standard"
         assert controller["gateway"]["ingressGateway"]["enableGatewayApi"] is True
 
@@ -114,23 +108,17 @@ def test_charts_are_installed_in_the_order_they_need(stacks: dict[str, Any]) -> 
     releases = stacks["eks-l4-single-platform"]["resource"]["helm_release"]
 
     def before(name: str) -> set[str]:
-        direct = [
-            d.split(".")[1] for d in releases[name].get("depends_on", []) if d.startswith("helm_release.")
-        ]
+        direct = [d.split(".")[1] for d in releases[name].get("depends_on", []) if d.startswith("helm_release.")]
         return set(direct).union(*(before(n) for n in direct)) if direct else set()
 
-    assert {"cert_manager", "envoy_gateway", "kserve_crd", "kserve_resources"} <= before(
-        "kserve_runtime_configs"
-    )
+    assert {"cert_manager", "envoy_gateway", "kserve_crd", "kserve_resources"} <= before("kserve_runtime_configs")
     assert "kube_prometheus_stack" in before("keda" if "keda" in releases else "prometheus_adapter")
     assert {"node_feature_discovery", "kube_prometheus_stack"} <= before("dra_driver_nvidia_gpu")
 
 
 def test_definitions_and_their_objects_never_share_a_state(stacks: dict[str, Any]) -> None:
     for name, document in stacks.items():
-        kinds = {
-            m["manifest"]["apiVersion"] for m in document["resource"].get("kubernetes_manifest", {}).values()
-        }
+        kinds = {m["manifest"]["apiVersion"] for m in document["resource"].get("kubernetes_manifest", {}).values()}
         if "helm_release" in document["resource"]:
             assert kinds <= {"apps/v1", "v1"}, f"{name} installs definitions and also makes custom objects"
 
@@ -154,9 +142,7 @@ def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
 def test_everything_taggable_is_tagged(stacks: dict[str, Any]) -> None:
     for document in stacks.values():
         for provider in document["provider"].get("aws", []):
-            assert {"cluster", "environment", "managed-by", "owner"} <= set(
-                provider["default_tags"][0]["tags"]
-            )
+            assert {"cluster", "environment", "managed-by", "owner"} <= set(provider["default_tags"][0]["tags"])
         for provider in document["provider"].get("google", []):
             assert {"cluster", "environment", "managed-by", "owner"} <= set(provider["default_labels"])
     for pool in resources(stacks, "google_container_node_pool").values():
@@ -184,11 +170,7 @@ def test_state_is_separate_locked_and_encrypted(rich: dict[str, Any]) -> None:
     backends = {name: doc["terraform"]["backend"]["s3"] for name, doc in rich.items()}
     assert len({backend["key"] for backend in backends.values()}) == len(backends) == 6
     for backend in backends.values():
-        assert (
-            backend["encrypt"] is True
-            and backend["use_lockfile"] is True
-            and backend["kms_key_id"] == "alias/state"
-        )
+        assert backend["encrypt"] is True and backend["use_lockfile"] is True and backend["kms_key_id"] == "alias/state"
 
 
 def test_platform_and_serving_read_the_cluster_state_and_make_no_cluster(stacks: dict[str, Any]) -> None:
@@ -214,5 +196,5 @@ def test_the_vpc_cni_enforces_network_policies(stacks: dict[str, Any]) -> None:
 
 def test_credentials_command_replaces_the_short_token(rich: dict[str, Any]) -> None:
     helm = rich["eks-l4-single-platform"]["provider"]["helm"][0]["kubernetes"]
-    assert helm["exec"]["args"] == ["token", "eks-l4-single", "--region", "us-west-2"]
+    assert helm["exec"]["args"] == ["credential", "eks-l4-single", "--region", "us-west-2"]
     assert "token" not in helm

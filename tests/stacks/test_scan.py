@@ -108,9 +108,7 @@ def test_no_finding_without_a_reason(scanned: dict[str, Any], framework: str, le
 
 def test_no_reason_without_a_finding(scanned: dict[str, Any]) -> None:
     every = [finding for failed, _ in scanned.values() for finding in failed]
-    stale = [
-        s for s in SKIPS if not any(c == s["check"] and fnmatch.fnmatch(r, s["resource"]) for c, r in every)
-    ]
+    stale = [s for s in SKIPS if not any(c == s["check"] and fnmatch.fnmatch(r, s["resource"]) for c, r in every)]
     assert [skip["check"] for skip in stale] == []
 
 

@@ -137,9 +137,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES]
-)
+@pytest.mark.parametrize(("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES])
 def test_planted_error_is_caught_at_construction(
     what: str, type_: str, base: dict[str, Any], path: str, value: Any, message: str, stack: Any
 ) -> None:
@@ -156,9 +154,7 @@ def test_the_unplanted_resources_pass(stack: Any) -> None:
 
 def test_every_finding_is_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        schema.check(
-            schema.element("resource", "aws_vpc"), "v", {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"}
-        )
+        schema.check(schema.element("resource", "aws_vpc"), "v", {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"})
     assert "cidr" in str(caught.value) and "enable_dns_support" in str(caught.value)
 
 
@@ -179,9 +175,7 @@ def test_expressions_pass_for_every_scalar(stack: Any) -> None:
     builder.resource(stack, "aws_vpc", "v", cidr_block="10.0.0.0/16", enable_dns_support="${var.dns}")
 
 
-def test_every_resource_of_every_stack_fits_its_schema(
-    synthesised: dict[str, Any], rich: dict[str, Any]
-) -> None:
+def test_every_resource_of_every_stack_fits_its_schema(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
     checked = 0
     for document in [*synthesised.values(), *rich.values()]:
         for kind, key in (("resource", "resource"), ("data", "data")):

@@ -106,9 +106,7 @@ def test_one_manifest_and_plain_deploy_make_exactly_one_stack() -> None:
 def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "eks.yaml"
     path.write_text(
-        (ROOT / "manifests/fleet/eks-l4.yaml")
-        .read_text("utf-8")
-        .replace("minNodeCount: 1", "minNodeCount: 0"),
+        (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("minNodeCount: 1", "minNodeCount: 0"),
         "utf-8",
     )
     environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
@@ -141,9 +139,7 @@ SUPPORT = [
 
 
 @pytest.mark.parametrize(("provider", "minor", "day", "extended", "allowed", "reason"), SUPPORT)
-def test_end_of_support(
-    provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str
-) -> None:
+def test_end_of_support(provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str) -> None:
     verdict = assess_minor(provider, minor, dt.date.fromisoformat(day), extended=extended)
     assert verdict.allowed is allowed and reason in verdict.reason
 
@@ -181,9 +177,7 @@ def test_constructs_know_nothing_of_stacks() -> None:
     for path in (ROOT / "infra").rglob("*.py"):
         assert not re.search(r"^\s*(import|from) stacks\b", path.read_text("utf-8"), re.MULTILINE), path
     for path in (ROOT / "mpctl").rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), (
-            path
-        )
+        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), path
 
 
 def test_the_other_core_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

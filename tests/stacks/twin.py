@@ -23,9 +23,7 @@ def main() -> None:
     backends.use(serving, state, "twin-serving")
     backends.remote(serving, state, "twin-cluster").override_logical_id("cluster")
     seen = "${data.terraform_remote_state.cluster.outputs.cluster_name}"
-    made = builder.resource(
-        serving, "terraform_data", "main", input={"name": seen, "pools": [{"min": 1, "max": 4}]}
-    )
+    made = builder.resource(serving, "terraform_data", "main", input={"name": seen, "pools": [{"min": 1, "max": 4}]})
     builder.output(serving, "seen", made["output.name"])
     app.synth()
 
