@@ -18,7 +18,7 @@ def cert_manager() -> Values:
     return {"crds": {"enabled": True, "keep": True}}
 
 
-def prometheus_stack(log_days: int) -> Values:
+def prometheus_stack(log_days: int, storage_class: str) -> Values:
     return {
         # The control plane is the cloud's: these targets would be down for ever and their alerts would
         # always fire.
@@ -34,6 +34,7 @@ def prometheus_stack(log_days: int) -> Values:
                     "volumeClaimTemplate": {
                         "spec": {
                             "accessModes": ["ReadWriteOnce"],
+                            "storageClassName": storage_class,
                             "resources": {"requests": {"storage": "50Gi"}},
                         }
                     }

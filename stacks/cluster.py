@@ -83,11 +83,10 @@ class EksCluster(Stack):
             maximum=settings.system.maximum,
             subnets=[subnet["id"] for subnet in network.subnets.values()],
             gpu=False,
+            tags=self.plan.tags,
         )
         groups = [made.add(system)]
         groups += [made.add(self.gpu_pool(pool, network)) for pool in self.plan.cluster.pools]
-        for group in groups:
-            aws_pools.autoscaler_tags(self, group, self.plan.name)
         return groups
 
     def gpu_pool(self, pool: NodePool, network: aws_network.Network) -> aws_pools.PoolPlan:
@@ -104,6 +103,7 @@ class EksCluster(Stack):
             labels={POOL_LABEL: pool.name},
             taints=taints(pool.taints),
             reservation=pool.capacity_block,
+            tags=self.plan.tags,
         )
 
     def bucket_readers(self, control: eks.Cluster) -> None:

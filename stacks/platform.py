@@ -18,7 +18,8 @@ from stacks import chart_values as values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
-from stacks.manifests import AUTOSCALING, manifest
+from stacks.manifests import AUTOSCALING, address, manifest
+from stacks.storage import DISK, storage_classes
 
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
@@ -33,10 +34,17 @@ class Platform(Stack):
         self.cloud_provider()
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=True)
+        classes = [
+            manifest(self, address(document), document) for document in storage_classes(plan, outputs["model_volume"])
+        ]
         cert = self.chart("cert-manager", "cert-manager", values.cert_manager())
         gateway = self.chart("envoy-gateway", "envoy-gateway-system", {})
         metrics = self.chart(
-            "kube-prometheus-stack", "monitoring", values.prometheus_stack(plan.settings.log_days), minutes=20
+            "kube-prometheus-stack",
+            "monitoring",
+            values.prometheus_stack(plan.settings.log_days, DISK),
+            after=classes,
+            minutes=20,
         )
         self.dra(after=[metrics])
         self.kserve(after=[cert, gateway])

@@ -1,8 +1,7 @@
-"""Print the Kubernetes documents of a layer, without Terraform: `python -m stacks.render
-[serving|platform|services]`.
+"""Print Kubernetes documents without Terraform: `python -m stacks.render [serving|platform|services]`.
 
-For `kubectl diff`, for scanners and for reading. References to outputs of the cluster layer appear as
-Terraform writes them.
+For `kubectl diff`, for scanners and for reading. The identifier of the model volume is known only after the cluster
+layer, so a name stands in for it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from stacks.driver_installer import daemonset
 from stacks.main import load_fleet, load_settings, plans
 from stacks.manifests import Document
 from stacks.serving import documents, example_services
+from stacks.storage import storage_classes
 
 
 def render(what: str) -> list[Document]:
@@ -29,10 +29,11 @@ def render(what: str) -> list[Document]:
         if what == "services":
             found += example_services(plan)
         elif what == "platform":
+            found += storage_classes(plan, f"{plan.name}-model-volume")
             if CLOUDS[plan.cluster.provider].driver_installer:
                 found.append(daemonset(plan.versions.image("gke-pause")))
         else:
-            found += documents(plan, f"{plan.name}-model-volume")
+            found += documents(plan)
     return found
 
 

@@ -8,7 +8,6 @@ one object would fight.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from constructs import Construct
 
@@ -20,6 +19,7 @@ from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
+from stacks.storage import DISK, SHARED
 
 SCRIPTS = Path(__file__).parent / "jobs"
 # Written by controllers after creation; without this every plan would want to take it back.
@@ -40,7 +40,7 @@ class Serving(Stack):
             "serving",
             metadata=[{"name": plan.settings.namespace, "labels": pod_security(plan)}],
         )
-        for document in documents(plan, outputs["model_volume"]):
+        for document in documents(plan):
             computed = JOB_COMPUTED if document["kind"] == "Job" else ()
             after = [namespace] if "namespace" in document["metadata"] else []
             manifest(self, address(document), document, after, computed)
@@ -55,7 +55,7 @@ def pod_security(plan: Plan) -> dict[str, str]:
     return {f"{prefix}/enforce": level, f"{prefix}/warn": "restricted", f"{prefix}/audit": "restricted"}
 
 
-def documents(plan: Plan, volume: str) -> list[Document]:
+def documents(plan: Plan) -> list[Document]:
     """All documents of the layer, in the order a person would apply them."""
     settings = plan.settings
     version = plan.versions.chart("kserve-resources").version
@@ -64,14 +64,14 @@ def documents(plan: Plan, volume: str) -> list[Document]:
     namespace = settings.namespace
     shared = settings.shared_models
     staged = tuple(service for service in settings.services if service.staging == "pvc")
-    made = [*gateway(), *storage_classes(plan, volume), *namespace_policies(namespace)]
+    made = [*gateway(plan), *namespace_policies(namespace)]
     for name in sorted({service.service_account for service in settings.services}):
         owner = next(service for service in settings.services if service.service_account == name)
         made.append(service_account(owner, namespace, {}))
     if staged:
         scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
         made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))
-        made.append(models_claim(staged, namespace, "models-shared" if shared else "models-node", shared=shared))
+        made.append(models_claim(staged, namespace, SHARED if shared else DISK, shared=shared))
         made.append(fetch_policy(namespace))
     image = plan.versions.image("fetch-model")
     for service in settings.services:
@@ -82,8 +82,9 @@ def documents(plan: Plan, volume: str) -> list[Document]:
     return made + from_folders((scaling, MONITORING), settings.services, namespace)
 
 
-def gateway() -> list[Document]:
-    """The gateway that KServe attaches its routes to."""
+def gateway(plan: Plan) -> list[Document]:
+    """The gateway of KServe's routes; reached from inside the network unless the settings say otherwise."""
+    annotations = {} if plan.settings.public_gateway else dict(CLOUDS[plan.cluster.provider].internal_gateway)
     namespace, name = chart_values.GATEWAY.split("/")
     controller = {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"}
     listener = {
@@ -93,36 +94,13 @@ def gateway() -> list[Document]:
         "allowedRoutes": {"namespaces": {"from": "All"}},
     }
     api = "gateway.networking.k8s.io/v1"
+    spec: Document = {"gatewayClassName": "envoy", "listeners": [listener]}
+    if annotations:
+        spec["infrastructure"] = {"annotations": annotations}
     return [
         named("GatewayClass", api, "envoy", None, spec=controller),
-        named("Gateway", api, name, namespace, spec={"gatewayClassName": "envoy", "listeners": [listener]}),
+        named("Gateway", api, name, namespace, spec=spec),
     ]
-
-
-def storage_classes(plan: Plan, volume: str) -> list[Document]:
-    """A class for one node's disk, and one that every node mounts when the environment shares models."""
-    cloud = CLOUDS[plan.cluster.provider]
-    made = [storage_class("models-node", cloud.disk_class, volume)]
-    if plan.settings.shared_models:
-        made.append(storage_class("models-shared", cloud.shared_class, volume))
-    return made
-
-
-def storage_class(name: str, facts: Any, volume: str) -> Document:
-    parameters = {key: volume if value == "{volume}" else value for key, value in facts["parameters"].items()}
-    return named(
-        "StorageClass",
-        "storage.k8s.io/v1",
-        name,
-        None,
-        provisioner=facts["provisioner"],
-        parameters=parameters,
-        # A disk is made where its first pod lands; models are expensive to fetch again, so they outlive a
-        # claim.
-        volumeBindingMode="WaitForFirstConsumer",
-        reclaimPolicy="Retain",
-        allowVolumeExpansion=facts["provisioner"] != "efs.csi.aws.com",
-    )
 
 
 def example_services(plan: Plan) -> list[Document]:

@@ -100,6 +100,7 @@ class Settings:
     secure_boot: bool
     services: tuple[Service, ...]
     credentials: str
+    public_gateway: bool
 
 
 def read_settings(text: str, file: str) -> Settings:
@@ -133,6 +134,7 @@ def read_settings(text: str, file: str) -> Settings:
         pod_security=serving.choice("pod_security", ("restricted", "baseline"), "restricted"),
         secure_boot=gpu.value("secure_boot", bool, True),
         services=tuple(read_service(node) for node in serving.nodes("services")),
+        public_gateway=serving.value("public_gateway", bool, False),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "token"),
     )
     for node in (kubernetes, gpu, serving, gcp, root):

@@ -38,7 +38,7 @@ def pod_identity_trust() -> str:
 
 
 def autoscaler(cluster: str) -> str:
-    """What cluster-autoscaler needs, its writes limited to the groups of this cluster by tag."""
+    """What cluster-autoscaler needs, its writes limited to this cluster by the tag EKS puts on its groups."""
     read = [
         "autoscaling:DescribeAutoScalingGroups",
         "autoscaling:DescribeAutoScalingInstances",

@@ -39,6 +39,7 @@ class PoolPlan:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
     reservation: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Pools(Construct):
@@ -91,8 +92,9 @@ class Pools(Construct):
                 if plan.reservation
                 else None
             ),
+            # The provider's default tags stop at the template; machines and disks are what costs.
             tag_specifications=[
-                {"resource_type": kind, "tags": {"Name": plan.name}} for kind in ("instance", "volume")
+                {"resource_type": kind, "tags": {**plan.tags, "Name": plan.name}} for kind in ("instance", "volume")
             ],
         )
         taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
@@ -115,24 +117,6 @@ class Pools(Construct):
             launch_template={"id": template["id"], "version": template["latest_version"]},
             depends_on=self.ready,
             lifecycle={"ignore_changes": ["scaling_config[0].desired_size"]},
-        )
-
-
-def autoscaler_tags(scope: Construct, group: Element, cluster: str) -> None:
-    """Discovery tags on the scaling group behind *group*; EKS sets them itself since 2021, the owned tag
-    limits our policy.
-    """
-    for key, value in (
-        (f"k8s.io/cluster-autoscaler/{cluster}", "owned"),
-        ("k8s.io/cluster-autoscaler/enabled", "true"),
-    ):
-        suffix = "owned" if value == "owned" else "enabled"
-        resource(
-            scope,
-            "aws_autoscaling_group_tag",
-            f"{group.name}_{suffix}",
-            autoscaling_group_name=group["resources[0].autoscaling_groups[0].name"],
-            tag={"key": key, "value": value, "propagate_at_launch": False},
         )
 
 

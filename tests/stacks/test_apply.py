@@ -28,7 +28,6 @@ NOT_IN_MOTO = (
     "aws_eks_pod_identity_association",
     "aws_eks_access_entry",
     "aws_eks_access_policy_association",
-    "aws_autoscaling_group_tag",
 )
 ENDPOINTS = ("eks", "ec2", "iam", "sts", "kms", "logs", "efs", "autoscaling")
 

@@ -120,7 +120,9 @@ def test_definitions_and_their_objects_never_share_a_state(stacks: dict[str, Any
     for name, document in stacks.items():
         kinds = {m["manifest"]["apiVersion"] for m in document["resource"].get("kubernetes_manifest", {}).values()}
         if "helm_release" in document["resource"]:
-            assert kinds <= {"apps/v1", "v1"}, f"{name} installs definitions and also makes custom objects"
+            assert kinds <= {"apps/v1", "v1", "storage.k8s.io/v1"}, (
+                f"{name} installs definitions and also makes custom objects"
+            )
 
 
 def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
@@ -198,3 +200,36 @@ def test_credentials_command_replaces_the_short_token(rich: dict[str, Any]) -> N
     helm = rich["eks-l4-single-platform"]["provider"]["helm"][0]["kubernetes"]
     assert helm["exec"]["args"] == ["credential", "eks-l4-single", "--region", "us-west-2"]
     assert "token" not in helm
+
+
+def test_the_gateway_faces_the_network_only(stacks: dict[str, Any]) -> None:
+    for cloud, annotation in (
+        ("eks", {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}),
+        ("gke", {"networking.gke.io/load-balancer-type": "Internal"}),
+    ):
+        found = stacks[f"{cloud}-l4-single-serving"]["resource"]["kubernetes_manifest"]
+        spec = found["gateway_kserve_kserve_ingress_gateway"]["manifest"]["spec"]
+        assert spec["infrastructure"]["annotations"] == annotation
+
+
+def test_every_volume_asked_for_has_a_class_made_before(stacks: dict[str, Any]) -> None:
+    for cloud in ("eks", "gke"):
+        platform = stacks[f"{cloud}-l4-single-platform"]["resource"]
+        classes = {
+            m["manifest"]["metadata"]["name"]
+            for m in platform["kubernetes_manifest"].values()
+            if m["manifest"]["kind"] == "StorageClass"
+        }
+        metrics = platform["helm_release"]["kube_prometheus_stack"]
+        template = values(metrics)["prometheus"]["prometheusSpec"]["storageSpec"]["volumeClaimTemplate"]
+        assert template["spec"]["storageClassName"] in classes
+        assert "kubernetes_manifest.storageclass_mpctl_disk" in metrics["depends_on"]
+        for claim in stacks[f"{cloud}-l4-single-serving"]["resource"]["kubernetes_manifest"].values():
+            if claim["manifest"]["kind"] == "PersistentVolumeClaim":
+                assert claim["manifest"]["spec"]["storageClassName"] in classes
+
+
+def test_machines_and_disks_carry_the_tags(stacks: dict[str, Any]) -> None:
+    for template in resources(stacks, "aws_launch_template").values():
+        for specification in template["tag_specifications"]:
+            assert {"cluster", "environment", "managed-by", "owner", "Name"} <= set(specification["tags"])

@@ -82,7 +82,7 @@ def documents(folder: Path) -> None:
     folder.mkdir()
     for name, environ in (("production", PRODUCTION), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
-        found = [*serving(plan, "fs-1"), *example_services(plan), daemonset(plan.versions.image("gke-pause"))]
+        found = [*serving(plan), *example_services(plan), daemonset(plan.versions.image("gke-pause"))]
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(found), "utf-8")
 
 
