@@ -4,10 +4,10 @@ ConfigMap.
 
     fetch_model.py URI@REVISION=FOLDER ...        e.g. hf://Qwen/Qwen3-8B@main=qwen--qwen3-8b@main
 
-Knows hf:// (Hugging Face), s3:// and gs://. A file is written to NAME.part, continued with a Range request
-after an interruption, compared with the size and checksum its store publishes, and only then renamed;
-`.complete` is written last, with every file's size and checksum. A second run finds it and does nothing. Where a store publishes no checksum of the whole file (S3 multipart uploads), the size is compared
-and the log says so.
+Knows hf:// (Hugging Face), s3:// and gs://. A file is written to NAME.part, continued with a Range request after an
+interruption, compared with the size and checksum its store publishes, and only then renamed; `.complete` is written
+last, with every file's size and checksum. A second run finds it and does nothing. Where a store publishes no checksum
+of the whole file (S3 multipart uploads), the size is compared and the log says so.
 
 Tokens come from a Secret mounted as a file, EKS Pod Identity or GKE Workload Identity, and are never printed.
 """

@@ -83,6 +83,7 @@ def run(project: Path, *arguments: str) -> str:
 @pytest.mark.timeout(600)
 def test_deploy_output_deploy_again_destroy(project: Path) -> None:
     assert "twin-cluster" in run(project, "list") and "twin-serving" in run(project, "list")
+    assert "1 to add" in run(project, "diff", "twin-cluster", "--skip-provider-lock")
     first = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json")
     assert "Apply complete" in first
     outputs = json.loads((project / "outputs.json").read_text("utf-8"))
