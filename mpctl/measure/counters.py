@@ -128,8 +128,8 @@ class Window:
         if before.started != after.started:
             raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
         deltas: dict[str, float | None] = {}
-        for name in _PLAIN:
-            deltas[name] = _delta(_PLAIN[name], getattr(before, name), getattr(after, name))
+        for name, sample in _PLAIN.items():
+            deltas[name] = _delta(sample, getattr(before, name), getattr(after, name))
         if deltas["generation_tokens"] is None:
             raise CounterError("vllm:generation_tokens_total is missing from /metrics")
         pairs = zip_longest(before.per_position, after.per_position)

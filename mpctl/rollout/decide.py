@@ -35,8 +35,10 @@ def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> D
         Conflict: another operation is unfinished.
     """
     if unfinished is not None:
-        same = unfinished.plan.kind is Kind.ROLLOUT and unfinished.plan.text == request.text
-        if not same:
+        plan = unfinished.plan
+        same = plan.kind is Kind.ROLLOUT and plan.text == request.text
+        its_way_back = plan.automatic and plan.baseline == request.text
+        if not same and not its_way_back:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec}, since {unfinished.opened_at})",
                 hint="mpctl resume goes on with it, mpctl rollback restores the service",

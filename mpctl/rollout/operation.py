@@ -54,7 +54,7 @@ class Plan:
     ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
     ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
     ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
-    cause.
+    cause; ``automatic``: the undone rollout itself asked for it, so its command goes on with it.
     """
 
     kind: Kind
@@ -70,6 +70,7 @@ class Plan:
     target: int | None = None
     undoes: str | None = None
     why: str = ""
+    automatic: bool = False
 
     @property
     def baseline_arm(self) -> Arm:
@@ -117,7 +118,7 @@ class Operation:
     closed_at: str = ""
     detail: str = ""
 
-    def undo_plan(self, *, why: str) -> Plan:
+    def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
         plan = self.plan
         return Plan(
@@ -131,6 +132,7 @@ class Operation:
             target=self.done.get("record", {}).get("revision"),
             undoes=self.id,
             why=why,
+            automatic=automatic,
         )
 
     def with_entry(self, entry: Entry) -> Operation:
