@@ -82,8 +82,13 @@ class Plan:
         """The arm to end with."""
         return Arm(self.text)
 
+    def terms_other_than(self, other: Plan) -> tuple[str, ...]:
+        """Names of the terms in which two plans for the same change differ."""
+        terms = ("strategy", "policy", "workload", "keep_baseline")
+        return tuple(t.replace("_", " ") for t in terms if getattr(self, t) != getattr(other, t))
+
     def digest(self) -> str:
-        """sha256 over what decides the outcome, so that the same command is recognised."""
+        """sha256 over the whole plan, for reports: what was promoted was planned like this."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:

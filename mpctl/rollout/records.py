@@ -60,7 +60,7 @@ class Revision:
         if revision.digest != digest:
             raise MpctlError(
                 f"revision {revision.number} is damaged: its text does not have the recorded digest {digest[:12]}",
-                hint="choose another revision: mpctl history",
+                hint="restore its file; nothing was changed",
             )
         return revision
 
