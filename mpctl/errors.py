@@ -14,7 +14,8 @@
     +-- Refused            9  the preflight said no; nothing was changed
 
 `mpctl help exit-codes` prints the same table from :data:`EXIT_CODES`. Only ``mpctl.cli.main`` turns an error into
-an exit code, and only the terminal prints it. A message says what happened to which object; ``hint`` says what to do next.
+an exit code, and only the terminal prints it. A message says what happened to which object; ``hint`` says what to do
+next.
 """
 
 from __future__ import annotations

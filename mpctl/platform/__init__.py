@@ -1,0 +1,1 @@
+"""Where a service runs. Each platform implements the ports of ``mpctl.rollout``."""

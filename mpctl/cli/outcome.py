@@ -1,0 +1,85 @@
+"""How an operation ended, for people and for scripts: the measured table, the gate, and the exit code that says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.cli.session import Session
+from mpctl.cli.terminal import Terminal, columns
+from mpctl.errors import GateRejected, RolledBack, Undecided
+from mpctl.measure.gate import Verdict
+from mpctl.measure.summary import Comparison
+from mpctl.report import comparison_rows, gate_rows, operation_record
+from mpctl.rollout import machine, steps
+from mpctl.rollout.machine import World
+from mpctl.rollout.operation import Ending, Kind, Operation, operations
+
+_ERRORS = {Ending.REJECTED: GateRejected, Ending.UNDECIDED: Undecided, Ending.FAILED: RolledBack}
+
+
+def carry_out(session: Session, world: World, operation: Operation, output: str) -> None:
+    """Run an operation to its end and report it.
+
+    Raises:
+        GateRejected, Undecided, RolledBack: the operation was a rollout that did not end promoted.
+    """
+    operation = machine.run(world, operation)
+    if operation.plan.kind is Kind.ROLLBACK:
+        operation = _undone_rollout(session, operation)
+    report(session, world, operation, output)
+
+
+def _undone_rollout(session: Session, operation: Operation) -> Operation:
+    """A resumed automatic way back is reported as the rollout it belongs to."""
+    for other in operations(session.store.entries()):
+        if other.id == operation.plan.undoes and other.ending in _ERRORS:
+            return other
+    return operation
+
+
+def report(session: Session, world: World, operation: Operation, output: str) -> None:
+    """Print what was measured and how it ended; raise if it did not end well."""
+    verdict = None
+    comparison = None
+    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
+        comparison = steps.comparison(world, operation)
+        if "judge" in operation.done:
+            verdict = Verdict.from_record(dict(operation.done["judge"]))
+    if output == "table":
+        _print(session.terminal, operation, comparison, verdict)
+    else:
+        session.terminal.record("Operation", operation_record(operation, verdict, comparison), output)
+    _conclude(session, operation)
+
+
+def _print(terminal: Terminal, operation: Operation, comparison: Comparison | None, verdict: Verdict | None) -> None:
+    if comparison is not None and comparison.compared:
+        plan = operation.plan
+        rows = comparison_rows(comparison, baseline=plan.baseline_spec, candidate=plan.spec)
+        terminal.result(columns(rows))
+    if verdict is not None:
+        terminal.result("")
+        terminal.result(columns(gate_rows(verdict)))
+        terminal.result("")
+
+
+def _conclude(session: Session, operation: Operation) -> None:
+    plan, terminal = operation.plan, session.terminal
+    title = f"service {session.namespace}/{session.name}"
+    if operation.ending is Ending.PROMOTED:
+        terminal.note(f"promoted: {title} runs {plan.spec}; the way back: mpctl rollback {session.name}")
+        return
+    if operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
+        target = f" (revision {plan.target})" if plan.target else ""
+        terminal.note(f"restored: {title} is byte for byte as recorded{target} and runs {plan.spec}")
+        return
+    assert operation.ending is not None
+    kind: type[Any] = _ERRORS[operation.ending]
+    if operation.ending is Ending.FAILED:
+        changed = "was restored" if "record" in operation.done else "was not changed"
+        raise kind(f"{operation.id} failed and {title} {changed}: {operation.detail}")
+    word = "said no" if operation.ending is Ending.REJECTED else "could not decide"
+    raise kind(
+        f"the gate {word}: {operation.detail}",
+        hint=f"{title} is as it was; the measurement is kept: mpctl status {session.name} -o json",
+    )

@@ -1,0 +1,222 @@
+"""vLLM's counters, read from /metrics and differenced around a block.
+
+What the counters mean is not what their names suggest: drafts are counted only in steps that carried a proposal, so
+for methods that do not always propose (ngram, suffix) the acceptance length overstates the gain. The honest figures
+come from the generated tokens: with G tokens generated and A of them accepted from drafts, ``steps = G - A``,
+``tokens per step = G / steps`` and ``coverage = drafts / steps`` (derivation: vLLM scheduler, counters are updated
+only for requests with scheduled draft tokens).
+
+Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
+their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
+engine break the identity ``acceptance length = 1 + sum of per-position rates``, which is checked on every window.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+_SPEC = "vllm:spec_decode_num_"
+_PLAIN = {
+    "generation_tokens": "vllm:generation_tokens_total",
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "preemptions": "vllm:num_preemptions_total",
+    "queue_seconds": "vllm:request_queue_time_seconds_sum",
+    "queue_count": "vllm:request_queue_time_seconds_count",
+    "drafts": f"{_SPEC}drafts_total",
+    "draft_tokens": f"{_SPEC}draft_tokens_total",
+    "accepted": f"{_SPEC}accepted_tokens_total",
+}
+_PER_POSITION = f"{_SPEC}accepted_tokens_per_pos_total"
+_FIELD_OF = {sample: field for field, sample in _PLAIN.items()}
+
+
+class CounterError(ValueError):
+    """Two readings that cannot be differenced; the message names the series."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One reading, summed over engines. None means the series is absent: for the speculation counters, that it is off.
+
+    ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
+    """
+
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    preemptions: float | None = None
+    queue_seconds: float | None = None
+    queue_count: float | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted: float | None = None
+    per_position: tuple[float, ...] = ()
+    started: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Counters:
+        """Read a Prometheus text exposition.
+
+        Raises:
+            CounterError: the text is no exposition, or a counter is NaN or infinite.
+        """
+        sums: dict[str, float] = {}
+        positions: dict[int, float] = {}
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    if sample.name in _FIELD_OF:
+                        field = _FIELD_OF[sample.name]
+                        sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
+                    elif sample.name == _PER_POSITION:
+                        index = int(sample.labels["position"])
+                        positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
+                    elif sample.name == "process_start_time_seconds":
+                        sums["started"] = _finite(sample.name, sample.value)
+        except CounterError:
+            raise
+        except (ValueError, KeyError) as error:
+            raise CounterError(f"/metrics is not a Prometheus exposition ({error})") from error
+        return cls(per_position=tuple(positions[i] for i in sorted(positions)), **sums)
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise CounterError(f"{name} is {value}")
+    return value
+
+
+@dataclass(frozen=True)
+class Window:
+    """What happened between two readings. Token counts are exact; ratios are None where their denominator is zero or
+    absent."""
+
+    generation_tokens: float
+    preemptions: float | None
+    queue_seconds: float | None
+    queue_count: float | None
+    drafts: float | None
+    draft_tokens: float | None
+    accepted: float | None
+    per_position: tuple[float, ...]
+
+    @classmethod
+    def between(cls, before: Counters, after: Counters) -> Window:
+        """Difference two readings of one engine.
+
+        Raises:
+            CounterError: the generated-token counter is missing, the process restarted, a counter went backwards, or
+            the
+                differences contradict each other (more accepted than drafted, per-position sum unequal to accepted).
+        """
+        if before.started != after.started:
+            raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
+        deltas: dict[str, float | None] = {}
+        for name in _PLAIN:
+            deltas[name] = _delta(name, getattr(before, name), getattr(after, name))
+        if deltas["generation_tokens"] is None:
+            raise CounterError("vllm:generation_tokens_total is missing from /metrics")
+        padded = before.per_position + (0.0,) * (len(after.per_position) - len(before.per_position))
+        positions = tuple(
+            _delta(f"position {i}", b, a) or 0.0
+            for i, (b, a) in enumerate(zip(padded, after.per_position, strict=True))
+        )
+        deltas.pop("prompt_tokens")
+        window = cls(per_position=positions, **deltas)  # type: ignore[arg-type]
+        window._check()
+        return window
+
+    @classmethod
+    def total(cls, windows: tuple[Window, ...]) -> Window:
+        """Pool windows of one arm: counts add up, ratios follow from the sums."""
+        width = max((len(w.per_position) for w in windows), default=0)
+        positions = tuple(sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width))
+        sums: dict[str, Any] = {}
+        for name in ("generation_tokens", "preemptions", "queue_seconds", "queue_count", *_SPEC_FIELDS):
+            values = [getattr(w, name) for w in windows]
+            sums[name] = None if any(v is None for v in values) else sum(values)
+        return cls(per_position=positions, **sums)
+
+    def _check(self) -> None:
+        if self.accepted is None or self.draft_tokens is None:
+            return
+        if self.accepted > self.draft_tokens:
+            raise CounterError(f"{self.accepted:.0f} tokens accepted of {self.draft_tokens:.0f} drafted")
+        if self.per_position and abs(sum(self.per_position) - self.accepted) > 0.5:
+            raise CounterError(
+                f"per-position acceptances add up to {sum(self.per_position):.0f}, "
+                f"the accepted counter says {self.accepted:.0f}"
+            )
+
+    @property
+    def speculating(self) -> bool:
+        """Whether the engine has speculation on at all (absent series = off, zero = on and idle)."""
+        return self.drafts is not None
+
+    @property
+    def steps(self) -> float | None:
+        """Decode steps per sequence: every step commits one token of the target's own."""
+        return None if self.accepted is None else self.generation_tokens - self.accepted
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Generated tokens per step; 1.0 without speculation."""
+        if not self.speculating:
+            return 1.0 if self.generation_tokens else None
+        return _ratio(self.generation_tokens, self.steps)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted over drafted tokens, 0..1."""
+        return _ratio(self.accepted, self.draft_tokens)
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """1 + accepted / drafts: tokens per step *that carried a draft*, bonus token included."""
+        ratio = _ratio(self.accepted, self.drafts)
+        return None if ratio is None else 1.0 + ratio
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of steps that carried a draft, 0..1."""
+        return _ratio(self.drafts, self.steps)
+
+    @property
+    def position_rates(self) -> tuple[float, ...]:
+        """Share of drafts whose token at position i was accepted, position 0 first."""
+        return tuple(p / self.drafts for p in self.per_position) if self.drafts else ()
+
+    @property
+    def queue_wait_ms(self) -> float | None:
+        """Mean wait between arrival and first scheduling, in milliseconds."""
+        ratio = _ratio(self.queue_seconds, self.queue_count)
+        return None if ratio is None else 1000.0 * ratio
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object; the derived ratios are left out because they follow."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Window:
+        """The value :meth:`to_record` wrote."""
+        return cls(**{**record, "per_position": tuple(record["per_position"])})
+
+
+_SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _delta(name: str, before: float | None, after: float | None) -> float | None:
+    if after is None:
+        if before is not None:
+            raise CounterError(f"{name} disappeared inside the window")
+        return None
+    if after < (before or 0.0):
+        raise CounterError(f"{name} went back from {before:.0f} to {after:.0f}")
+    return after - (before or 0.0)

@@ -1,0 +1,204 @@
+"""The gate: two measurements and a policy in, a verdict with its reasons out.
+
+Rules are joint: TPOT may improve while throughput falls and requests queue (published raw data holds such a cell: TPOT
+1.60x better, throughput 0.60x, because the draft ate the KV pool), so no single figure promotes. A rule whose data is
+missing makes the verdict undecided, never a pass; one rule that says no outweighs any number of missing ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.measure.summary import Comparison, ratio
+
+
+class Outcome(StrEnum):
+    """What the gate says: of one rule (pass, fail, missing) or of the whole (promote, reject, undecided)."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    MISSING = "missing"
+    PROMOTE = "promote"
+    REJECT = "reject"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits of the gate.
+
+    ``min_speedup``: candidate over baseline throughput. 1.05 by default: a machine that gains less pays for it in
+    memory and in one more thing that can break.
+    ``max_ttft_ratio`` and ``ttft_slack_ms``: the first token may come later by this factor or by these milliseconds,
+    whichever is more; at a few ms a factor alone judges the client.
+    ``max_tpot_ratio``: time per output token, candidate over baseline.
+    ``min_tokens_per_step``: below 1.1 the drafts are not worth their verification.
+    ``max_different``: share of prompts whose greedy output differs, 0..1.
+    ``min_compared``: prompts answered by both arms, below which nothing is decided.
+    """
+
+    min_speedup: float = 1.05
+    max_tpot_ratio: float = 1.05
+    max_ttft_ratio: float = 1.25
+    ttft_slack_ms: float = 20.0
+    min_tokens_per_step: float = 1.1
+    max_different: float = 0.0
+    min_compared: int = 8
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any], *, file: str | None = None) -> Policy:
+        """Read a policy file's mapping.
+
+        Raises:
+            InputError: an unknown key, or a value that is no number of zero or more.
+        """
+        known = {f.name: f.type for f in fields(cls)}
+        for key, value in record.items():
+            if key not in known:
+                raise InputError(f"unknown; known are {', '.join(sorted(known))}", file=file, field=key)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InputError(f"must be a number of zero or more, not {value!r}", file=file, field=key)
+        return cls(**record)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """One rule: its name, what it says, the sentence with value and limit."""
+
+    rule: str
+    outcome: Outcome
+    message: str
+
+    def to_record(self) -> dict[str, str]:
+        """A JSON object."""
+        return {"rule": self.rule, "outcome": self.outcome.value, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """promote, reject or undecided, with every rule's result in the order they are listed."""
+
+    outcome: Outcome
+    rules: tuple[RuleResult, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The messages that decided: of failed rules, else of missing ones, else of all."""
+        for wanted in (Outcome.FAIL, Outcome.MISSING):
+            found = tuple(r.message for r in self.rules if r.outcome is wanted)
+            if found:
+                return found
+        return tuple(r.message for r in self.rules)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"outcome": self.outcome.value, "rules": [r.to_record() for r in self.rules]}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Verdict:
+        """The value :meth:`to_record` wrote."""
+        rules = tuple(RuleResult(r["rule"], Outcome(r["outcome"]), r["message"]) for r in record["rules"])
+        return cls(Outcome(record["outcome"]), rules)
+
+
+def assess(comparison: Comparison, policy: Policy) -> Verdict:
+    """Judge a comparison. Any failed rule rejects; otherwise any missing datum leaves it undecided."""
+    rules = tuple(rule(comparison, policy) for rule in RULES)
+    outcomes = {r.outcome for r in rules}
+    if Outcome.FAIL in outcomes:
+        return Verdict(Outcome.REJECT, rules)
+    return Verdict(Outcome.UNDECIDED if Outcome.MISSING in outcomes else Outcome.PROMOTE, rules)
+
+
+def assess_errors(c: Comparison, policy: Policy) -> RuleResult:
+    """No request may fail on the candidate that the baseline answers."""
+    arm = c.candidate
+    if not arm.requests:
+        return RuleResult("errors", Outcome.MISSING, "no request was sent to the candidate")
+    if arm.failed > c.baseline.failed:
+        return RuleResult(
+            "errors",
+            Outcome.FAIL,
+            f"{arm.failed} of {arm.requests} requests failed on the candidate, {c.baseline.failed} on the "
+            f"baseline; first: {arm.first_error}",
+        )
+    return RuleResult("errors", Outcome.PASS, f"{arm.failed} of {arm.requests} requests failed")
+
+
+def assess_samples(c: Comparison, policy: Policy) -> RuleResult:
+    """Fewer paired prompts than the policy asks decide nothing."""
+    enough = c.compared >= policy.min_compared
+    text = f"{c.compared} prompts answered by both arms, at least {policy.min_compared} needed"
+    return RuleResult("samples", Outcome.PASS if enough else Outcome.MISSING, text)
+
+
+def assess_outputs(c: Comparison, policy: Policy) -> RuleResult:
+    """Greedy outputs must not change: speculation is to be exact."""
+    if not c.compared:
+        return RuleResult("outputs", Outcome.MISSING, "no prompt was answered by both arms")
+    share = c.different / c.compared
+    text = f"{c.different} of {c.compared} greedy outputs differ (limit {policy.max_different:.0%})"
+    return RuleResult("outputs", Outcome.FAIL if share > policy.max_different else Outcome.PASS, text)
+
+
+def assess_tokens_per_step(c: Comparison, policy: Policy) -> RuleResult:
+    """Tokens per step tell whether drafts are accepted at all, steps without a draft included."""
+    window = c.candidate.window
+    if window is not None and not window.speculating:
+        return RuleResult(
+            "tokens per step",
+            Outcome.FAIL,
+            "the candidate has no spec_decode counters: speculation is not on in the running engine",
+        )
+    value = window.tokens_per_step if window else None
+    return _at_least("tokens per step", value, policy.min_tokens_per_step, "")
+
+
+def assess_throughput(c: Comparison, policy: Policy) -> RuleResult:
+    """Throughput over the same prompts is what the user pays for."""
+    return _at_least("throughput", c.speedup, policy.min_speedup, "x the baseline's")
+
+
+def assess_tpot(c: Comparison, policy: Policy) -> RuleResult:
+    """Median time per output token."""
+    value = ratio(c.candidate.tpot_ms, c.baseline.tpot_ms)
+    if value is None:
+        return RuleResult("TPOT", Outcome.MISSING, "TPOT was not measured on both arms")
+    text = f"TPOT {value:.2f}x the baseline's (limit {policy.max_tpot_ratio:.2f}x)"
+    return RuleResult("TPOT", Outcome.FAIL if value > policy.max_tpot_ratio else Outcome.PASS, text)
+
+
+def assess_ttft(c: Comparison, policy: Policy) -> RuleResult:
+    """Median time to first token: a queue that forms because the draft took memory shows here."""
+    base, cand = c.baseline.ttft_ms, c.candidate.ttft_ms
+    if base is None or cand is None:
+        return RuleResult("TTFT", Outcome.MISSING, "TTFT was not measured on both arms")
+    limit = max(base * policy.max_ttft_ratio, base + policy.ttft_slack_ms)
+    text = f"TTFT {cand:.1f} ms, baseline {base:.1f} ms (limit {limit:.1f} ms)"
+    return RuleResult("TTFT", Outcome.FAIL if cand > limit else Outcome.PASS, text)
+
+
+def _at_least(rule: str, value: float | None, limit: float, unit: str) -> RuleResult:
+    if value is None:
+        return RuleResult(rule, Outcome.MISSING, f"{rule} was not measured")
+    text = f"{rule} {value:.2f}{unit} (at least {limit:.2f}{unit and 'x'})"
+    return RuleResult(rule, Outcome.PASS if value >= limit else Outcome.FAIL, text)
+
+
+RULES: tuple[Callable[[Comparison, Policy], RuleResult], ...] = (
+    assess_errors,
+    assess_samples,
+    assess_outputs,
+    assess_tokens_per_step,
+    assess_throughput,
+    assess_tpot,
+    assess_ttft,
+)

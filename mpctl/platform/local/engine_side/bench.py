@@ -1,0 +1,53 @@
+"""``vllm bench serve`` of the engine's own version, kept warm. Run by path in the engine's environment; imports
+nothing of mpctl.
+
+Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
+on standard input is a JSON list of arguments, exactly what would follow ``vllm bench serve``; each answer is one JSON
+line on standard output,
+``{"ok": true}`` or ``{"error": "..."}``. What the client itself prints goes to standard error. When standard input
+closes, because the command that asked is gone, the process ends at once, also in the middle of a block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import TextIO
+
+
+def read_requests(requests: queue.Queue[list[str]]) -> None:
+    """Queue the requests; end the process with the one who sends them."""
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    os._exit(0)
+
+
+def serve(answers: TextIO) -> None:
+    """Load the client, say so, and run requests until the end of input."""
+    from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
+    from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
+        FlexibleArgumentParser,
+    )
+
+    requests: queue.Queue[list[str]] = queue.Queue()
+    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    while True:
+        arguments = requests.get()
+        parser = FlexibleArgumentParser(description="vllm bench serve")
+        add_cli_args(parser)
+        try:
+            main(parser.parse_args(arguments))
+            answer: dict[str, object] = {"ok": True}
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    own_output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the client prints must not be taken for an answer
+    serve(own_output)

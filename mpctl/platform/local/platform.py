@@ -1,0 +1,283 @@
+"""The local platform: implements ``mpctl.rollout.ports.Platform`` for services that are processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
+from mpctl.platform.local.engine import check_model, engine_command, model_of, notes, read_service, served_name
+from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
+from mpctl.platform.local.processes import (
+    STATE_VARIABLE,
+    alive,
+    arguments_of,
+    stop_group,
+    wait_until_gone,
+    who_listens,
+)
+from mpctl.platform.local.supervisor import log_path
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase
+from mpctl.rollout.records import text_digest
+from mpctl.service import Service
+
+_STOP_TIMEOUT_S = 40.0
+_PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}
+
+
+class LocalPlatform:
+    """One service of this machine."""
+
+    name = "local"
+
+    def __init__(self, namespace: str, service: str) -> None:
+        self.directory = service_dir(namespace, service)
+        self._namespace = namespace
+        self._service = service
+
+    # Reading
+
+    def desired(self) -> Desired:
+        """The desired state.
+
+        Raises:
+            InputError: the service is not up.
+        """
+        found = read_desired(self.directory)
+        if found is None:
+            raise InputError(f"service {self._namespace}/{self._service} is not up", hint="mpctl local up -f MANIFEST")
+        return found
+
+    def exists(self) -> bool:
+        """Whether the service is up."""
+        return read_desired(self.directory) is not None
+
+    def router_error(self) -> str:
+        """Why the service's own port does not answer, empty when it does."""
+        observed = read_observed(self.directory)
+        return observed.router_error if observed else ""
+
+    def read(self) -> Live:
+        """The live manifest and the route."""
+        desired = self.desired()
+        return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
+
+    def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
+        """Refuse a manifest whose model is not on this machine."""
+        service = read_service(arm.manifest, self._service)
+        check_model(service, Path(self.desired().cwd))
+        return notes(service)
+
+    def state(self, arm_id: str) -> ArmState:
+        """What is known of an arm; restarts the supervisor if that is gone."""
+        desired = self.desired()
+        arm = desired.arms.get(arm_id)
+        if arm is None:
+            return ArmState(arm_id, Phase.ABSENT)
+        self.ensure_supervisor()
+        observed = read_observed(self.directory)
+        seen = observed.arms.get(arm_id) if observed else None
+        if seen is None:
+            return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
+        return self._judge(arm_id, arm, seen, desired)
+
+    def _judge(self, arm_id: str, arm: DesiredArm, seen: ObservedArm, desired: Desired) -> ArmState:
+        service = read_service(arm.manifest, self._service)
+        running = arguments_of(seen.process)
+        phase = _PHASES[seen.phase]
+        if running is None and phase is Phase.READY:
+            phase = Phase.STARTING  # it just ended; the supervisor has not seen it yet
+        return ArmState(
+            id=arm_id,
+            phase=phase,
+            endpoint=self._endpoint(service, arm.port, desired.cwd) if phase is Phase.READY else None,
+            argv=running,
+            matches=running == tuple(engine_command(desired.python, service, arm.port)),
+            message=seen.message,
+            restarts=seen.restarts,
+        )
+
+    def _endpoint(self, service: Service, port: int, cwd: str) -> Endpoint:
+        model = model_of(service)
+        tokenizer = service.command.get("tokenizer") or model
+        local = Path(cwd) / Path(tokenizer).expanduser()
+        return Endpoint(f"http://127.0.0.1:{port}", served_name(service), str(local) if local.exists() else tokenizer)
+
+    def describe_failure(self, arm_id: str) -> str:
+        """The lines of the engine's log that name an error, or its last ones, and where the log is."""
+        path = log_path(self.directory, arm_id)
+        try:
+            lines = path.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return f"there is no log {path}"
+        telling = [line for line in lines if "Error" in line and "Traceback" not in line]
+        shown = (telling or lines)[-3:]
+        return "\n".join([*shown, f"the whole log: {path}"])
+
+    # Acting
+
+    def create(self, manifest: str, *, port: int | None, cwd: str, python: str, lifeline: Process | None) -> Desired:
+        """Bring the service up with one arm.
+
+        Raises:
+            Conflict: it is already up with another manifest, or the port is taken.
+        """
+        arm = Arm(manifest)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locked(self.directory / "desired.lock"):
+            present = read_desired(self.directory)
+            if present is not None:
+                if present.text == manifest:
+                    return present
+                raise Conflict(
+                    f"service {self._namespace}/{self._service} is already up with another manifest",
+                    hint=f"change it with mpctl rollout, or take it down first: mpctl local down {self._service}",
+                )
+            if port is not None:
+                _check_port(port)
+            own, engine = free_ports(2) if port is None else (port, *free_ports(1))
+            desired = Desired(
+                name=self._service,
+                namespace=self._namespace,
+                text=manifest,
+                port=own,
+                cwd=cwd,
+                python=python,
+                route=arm.id,
+                arms={arm.id: DesiredArm(manifest, engine)},
+                lifeline=lifeline,
+            )
+            write_json(self.directory / "desired.json", desired.to_record())
+        self.ensure_supervisor()
+        return desired
+
+    def start(self, arm: Arm) -> None:
+        """Add the arm; a failed one is started afresh."""
+        self._clear_failed(arm)
+        change(self.directory, lambda d: d if arm.id in d.arms else d.with_arm(arm.id, _new(arm)))
+        self.ensure_supervisor()
+
+    def replace(self, arm: Arm) -> None:
+        """Take every other arm away, then start this one; the service's port stays, and refuses meanwhile."""
+        self._clear_failed(arm)
+
+        def only(desired: Desired) -> Desired:
+            kept = {arm.id: desired.arms[arm.id]} if arm.id in desired.arms else {}
+            return replace(desired, arms=kept)
+
+        change(self.directory, only)
+        self.ensure_supervisor()
+        self._wait_for_only({arm.id})
+        self.start(arm)
+        # On one machine the switch is the change of the service itself: its port answers from the new arm once that
+        # is ready.
+        change(self.directory, lambda d: replace(d, route=arm.id))
+
+    def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
+        """Write manifest and route in one document."""
+
+        def edit(desired: Desired) -> Desired:
+            if text_digest(desired.text) not in expect:
+                raise Conflict(
+                    f"service {desired.namespace}/{desired.name} was changed by somebody else meanwhile",
+                    hint="look at it with mpctl diff; nothing was overwritten",
+                )
+            return replace(desired, text=arm.manifest, route=arm.id)
+
+        change(self.directory, edit)
+
+    def retire(self, keep: Arm) -> None:
+        """Stop every other arm and wait until it is gone."""
+        change(self.directory, lambda d: d.only(keep.id))
+        self.ensure_supervisor()
+        self._wait_for_only({keep.id})
+
+    def remove(self) -> None:
+        """Take the service down: engines, supervisor and port. History and measurements stay."""
+        with locked(self.directory / "desired.lock"):
+            (self.directory / "desired.json").unlink(missing_ok=True)
+        observed = read_observed(self.directory)
+        if observed is None:
+            return
+        if alive(observed.supervisor) is not None:
+            wait_until_gone(observed.supervisor, _STOP_TIMEOUT_S)
+        for arm in observed.arms.values():
+            stop_group(arm.process)
+        (self.directory / "observed.json").unlink(missing_ok=True)
+
+    def ensure_supervisor(self) -> None:
+        """Start the supervisor unless one runs."""
+        lock = self.directory / "supervisor.lock"
+        descriptor = try_lock(lock)
+        if descriptor is None:
+            return
+        os.close(descriptor)
+        with (self.directory / "supervisor.log").open("ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "mpctl.platform.local.supervisor", str(self.directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, STATE_VARIABLE: str(state_root())},
+                start_new_session=True,
+            )
+
+    def _clear_failed(self, arm: Arm) -> None:
+        observed = read_observed(self.directory)
+        seen = observed.arms.get(arm.id) if observed else None
+        if seen is not None and seen.phase == "Failed":
+            without = lambda d: replace(d, arms={k: v for k, v in d.arms.items() if k != arm.id})  # noqa: E731
+            change(self.directory, without)
+            self.ensure_supervisor()
+            self._wait_until(lambda arms: arm.id not in arms)
+
+    def _wait_for_only(self, ids: set[str]) -> None:
+        self._wait_until(lambda arms: set(arms) <= ids)
+
+    def _wait_until(self, reached: Callable[[Mapping[str, ObservedArm]], bool]) -> None:
+        end = time.monotonic() + _STOP_TIMEOUT_S
+        while time.monotonic() < end:
+            observed = read_observed(self.directory)
+            if observed is not None and reached(observed.arms):
+                return
+            self.ensure_supervisor()
+            time.sleep(0.1)
+        raise MpctlError(
+            f"engines of {self._namespace}/{self._service} did not stop within {_STOP_TIMEOUT_S:.0f} s",
+            hint=f"read {self.directory / 'supervisor.log'}; the same command again goes on",
+        )
+
+
+def _new(arm: Arm) -> DesiredArm:
+    return DesiredArm(arm.manifest, free_ports(1)[0])
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Loopback ports that are free now, all different."""
+    with ExitStack() as open_probes:
+        ports = []
+        for _ in range(count):
+            probe = open_probes.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+        return tuple(ports)
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise Conflict(
+                f"port {port} is in use by {who_listens(port)}: {error.strerror}",
+                hint="choose another with --port, or leave it out for a free one",
+            ) from error

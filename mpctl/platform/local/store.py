@@ -1,0 +1,115 @@
+"""Revisions, ledger, lease and measurements of one local service, as files in its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mpctl.errors import Conflict, MpctlError
+from mpctl.platform.local.files import read_json, try_lock, write_json
+from mpctl.rollout.records import Entry, Revision, read_ledger
+
+_REVISION_DIGITS = 4
+
+
+class LocalStore:
+    """Implements ``mpctl.rollout.ports.Store``. Nothing written here is ever rewritten but measurements, which are
+    replaced whole."""
+
+    def __init__(self, directory: Path, who: str) -> None:
+        self._directory = directory
+        self._who = who
+
+    def revisions(self) -> tuple[Revision, ...]:
+        """All recorded revisions, oldest first."""
+        paths = sorted((self._directory / "revisions").glob("[0-9]*.json"))
+        return tuple(Revision.from_record(read_json(path) or {}) for path in paths)
+
+    def add_revision(self, revision: Revision) -> None:
+        """Keep a revision; refuses to overwrite one.
+
+        Raises:
+            Conflict: there is already another revision of that number.
+        """
+        path = self._directory / "revisions" / f"{revision.number:0{_REVISION_DIGITS}}.json"
+        if path.exists():
+            raise Conflict(f"revision {revision.number} is already recorded in {path}")
+        write_json(path, revision.to_record())
+
+    @property
+    def _ledger(self) -> Path:
+        return self._directory / "ledger.jsonl"
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The ledger, oldest first."""
+        try:
+            text = self._ledger.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ()
+        return read_ledger(text, where=str(self._ledger))
+
+    def append(self, entry: Entry) -> None:
+        """Write an entry and wait until it is on the disk; a torn line left by a crash is cut off first."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._ledger.open("a+b") as file:
+            file.seek(0)
+            whole = file.read()
+            if whole and not whole.endswith(b"\n"):
+                file.truncate(whole.rfind(b"\n") + 1)
+            file.write(entry.to_line().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
+        """Keep a record of an operation."""
+        write_json(self._directory / "operations" / operation / f"{name}.json", record)
+
+    def load(self, operation: str, name: str) -> dict[str, Any] | None:
+        """A record kept by :meth:`save`, or None."""
+        record = read_json(self._directory / "operations" / operation / f"{name}.json")
+        if record is not None and not isinstance(record, dict):
+            raise MpctlError(f"{name} of {operation} is damaged: not an object")
+        return record
+
+    @contextmanager
+    def lease(self, purpose: str) -> Iterator[None]:
+        """Hold the service. The lock ends with the process that holds it, however it ends.
+
+        Raises:
+            Conflict: somebody else holds it; the message says who, since when and for what.
+        """
+        descriptor = try_lock(self._directory / "lease.lock")
+        note = self._directory / "lease.json"
+        if descriptor is None:
+            raise Conflict(
+                f"service {self._directory.parent.name}/{self._directory.name} is held by {_holder(note)}",
+                hint="wait for it, or watch it with: mpctl status -w",
+            )
+        try:
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            write_json(note, {"who": self._who, "pid": os.getpid(), "since": since, "purpose": purpose})
+            yield
+        finally:
+            note.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def holder(self) -> str | None:
+        """Who holds the lease now, or None."""
+        descriptor = try_lock(self._directory / "lease.lock")
+        if descriptor is not None:
+            os.close(descriptor)
+            return None
+        return _holder(self._directory / "lease.json")
+
+
+def _holder(note: Path) -> str:
+    try:
+        record = json.loads(note.read_text(encoding="utf-8"))
+        return f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
+    except (OSError, ValueError, KeyError):
+        return "another mpctl"

@@ -1,0 +1,228 @@
+"""Keeps the engines of one service as ``desired.json`` says, and survives the command that asked for them.
+
+``python -m mpctl.platform.local.supervisor DIRECTORY`` runs until the service is taken down. It holds
+``supervisor.lock`` for its lifetime, so there is never a second one; a new one adopts engines that an earlier one
+left running. An engine that was ready once is started again when it ends, with a growing pause; one that never became
+ready is left failed, with its exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+from mpctl.errors import MpctlError
+from mpctl.platform.local.desired import (
+    OBSERVED,
+    Desired,
+    DesiredArm,
+    Observed,
+    ObservedArm,
+    Process,
+    read_desired,
+    read_observed,
+)
+from mpctl.platform.local.engine import engine_command, engine_environment, read_service
+from mpctl.platform.local.files import state_root, try_lock, write_json
+from mpctl.platform.local.processes import STATE_VARIABLE, alive, identify, stop_group, tagged
+from mpctl.platform.local.router import Router
+
+TICK_S = 0.25
+MAX_PAUSE_S = 60.0
+
+
+class Supervisor:
+    """One service's engines. :meth:`tick` is one round: read what should be, make it so, report."""
+
+    def __init__(self, directory: Path, me: Process) -> None:
+        self._directory = directory
+        self._arms = _found_running(directory)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._not_before: dict[str, float] = {}
+        self._me = me
+        self._desired: Desired | None = None
+        self._router: Router | None = None
+        self._written: Observed | None = None
+
+    async def run(self) -> None:
+        """Tick until the service is down or its lifeline is gone."""
+        while await self.tick():
+            await asyncio.sleep(TICK_S)
+        if self._router:
+            await self._router.close()
+
+    async def tick(self) -> bool:
+        """One round; False when there is nothing left to keep."""
+        self._desired = desired = read_desired(self._directory)
+        if desired is None or (desired.lifeline and alive(desired.lifeline) is None):
+            await self._stop_all()
+            return False
+        if self._router is None:
+            self._router = Router(desired.port, self._route)
+        await self._router.ensure()
+        for arm_id in [a for a in self._arms if a not in desired.arms]:
+            await self._stop(arm_id)
+            self._report()
+        for arm_id, arm in desired.arms.items():
+            self._arms[arm_id] = await self._keep(arm_id, arm, desired)
+        self._report()
+        return True
+
+    def _route(self) -> int | None:
+        desired = self._desired
+        if desired is None or desired.route not in desired.arms:
+            return None
+        return desired.arms[desired.route].port
+
+    async def _keep(self, arm_id: str, arm: DesiredArm, desired: Desired) -> ObservedArm:
+        seen = self._arms.get(arm_id)
+        if seen is None:
+            return self._launch(arm_id, arm, desired, restarts=0)
+        if alive(seen.process) is not None:
+            if seen.phase == "Ready":
+                return seen
+            if await asyncio.to_thread(_healthy, arm.port):
+                return replace(seen, phase="Ready", message="")
+            return replace(seen, message=last_words(self._log(arm_id)))
+        code = self._exit_code(arm_id)
+        if seen.phase == "Starting":
+            self._not_before.pop(arm_id, None)
+            return replace(seen, phase="Failed", process=None, exit_code=code, message=_ended(code))
+        if seen.phase == "Ready":
+            pause = min(MAX_PAUSE_S, 2.0**seen.restarts)
+            self._not_before[arm_id] = time.monotonic() + pause
+            return replace(seen, phase="Restarting", process=None, exit_code=code, message=_ended(code))
+        if seen.phase == "Restarting" and time.monotonic() >= self._not_before.get(arm_id, 0.0):
+            return self._launch(arm_id, arm, desired, restarts=seen.restarts + 1)
+        return seen
+
+    def _launch(self, arm_id: str, arm: DesiredArm, desired: Desired, *, restarts: int) -> ObservedArm:
+        service = read_service(arm.manifest, desired.name)
+        log = self._log(arm_id)
+        log.parent.mkdir(exist_ok=True, mode=0o700)
+        environment = {**engine_environment(service, arm_id), STATE_VARIABLE: str(state_root())}
+        # Written first: a supervisor that dies between the start and the report would leave an engine nobody knows of.
+        self._arms[arm_id] = ObservedArm("Starting", None, "starting", restarts=restarts)
+        self._report()
+        with log.open("ab") as output:
+            try:
+                child = subprocess.Popen(
+                    engine_command(desired.python, service, arm.port),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=desired.cwd,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return ObservedArm("Failed", None, f"cannot be started: {error}", restarts=restarts)
+        self._children[arm_id] = child
+        return ObservedArm("Starting", identify(child.pid), "starting", restarts=restarts)
+
+    def _exit_code(self, arm_id: str) -> int | None:
+        child = self._children.pop(arm_id, None)
+        return child.wait() if child is not None else None
+
+    async def _stop(self, arm_id: str) -> None:
+        seen = self._arms.pop(arm_id)
+        await asyncio.to_thread(stop_group, seen.process)
+        child = self._children.pop(arm_id, None)
+        if child is not None:
+            await asyncio.to_thread(child.wait)
+
+    async def _stop_all(self) -> None:
+        await asyncio.gather(*(self._stop(arm_id) for arm_id in list(self._arms)))
+        self._report()
+
+    def _report(self) -> None:
+        observed = Observed(self._me, dict(self._arms), self._router.error if self._router else "")
+        if observed != self._written:
+            write_json(self._directory / OBSERVED, observed.to_record())
+            self._written = observed
+
+    def _log(self, arm_id: str) -> Path:
+        return log_path(self._directory, arm_id)
+
+
+def _found_running(directory: Path) -> dict[str, ObservedArm]:
+    """What an earlier supervisor reported, and engines that it started but no longer could report."""
+    before = read_observed(directory)
+    arms = dict(before.arms) if before else {}
+    mine = f"{directory.parent.name}/{directory.name}/"
+    for tag, process in tagged(str(state_root())):
+        arm_id = tag.removeprefix(mine)
+        known = arms.get(arm_id)
+        if tag.startswith(mine) and (known is None or alive(known.process) is None):
+            arms[arm_id] = ObservedArm("Starting", identify(process.pid), "found running")
+    return arms
+
+
+def log_path(directory: Path, arm_id: str) -> Path:
+    """Where an engine's output goes."""
+    return directory / "arms" / f"{arm_id}.log"
+
+
+def last_words(log: Path, *, limit: int = 160) -> str:
+    """The last line of a log that says something, without the logger's prefix."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    for line in reversed(lines):
+        text = line.split("] ", 1)[-1].strip()
+        if text:
+            return text[:limit]
+    return ""
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "the engine process ended"
+    if code < 0:
+        return f"the engine was ended by {signal.Signals(-code).name}"
+    return f"the engine exited with code {code}"
+
+
+def _healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2.0) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def main() -> int:
+    """Run the supervisor of the directory given; 0 also when another one is already there."""
+    directory = Path(sys.argv[1])
+    lock = try_lock(directory / "supervisor.lock")
+    if lock is None:
+        return 0
+    me = identify(os.getpid())
+    assert me is not None
+    # A terminal that closes or a Ctrl-C in it is not meant for us; SIGTERM ends this process and leaves the engines
+    # to the next.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        asyncio.run(Supervisor(directory, me).run())
+    except MpctlError as error:
+        sys.stderr.write(f"supervisor: {error.message}\n")
+        return error.exit_code
+    finally:
+        os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What a command should do, given the service as it is and what the ledger says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mpctl.errors import Conflict, InputError
+from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
+from mpctl.rollout.ports import Live
+from mpctl.rollout.records import Revision
+
+
+class Act(StrEnum):
+    """open a new operation, go on with an unfinished one, or nothing because it is already so."""
+
+    OPEN = "open"
+    RESUME = "resume"
+    ALREADY = "already"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``plan`` with OPEN, ``operation`` with RESUME."""
+
+    act: Act
+    plan: Plan | None = None
+    operation: Operation | None = None
+
+
+def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> Decision:
+    """The same command twice goes on where the first was stopped, or finds it done.
+
+    Raises:
+        Conflict: another operation is unfinished.
+    """
+    if unfinished is not None:
+        same = unfinished.plan.kind is Kind.ROLLOUT and unfinished.plan.text == request.text
+        if not same:
+            raise Conflict(
+                f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec}, since {unfinished.opened_at})",
+                hint="mpctl resume goes on with it, mpctl rollback restores the service",
+            )
+        return Decision(Act.RESUME, operation=unfinished)
+    if live.text == request.text:
+        return Decision(Act.ALREADY)
+    return Decision(Act.OPEN, plan=request)
+
+
+def decide_rollback(
+    live: Live,
+    unfinished: Operation | None,
+    last: Operation | None,
+    revisions: tuple[Revision, ...],
+    to_revision: int | None,
+    *,
+    strategy: Strategy | None = None,
+    timeout_s: float = 600.0,
+) -> Decision:
+    """Undo what is unfinished; otherwise go to the revision asked for, or to the one before the present state.
+
+    Raises:
+        InputError: there is no such revision, or none to go back to.
+        Conflict: an unfinished operation starts from another revision than the one asked for.
+    """
+    if unfinished is not None:
+        plan = unfinished.plan
+        if plan.kind is Kind.ROLLBACK:
+            if to_revision not in (None, plan.target):
+                raise Conflict(
+                    f"{unfinished.id} to revision {plan.target} is unfinished",
+                    hint="finish it first: mpctl rollback without --to-revision",
+                )
+            return Decision(Act.RESUME, operation=unfinished)
+        if to_revision is None:
+            return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
+        if next((r.text for r in revisions if r.number == to_revision), None) != plan.baseline:
+            raise Conflict(
+                f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
+                hint="undo it first: mpctl rollback without --to-revision",
+            )
+        return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
+    revision = _target(live, revisions, to_revision)
+    if revision.text == live.text:
+        return Decision(Act.ALREADY)
+    chosen = strategy or (last.plan.strategy if last else Strategy.SIDE_BY_SIDE)
+    return Decision(
+        Act.OPEN,
+        plan=Plan(
+            kind=Kind.ROLLBACK,
+            strategy=chosen,
+            baseline=live.text,
+            text=revision.text,
+            spec=revision.spec,
+            baseline_spec=revisions[-1].spec if revisions[-1].text == live.text else "as found",
+            ready_timeout_s=timeout_s,
+            target=revision.number,
+            why=f"rollback to revision {revision.number}",
+        ),
+    )
+
+
+def _target(live: Live, revisions: tuple[Revision, ...], number: int | None) -> Revision:
+    if not revisions:
+        raise InputError(f"service {live.name} has no recorded revision", hint="nothing was rolled out yet")
+    if number is not None:
+        for revision in revisions:
+            if revision.number == number:
+                return revision
+        known = ", ".join(str(r.number) for r in revisions)
+        raise InputError(
+            f"service {live.name} has no revision {number}; there are {known}",
+            field="--to-revision",
+            hint="mpctl history",
+        )
+    for revision in reversed(revisions):
+        if revision.text != live.text:
+            return revision
+    raise InputError(f"service {live.name} has no other revision than the present one", hint="mpctl history")

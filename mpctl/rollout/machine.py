@@ -1,0 +1,177 @@
+"""Runs an operation: each step is written down before it acts, can be repeated, and can be undone as a whole.
+
+The way back is not the sum of undone steps but one short operation of its own that drives the service to a recorded
+revision from wherever it is. That is why it works from every point, also from the middle of a step that never reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.measure.gate import Outcome, Verdict
+from mpctl.rollout import steps
+from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy, operations
+from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Store
+from mpctl.rollout.records import Entry, Event
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything outside that an operation touches, and who asks for it."""
+
+    platform: Platform
+    store: Store
+    meter: Meter
+    clock: Clock
+    progress: Progress
+    who: str
+
+
+Step = Callable[[World, Operation], dict[str, Any]]
+
+_SIDE_BY_SIDE: dict[str, Step] = {
+    "record": steps.record_baseline,
+    "start": steps.start,
+    "ready": steps.wait_ready,
+    "measure": steps.measure_alternating,
+    "judge": steps.judge,
+    "promote": steps.adopt,
+    "record-promoted": steps.record_promoted,
+    "retire": steps.retire,
+    "verify": steps.verify,
+}
+_IN_PLACE: dict[str, Step] = {
+    "record": steps.record_baseline,
+    "measure-baseline": steps.measure_baseline,
+    "switch": steps.replace,
+    "ready": steps.wait_ready,
+    "measure-candidate": steps.measure_candidate,
+    "judge": steps.judge,
+    "promote": steps.adopt,
+    "record-promoted": steps.record_promoted,
+    "verify": steps.verify,
+}
+_BACK_BESIDE: dict[str, Step] = {
+    "start": steps.start,
+    "ready": steps.wait_ready,
+    "restore": steps.adopt,
+    "retire": steps.retire,
+    "verify": steps.verify,
+    "record-restored": steps.record_restored,
+}
+_BACK_IN_PLACE: dict[str, Step] = {
+    "switch": steps.replace,
+    "ready": steps.wait_ready,
+    "restore": steps.adopt,
+    "verify": steps.verify,
+    "record-restored": steps.record_restored,
+}
+STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
+    (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
+    (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
+    (Kind.ROLLBACK, Strategy.SIDE_BY_SIDE): _BACK_BESIDE,
+    (Kind.ROLLBACK, Strategy.IN_PLACE): _BACK_IN_PLACE,
+}
+
+_ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECIDED}
+
+
+def open_plan(world: World, plan: Plan) -> Operation:
+    """Write the plan down as a new operation. The service's lease must be held."""
+    taken = operations(world.store.entries())
+    operation_id = f"{plan.kind.value}-{len(taken) + 1}"
+    _append(world, operation_id, Event.OPENED, data={"plan": plan.to_record(), "digest": plan.digest()})
+    return _reread(world, operation_id)
+
+
+def run(world: World, operation: Operation) -> Operation:
+    """Carry ``operation`` to its end, from wherever it is, and return it closed.
+
+    A rollout that the gate refuses, or that fails at a step, ends with the baseline restored; its ``ending`` and
+    ``detail`` say why.
+
+    Raises:
+        MpctlError: a rollback could not be finished; the same call again goes on from the failed step.
+    """
+    if operation.plan.kind is Kind.ROLLBACK:
+        return _run_rollback(world, operation)
+    if not operation.failure:
+        try:
+            operation = _run_steps(world, operation)
+        except MpctlError as error:
+            reason = error.message if error.hint is None else f"{error.message}; {error.hint}"
+            _append(world, operation.id, Event.FAILED, step=operation.begun, data={"reason": reason})
+            operation = _reread(world, operation.id)
+    ending, detail = _judgement(operation)
+    if ending is Ending.PROMOTED or "record" not in operation.done:
+        return _close(world, operation.id, ending, detail)  # promoted, or failed before anything was changed
+    world.progress.note(f"{ending.value}: {detail}")
+    back = open_plan(world, operation.undo_plan(why=f"{operation.id} {ending.value}: {detail}"))
+    run(world, back)
+    return _reread(world, operation.id)
+
+
+def _run_steps(world: World, operation: Operation) -> Operation:
+    for name, act in STEPS[operation.plan.kind, operation.plan.strategy].items():
+        if name in operation.done:
+            continue
+        if _refused(operation):
+            break
+        _append(world, operation.id, Event.BEGUN, step=name)
+        operation = _reread(world, operation.id)
+        data = act(world, operation)
+        _append(world, operation.id, Event.DONE, step=name, data=data)
+        operation = _reread(world, operation.id)
+    return operation
+
+
+def _refused(operation: Operation) -> bool:
+    return "judge" in operation.done and operation.done["judge"]["outcome"] != Outcome.PROMOTE.value
+
+
+def _judgement(operation: Operation) -> tuple[Ending, str]:
+    if operation.failure:
+        return Ending.FAILED, operation.failure
+    verdict = Verdict.from_record(dict(operation.done["judge"]))
+    ending = _ENDING_OF.get(verdict.outcome, Ending.PROMOTED)
+    return ending, "; ".join(verdict.reasons) if ending is not Ending.PROMOTED else operation.plan.spec
+
+
+def _run_rollback(world: World, operation: Operation) -> Operation:
+    operation = _run_steps(world, operation)
+    undone = operation.plan.undoes
+    # The undone operation is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
+    for other in operations(world.store.entries()):
+        if other.id == undone and other.ending is None:
+            judged = other.failure or "judge" in other.done
+            ending, detail = _judgement(other) if judged else (Ending.UNDONE, operation.plan.why)
+            _close(world, other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail)
+    return _close(world, operation.id, Ending.ROLLED_BACK, operation.plan.why)
+
+
+def _close(world: World, operation_id: str, ending: Ending, detail: str) -> Operation:
+    _append(world, operation_id, Event.CLOSED, data={"ending": ending.value, "detail": detail})
+    return _reread(world, operation_id)
+
+
+def _append(
+    world: World, operation_id: str, event: Event, *, step: str = "", data: dict[str, Any] | None = None
+) -> None:
+    entries = world.store.entries()
+    entry = Entry.after(
+        entries[-1] if entries else None,
+        at=world.clock.now(),
+        operation=operation_id,
+        event=event,
+        who=world.who,
+        step=step,
+        data=data,
+    )
+    world.store.append(entry)
+
+
+def _reread(world: World, operation_id: str) -> Operation:
+    return next(op for op in operations(world.store.entries()) if op.id == operation_id)

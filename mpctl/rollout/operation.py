@@ -1,0 +1,177 @@
+"""An operation (a rollout or a rollback) as the ledger tells it.
+
+State is derived, never stored twice: reading the entries gives the operation that is open, which of its steps are
+done and what they found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from mpctl.measure.gate import Policy
+from mpctl.rollout.ports import Arm
+from mpctl.rollout.records import Entry, Event
+
+
+class Kind(StrEnum):
+    """What an operation wants: a new arm judged, or a recorded revision back."""
+
+    ROLLOUT = "rollout"
+    ROLLBACK = "rollback"
+
+
+class Strategy(StrEnum):
+    """side-by-side: the candidate runs beside the baseline, no downtime, needs room for two engines.
+
+    in-place: measure, switch, measure, switch back on a failed gate; one engine at a time, the service is down while
+    one starts.
+    """
+
+    SIDE_BY_SIDE = "side-by-side"
+    IN_PLACE = "in-place"
+
+
+class Ending(StrEnum):
+    """How an operation ended."""
+
+    PROMOTED = "promoted"
+    REJECTED = "rejected"
+    UNDECIDED = "undecided"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+    UNDONE = "undone"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything an operation will do, pinned when it is opened.
+
+    ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
+    ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
+    ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
+    cause.
+    """
+
+    kind: Kind
+    strategy: Strategy
+    baseline: str
+    text: str
+    spec: str
+    baseline_spec: str = "none"
+    policy: Policy = field(default_factory=Policy)
+    workload: str = ""
+    ready_timeout_s: float = 600.0
+    keep_baseline: bool = False
+    target: int | None = None
+    undoes: str | None = None
+    why: str = ""
+
+    @property
+    def baseline_arm(self) -> Arm:
+        """The arm that runs when the operation starts."""
+        return Arm(self.baseline)
+
+    @property
+    def arm(self) -> Arm:
+        """The arm to end with."""
+        return Arm(self.text)
+
+    def digest(self) -> str:
+        """sha256 over what decides the outcome, so that the same command is recognised."""
+        return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**self.__dict__, "policy": self.policy.to_record()}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Plan:
+        """The value :meth:`to_record` wrote."""
+        return cls(
+            **{
+                **record,
+                "kind": Kind(record["kind"]),
+                "strategy": Strategy(record["strategy"]),
+                "policy": Policy.from_record(record["policy"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation and how far it came. ``done`` maps a step to what it found out."""
+
+    id: str
+    plan: Plan
+    opened_at: str
+    who: str
+    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    begun: str = ""
+    failure: str = ""
+    ending: Ending | None = None
+    closed_at: str = ""
+    detail: str = ""
+
+    def undo_plan(self, *, why: str) -> Plan:
+        """The plan that takes the service back to the manifest this operation started from."""
+        plan = self.plan
+        return Plan(
+            kind=Kind.ROLLBACK,
+            strategy=plan.strategy,
+            baseline=plan.text,
+            text=plan.baseline,
+            spec=plan.baseline_spec,
+            baseline_spec=plan.spec,
+            ready_timeout_s=plan.ready_timeout_s,
+            target=self.done.get("record", {}).get("revision"),
+            undoes=self.id,
+            why=why,
+        )
+
+    def with_entry(self, entry: Entry) -> Operation:
+        """The operation after one more entry."""
+        changes: dict[str, Any] = {}
+        match entry.event:
+            case Event.BEGUN:
+                changes = {"begun": entry.step}
+            case Event.DONE:
+                changes = {"begun": "", "done": {**self.done, entry.step: entry.data}}
+            case Event.FAILED:
+                changes = {"failure": str(entry.data.get("reason", ""))}
+            case Event.CLOSED:
+                changes = {
+                    "ending": Ending(entry.data["ending"]),
+                    "closed_at": entry.at,
+                    "detail": str(entry.data.get("detail", "")),
+                    "begun": "",
+                }
+            case Event.OPENED:
+                raise AssertionError("an operation is opened once")
+        return Operation(**{**self.__dict__, **changes})
+
+
+def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
+    """All operations of a ledger, oldest first."""
+    found: dict[str, Operation] = {}
+    for entry in entries:
+        if entry.event is Event.OPENED:
+            found[entry.operation] = Operation(
+                id=entry.operation,
+                plan=Plan.from_record(entry.data["plan"]),
+                opened_at=entry.at,
+                who=entry.who,
+            )
+        else:
+            found[entry.operation] = found[entry.operation].with_entry(entry)
+    return tuple(found.values())
+
+
+def open_operation(entries: Iterable[Entry]) -> Operation | None:
+    """The last operation that has not ended, or None. A rollback stands for what it undoes."""
+    unfinished = [op for op in operations(entries) if op.ending is None]
+    return unfinished[-1] if unfinished else None

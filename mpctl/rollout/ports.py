@@ -1,0 +1,178 @@
+"""What a rollout needs from the world, as protocols: a platform, a store, a meter, a clock, and somebody to tell.
+
+An *arm* is one way the service can run: a manifest and the engine made from it. Its id follows from the manifest's
+bytes, so starting the same arm twice is one arm, and an arm kept alive is found again by whoever wants to go back to
+it.
+
+Every method that acts is idempotent: called again after a crash it finishes what it began, or finds it done.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from mpctl.measure.counters import Counters
+from mpctl.measure.workload import Workload
+from mpctl.rollout.records import Entry, Revision, text_digest
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A manifest that can be run; ``manifest`` is the whole text."""
+
+    manifest: str
+
+    @property
+    def id(self) -> str:
+        """``arm-`` and ten hex digits of the manifest's sha256."""
+        return f"arm-{text_digest(self.manifest)[:10]}"
+
+
+class Phase(StrEnum):
+    """Where an arm is: absent (never started or stopped), starting, ready, failed (will not get ready by itself)."""
+
+    ABSENT = "Absent"
+    STARTING = "Starting"
+    READY = "Ready"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an arm answers: ``base_url`` without a path, the model name requests carry, the tokenizer the load client
+    counts with."""
+
+    base_url: str
+    model: str
+    tokenizer: str
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """What is known of one arm. ``argv`` is what the running engine was really started with, None while nothing runs.
+
+    ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
+    waits.
+    """
+
+    id: str
+    phase: Phase
+    endpoint: Endpoint | None = None
+    argv: tuple[str, ...] | None = None
+    matches: bool = False
+    message: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Live:
+    """The service as it is now: the manifest's text, a version that changes with every write, and the arm that gets
+    the traffic."""
+
+    name: str
+    namespace: str
+    text: str
+    version: str
+    routed: str | None
+
+
+class Platform(Protocol):
+    """Where a service runs. Errors are those of ``mpctl.errors``."""
+
+    name: str
+
+    def read(self) -> Live:
+        """The service as it is now. Raises InputError when it does not exist."""
+
+    def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
+        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing."""
+
+    def start(self, arm: Arm) -> None:
+        """Start ``arm`` beside whatever runs, without traffic."""
+
+    def replace(self, arm: Arm) -> None:
+        """Stop every other arm, then start ``arm`` in their place. The service is down until it is ready."""
+
+    def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
+        """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
+
+        ``expect``: digests of the manifests that may be live now; anything else was written by somebody else and
+        raises Conflict.
+        """
+
+    def retire(self, keep: Arm) -> None:
+        """Stop every arm but ``keep``."""
+
+    def state(self, arm_id: str) -> ArmState:
+        """What is known of an arm; phase ABSENT if nothing."""
+
+    def describe_failure(self, arm_id: str) -> str:
+        """The engine's own last words, for an error message."""
+
+
+class Store(Protocol):
+    """Where one service's history lives, apart from the service itself."""
+
+    def revisions(self) -> tuple[Revision, ...]:
+        """All recorded revisions, oldest first."""
+
+    def add_revision(self, revision: Revision) -> None:
+        """Keep a revision for good; the number must be the next one."""
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The ledger, oldest first; raises MpctlError when its chain is broken."""
+
+    def append(self, entry: Entry) -> None:
+        """Write an entry durably before returning."""
+
+    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
+        """Keep a record of an operation; atomic, replaces one of the same name."""
+
+    def load(self, operation: str, name: str) -> dict[str, Any] | None:
+        """A record kept by :meth:`save`, or None."""
+
+    def lease(self, purpose: str) -> AbstractContextManager[None]:
+        """Hold the service for one operator; raises Conflict naming the holder."""
+
+
+class Meter(Protocol):
+    """Drives load and reads counters."""
+
+    def prepare(self) -> None:
+        """Called before engines start, so that a client that is slow to load can do so meanwhile."""
+
+    def complete(self, endpoint: Endpoint) -> None:
+        """One real completion; raises MpctlError when there is none."""
+
+    def counters(self, endpoint: Endpoint) -> Counters:
+        """Read the engine's counters now."""
+
+    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], workload: Workload) -> dict[str, Any]:
+        """Send ``prompts`` once in order; the bench client's own JSON with per-request details."""
+
+
+class Clock(Protocol):
+    """Time, so that tests need none."""
+
+    def now(self) -> datetime:
+        """The current time, with a zone."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class Progress(Protocol):
+    """Told what happens, while it happens."""
+
+    def step(self, name: str, detail: str) -> None:
+        """A step begins."""
+
+    def update(self, detail: str) -> None:
+        """The current step goes on."""
+
+    def note(self, text: str) -> None:
+        """Something worth keeping on the screen."""

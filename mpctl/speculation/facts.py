@@ -1,0 +1,52 @@
+"""What is known about a service before anything is touched. None means unknown, never "no"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DraftKind = Literal["model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "dspark"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts for :func:`preflight`; whoever reads the service, the cluster and the checkpoints fills in what it can.
+
+    Versions are texts as found (an image tag will do). ``served_context`` is max_model_len as served,
+    ``draft_context`` the draft's max_position_embeddings. ``quantization`` is "none" for unquantised weights.
+    ``thinking`` is True where the chat template thinks unless told otherwise. ``async_scheduling`` is True only
+    when the command line asks for it. ``sampling_params_in_use`` names parameters clients send, an empty set says
+    that they were looked for and none was found. ``argv`` is the engine's command line.
+    """
+
+    engine_version: str | None = None
+    kserve_version: str | None = None
+    target_model: str | None = None
+    draft_model: str | None = None
+    draft_kind: DraftKind | None = None
+    served_context: int | None = None
+    draft_context: int | None = None
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
+    target_params_b: float | None = None
+    draft_params_b: float | None = None
+    target_family: str | None = None
+    draft_family: str | None = None
+    target_tokenizer_digest: str | None = None
+    draft_tokenizer_digest: str | None = None
+    target_is_moe: bool | None = None
+    thinking: bool | None = None
+    enable_lora: bool | None = None
+    structured_output: bool | None = None
+    prefix_caching: bool | None = None
+    async_scheduling: bool | None = None
+    kv_cache_dtype: str | None = None
+    draft_kv_cache_dtype: str | None = None
+    quantization: str | None = None
+    draft_quantization: str | None = None
+    sampling_params_in_use: frozenset[str] | None = None
+    temperature: float | None = None
+    v2_runner: bool | None = None
+    uses_storage_uris: bool | None = None
+    argv: tuple[str, ...] | None = None
+    concurrency: int | None = None

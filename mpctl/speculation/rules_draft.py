@@ -1,0 +1,232 @@
+"""Rules about the draft: is it there, is it the right kind, does it fit its target."""
+
+from __future__ import annotations
+
+from mpctl.speculation.facts import DraftKind, Facts
+from mpctl.speculation.keys import is_int
+from mpctl.speculation.rule import Said, both, drafts_with_weights, method_of, names_draft, one_of, rule, sets_key
+from mpctl.speculation.spec import Spec, method_by_name
+from mpctl.speculation.versions import parse_version
+
+_CONTEXT = "vLLM #57941 (fix PR #57964 open), #48894, #21986, PR #22935, PR #24662"
+
+
+@rule(
+    "draft-missing",
+    source="vLLM 0.32.0: num_speculative_tokens was provided but without speculative model",
+    todo="name it with --draft, a path or repository made for this target",
+    applies=drafts_with_weights,
+)
+def draft_missing(spec: Spec, facts: Facts) -> Said:
+    """A head or draft model has to come from somewhere."""
+    needs = method_of(spec).needs_draft
+    if spec.draft is not None or needs == "optional":
+        return None
+    what = "a head trained for the target" if needs == "head" else "a smaller model with the target's tokenizer"
+    return "refuse", f"{spec.method} needs {what}, and no draft is named"
+
+
+@rule(
+    "method-taken-from-name",
+    source="vLLM 0.32.0, SpeculativeConfig: for these methods the draft's name decides",
+    todo="use the method the name says, or rename the directory",
+    applies=both(names_draft, one_of("draft_model", "mtp", "medusa", "mlp_speculator")),
+)
+def method_taken_from_name(spec: Spec, facts: Facts) -> Said:
+    """The engine overrides the method when the draft's path contains eagle-, eagle3, dflash or dspark."""
+    taken = method_by_name(spec.draft or "")
+    return ("warn", f"the engine will run '{spec.draft}' as {taken}, not as {spec.method}") if taken else None
+
+
+# The kind of checkpoint each method loads; mtp takes the target's own or an assistant checkpoint.
+_KINDS: dict[str, DraftKind] = {
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "p-eagle": "eagle3",
+    "draft_model": "model",
+    "medusa": "medusa",
+    "mlp_speculator": "mlp_speculator",
+    "mtp": "mtp",
+    "dflash": "dflash",
+    "dspark": "dspark",
+}
+
+
+@rule(
+    "draft-kind",
+    source="vLLM 0.32.0 accepts a plain model as an eagle3 head (seen); acceptance is then near 0 or loading fails",
+    todo="name a checkpoint of the method's kind, or the method of the checkpoint",
+    needs=("draft_kind",),
+    applies=names_draft,
+)
+def draft_kind(spec: Spec, facts: Facts) -> Said:
+    """The engine does not check that a checkpoint is the kind of draft the method needs."""
+    wanted = _KINDS[spec.method]
+    if facts.draft_kind == wanted:
+        return None
+    return "refuse", f"{spec.method} loads a checkpoint of kind {wanted}, '{spec.draft}' is of kind {facts.draft_kind}"
+
+
+@rule(
+    "draft-context",
+    source=_CONTEXT,
+    todo="lower --max-model-len to the draft's context, or choose a longer draft; max_model_len inside the"
+    " configuration does not protect the engine, and with eagle3 it crashed at start-up in published runs",
+    needs=("served_context", "draft_context"),
+    asks=("engine_version", "v2_runner"),
+    applies=drafts_with_weights,
+)
+def draft_context(spec: Spec, facts: Facts) -> Said:
+    """Requests longer than the draft's context index past its position table and take the whole engine down."""
+    served, context = facts.served_context, facts.draft_context
+    if served is None or context is None or context >= served:
+        return None
+    reason = f"the draft's context is {context}, {served} are served"
+    version = parse_version(facts.engine_version)
+    if spec.method in ("eagle", "eagle3", "p-eagle") and version is not None and version >= (0, 32, 0):
+        return "warn", f"{reason}: this engine stretches the head's positions, but it was not trained beyond {context}"
+    if facts.v2_runner is False:
+        return "warn", f"{reason}: Model Runner V1 stops speculating on longer requests"
+    return "refuse", f"{reason}: longer requests crash the engine (illegal memory access)"
+
+
+@rule(
+    "draft-max-model-len",
+    source="vLLM 0.32.0, _maybe_override_draft_max_model_len; Ruiz runs (eagle3 with max_model_len: validation error)",
+    todo="leave max_model_len out of the configuration",
+    asks=("served_context", "draft_context"),
+    applies=both(names_draft, sets_key("max_model_len")),
+)
+def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
+    """max_model_len inside the configuration is a test hook: above either context the engine exits."""
+    limit = spec.settings["max_model_len"]
+    if not is_int(limit):
+        return None
+    for name, context in (("served", facts.served_context), ("draft's", facts.draft_context)):
+        if context is not None and limit > context:
+            return "refuse", f"max_model_len is {limit} in the configuration, above the {name} context of {context}"
+    if spec.method in ("eagle3", "p-eagle"):
+        return "warn", f"max_model_len={limit} with an {spec.method} head stopped the engine in published runs"
+    return None
+
+
+@rule(
+    "tokenizer-mismatch",
+    source="vLLM 0.32.0, verify_equal_vocab_size_if_draft_model; PR #24322",
+    todo="choose a draft with the target's tokenizer, or set use_heterogeneous_vocab=true and measure",
+    needs=("target_tokenizer_digest", "draft_tokenizer_digest"),
+    applies=both(names_draft, one_of("draft_model")),
+)
+def tokenizer_mismatch(spec: Spec, facts: Facts) -> Said:
+    """Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst."""
+    target, draft = facts.target_tokenizer_digest or "", facts.draft_tokenizer_digest or ""
+    if target == draft or spec.settings.get("use_heterogeneous_vocab") is True:
+        return None
+    return "refuse", f"the draft's tokenizer ({draft[:12]}) is not the target's ({target[:12]})"
+
+
+@rule(
+    "family-mismatch",
+    source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
+    todo="choose a draft made for this target; position-0 acceptance under 30 % confirms a mismatch",
+    needs=("target_family", "draft_family"),
+    applies=names_draft,
+)
+def family_mismatch(spec: Spec, facts: Facts) -> Said:
+    """A draft of another family starts and serves, with acceptance too low to pay."""
+    if facts.target_family == facts.draft_family:
+        return None
+    return "warn", f"the draft is of family {facts.draft_family}, the target of {facts.target_family}"
+
+
+@rule(
+    "draft-size",
+    source="DigitalOcean guide (1:8 to 1:12); Ruiz logs: 1:8 lost to 1:19 in all 102 cells, 1:57 gained on a 70B",
+    todo="compare sizes with `mpctl plan`; a larger draft accepts more and leaves less KV",
+    needs=("target_params_b", "draft_params_b"),
+    applies=both(names_draft, one_of("draft_model")),
+)
+def draft_size(spec: Spec, facts: Facts) -> Said:
+    """Too large a draft costs what it saves; too small a one is refused too often."""
+    target, draft = facts.target_params_b or 0.0, facts.draft_params_b or 0.0
+    if target <= 0 or draft <= 0 or 8 <= target / draft <= 12:
+        return None
+    ratio = f"the draft is 1:{target / draft:.1f} of the target ({draft:g}B of {target:g}B)"
+    if target / draft < 8:
+        return "warn", f"{ratio}, larger than 1:8"
+    return "warn", f"{ratio}, smaller than 1:12; published pairs gained at 1:19 and 1:57 all the same"
+
+
+@rule(
+    "kv-dtype-mismatch",
+    source="vLLM PR #24505, vllm-ascend #5974",
+    todo="leave kv_cache_dtype out of the configuration: the draft inherits the target's",
+    needs=("kv_cache_dtype",),
+    asks=("draft_kv_cache_dtype",),
+    applies=drafts_with_weights,
+)
+def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Said:
+    """A draft that sees other KV values than it was trained on is accepted less."""
+    own = spec.settings.get("kv_cache_dtype") or facts.draft_kv_cache_dtype
+    if own is None or own == facts.kv_cache_dtype:
+        return None
+    return "warn", f"the draft's KV cache is {own}, the target's {facts.kv_cache_dtype}"
+
+
+@rule(
+    "quantization-mismatch",
+    source="vLLM PR #24505, vllm-ascend #5974",
+    todo="measure acceptance against the unquantised target before trusting published figures",
+    needs=("quantization",),
+    asks=("draft_quantization",),
+    applies=names_draft,
+)
+def quantization_mismatch(spec: Spec, facts: Facts) -> Said:
+    """A head trained on one precision's hidden states is accepted less on another's."""
+    own = spec.settings.get("quantization") or facts.draft_quantization
+    if own is None or own == facts.quantization:
+        return None
+    return "warn", f"the draft's weights are {own}, the target's {facts.quantization}"
+
+
+@rule(
+    "mtp-repeated-layer",
+    source="vLLM 0.32.0 warns: multiple forwards on the same MTP layer; recipes use K 1 to 5",
+    todo="start at K=1 and let measurement raise it",
+    applies=one_of("mtp"),
+)
+def mtp_repeated_layer(spec: Spec, facts: Facts) -> Said:
+    """Most checkpoints carry one MTP layer; a larger K runs it again on its own guess."""
+    return (
+        ("note", f"K={spec.k} repeats the MTP layer where the checkpoint carries fewer") if (spec.k or 0) > 1 else None
+    )
+
+
+@rule(
+    "suffix-library",
+    source="vLLM 0.32.0: Arctic Inference is required for suffix decoding (arctic-inference 0.1.1)",
+    todo="build the image with arctic-inference, or use ngram",
+    applies=one_of("suffix"),
+)
+def suffix_library(spec: Spec, facts: Facts) -> Said:
+    """The suffix trees come from a library that vLLM's own image does not hold."""
+    return (
+        "note",
+        f"{spec.method} needs the arctic-inference package in the engine's image; it cannot be seen from here",
+    )
+
+
+RULES = (
+    draft_missing,
+    method_taken_from_name,
+    draft_kind,
+    draft_context,
+    draft_max_model_len,
+    tokenizer_mismatch,
+    family_mismatch,
+    draft_size,
+    kv_dtype_mismatch,
+    quantization_mismatch,
+    mtp_repeated_layer,
+    suffix_library,
+)
