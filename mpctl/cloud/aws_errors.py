@@ -10,7 +10,13 @@ from typing import Any
 from mpctl.cloud.cluster import Cluster
 from mpctl.errors import InputError, MpctlError, NotPermitted
 
-THROTTLED = {"Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "TooManyRequestsException"}
+THROTTLED = {
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestLimitExceeded",
+    "TooManyRequestsException",
+}
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 UNKNOWN = {"UnrecognizedClientException", "InvalidClientTokenId", "AuthFailure", "InvalidAccessKeyId",
            "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature"}  # fmt: skip

@@ -36,7 +36,9 @@ class Cluster:
     @property
     def short(self) -> str:
         """The name under which it is put into a kubeconfig; `parse_cluster` reads it back."""
-        parts = ("eks", self.place, self.name) if self.provider == "eks" else ("gke", self.account, self.place, self.name)
+        parts = (
+            ("eks", self.place, self.name) if self.provider == "eks" else ("gke", self.account, self.place, self.name)
+        )
         return "/".join(str(part) for part in parts)
 
     @property

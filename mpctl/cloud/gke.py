@@ -126,9 +126,7 @@ class Gke:
         name = f"{self.cluster.resource}/nodePools/{pool.name}"
         client = self.client
         with google_errors("container.clusters.update", self.cluster):
-            client.set_node_pool_size(
-                request={"name": name, "node_count": per_zone}, timeout=TIMEOUT_S, retry=None
-            )
+            client.set_node_pool_size(request={"name": name, "node_count": per_zone}, timeout=TIMEOUT_S, retry=None)
         return per_zone * zones
 
 
@@ -150,4 +148,3 @@ def _pool(pool: Any) -> Pool:
         zones=zones,
         spot=pool.config.spot or pool.config.preemptible,
     )
-

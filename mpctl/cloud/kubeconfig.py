@@ -1,10 +1,10 @@
 """Writes one entry of a kubeconfig without harm to any other.
 
-- Our entries carry an extension named ``mpctl``; an entry of the same name without it is somebody else's and a Conflict.
+- Our entries carry an extension named ``mpctl``; one of the same name without it is another's: a Conflict.
 - Everything else in the file, comments included, comes out as it went in. The current context is only set when there
   is none, or when asked.
-- The write holds kubectl's own lock (``<file>.lock``), keeps a backup beside the file and replaces it in one rename. The
-  file is 0600 when it is new; an existing one keeps its mode.
+- The write holds kubectl's own lock (``<file>.lock``), keeps a backup beside the file and replaces it in one rename.
+  A new file is 0600; an existing one keeps its mode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
 @dataclass(frozen=True)
 class Entry:
-    """One cluster, one user and one context of the same name. ``ca_data`` is base64; ``args`` and ``env`` hold no secret."""
+    """One cluster, one user and one context of the same name. ``ca_data`` is base64; no field holds a secret."""
 
     name: str
     server: str

@@ -105,7 +105,7 @@ def give_back(cloud: Cloud, ledger: Ledger, pool: Pool, now: Callable[[], dateti
         return pool.size, False
     if last.event == "enlarged" and pool.size not in {last.before, last.after}:
         raise Conflict(
-            f"Pool {pool.name} was enlarged from {last.before} to {last.after} and has {pool.size} now: somebody changed it",
+            f"Pool {pool.name} went from {last.before} to {last.after} and has {pool.size} now: somebody changed it",
             hint=f"Set the size yourself, then remove {ledger.path}",
         )
     ledger.append("returning", last.before, last.after, now())

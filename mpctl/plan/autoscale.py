@@ -5,8 +5,8 @@ the objective, by as much as the wait grows in one cold start.
 
 Model: the load passes the capacity and keeps growing by a share ``g`` of that capacity per second. Then ``t`` seconds
 later ``g t^2 / 2`` seconds' worth of work is queued, and that is what a new arrival waits. Ordering when the wait is
-``T`` means ordering at ``t0 = sqrt(2 T / g)``; with a cold start of ``C`` seconds the wait peaks at ``g (t0 + C)^2 / 2``.
-Setting the peak equal to the objective ``S`` gives ::
+``T`` means ordering at ``t0 = sqrt(2 T / g)``; after a cold start of ``C`` the wait is ``g (t0 + C)^2 / 2``. Setting this
+peak equal to the objective ``S`` gives ::
 
     D = g C^2 / 2                     the cold-start debt: the wait gathered in one cold start
     T = (sqrt(S) - sqrt(D))^2         0 < T < S - D, while D < S
@@ -60,11 +60,15 @@ def queue_wait_target(
             raise InputError("must be zero or a positive number", field=name)
     cold_s = start_s + reaction_s
     debt_ms = 1000 * (growth_per_minute / 60) * cold_s**2 / 2
-    told = f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute adds {debt_ms / 1000:.1f} s of wait"
+    told = (
+        f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute adds {debt_ms / 1000:.1f} s of wait"
+    )
     exact = (math.sqrt(slo_ms) - math.sqrt(debt_ms)) ** 2 if debt_ms < slo_ms else 0.0
     target = max(FLOOR_MS, STEP_MS * math.floor(exact / STEP_MS))
     if exact >= FLOOR_MS:
         return QueueWaitTarget(target, debt_ms, True, f"{told}, of the {slo_ms / 1000:.1f} s allowed")
     fastest = math.sqrt(2 * slo_ms / 1000 / (growth_per_minute / 60)) - reaction_s
     help_ = f"start in under {fastest:.0f} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
-    return QueueWaitTarget(target, debt_ms, False, f"{told}, more than the {slo_ms / 1000:.1f} s leave room for: {help_}")
+    return QueueWaitTarget(
+        target, debt_ms, False, f"{told}, more than the {slo_ms / 1000:.1f} s leave room for: {help_}"
+    )

@@ -147,7 +147,9 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
         return Fit("no", 0, tuple(reasons), tuple(unchecked))
     add = math.ceil(missing / per_node)
     problems, open_ = _limits(pool, room, add)
-    reasons.append(f"pool {pool.name} ({pool.machine}) has {pool.size} nodes, {pool.maximum} at most; {add} more are needed")
+    reasons.append(
+        f"pool {pool.name} ({pool.machine}) has {pool.size} nodes, {pool.maximum} at most; {add} more are needed"
+    )
     if problems:
         return Fit("no", add, (*reasons, *problems), (*unchecked, *open_))
     verdict: Verdict = "unknown" if open_ else "resize"
@@ -166,7 +168,6 @@ def _limits(pool: Pool, room: Room, add: int) -> tuple[list[str], list[str]]:
     if room.quota_limit is None or room.quota_used is None:
         unchecked.append(room.quota_name)
     elif room.quota_used + add * room.quota_per_node > room.quota_limit:
-        problems.append(
-            f"{room.quota_name}: {room.quota_used:g} of {room.quota_limit:g} used, {add * room.quota_per_node:g} more needed"
-        )
+        more = add * room.quota_per_node
+        problems.append(f"{room.quota_name}: {room.quota_used:g} of {room.quota_limit:g} used, {more:g} more needed")
     return problems, unchecked

@@ -82,7 +82,7 @@ def desired_replicas(
         settled = min(settled, max(_bound(now, current, policy, changes, +1) for policy in behavior.up))
         settled = max(settled, current)
     elif settled < current:
-        settled = max(settled, max(_bound(now, current, policy, changes, -1) for policy in behavior.down))
+        settled = max(settled, *(_bound(now, current, policy, changes, -1) for policy in behavior.down))
         settled = min(settled, current)
     longest = max(behavior.up_stabilization_s, behavior.down_stabilization_s)
     kept = tuple((at, n) for at, n in seen if now - at <= longest)

@@ -75,9 +75,7 @@ class Pod:
     scrapes: deque[tuple[float, int, int, float, int, int]] = field(default_factory=deque)
 
     def scrape(self, now: float) -> None:
-        self.scrapes.append(
-            (now, len(self.waiting), self.finished, self.finished_wait_s, self.admitted, self.running)
-        )
+        self.scrapes.append((now, len(self.waiting), self.finished, self.finished_wait_s, self.admitted, self.running))
         while self.scrapes[0][0] < now - WINDOW_S:
             self.scrapes.popleft()
 
@@ -101,7 +99,7 @@ def requests_waiting(pod: Pod) -> float:
 def cpu_percent(pod: Pod) -> float:
     """Of two requested cores: an engine core that spins while anything runs, and 10 % of a core around it.
 
-    The engine works on the GPU; its CPU use says that there is work, not how much (an assumption, not a measurement)."""
+    The engine works on the GPU; its CPU use says that there is work, not how much (assumed, not measured)."""
     busy = sum(1 for scrape in pod.scrapes if scrape[5]) / len(pod.scrapes)
     return 100 * (0.1 + busy) / 2
 
@@ -195,9 +193,7 @@ class Run:
 
     def sync(self, now: float) -> None:
         values = [self.autoscaler.metric(pod) if pod.scrapes else None for pod in self.pods]
-        limits = Limits(
-            self.autoscaler.target, self.scenario.pods, self.scenario.maximum, self.autoscaler.behavior
-        )
+        limits = Limits(self.autoscaler.target, self.scenario.pods, self.scenario.maximum, self.autoscaler.behavior)
         wanted, self.history = desired_replicas(now, values, limits, self.history)
         since = now - self.scenario.step_at_s
         if since >= 0 and wanted > len(self.pods) and self.ordered_s is None:

