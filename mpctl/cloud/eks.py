@@ -44,7 +44,7 @@ class Eks:
     def _client(self, service: str) -> Any:
         from botocore.config import Config
 
-        config = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 4, "mode": "standard"})
+        config = Config(connect_timeout=5, read_timeout=20)
         return self.session.client(service, region_name=self.cluster.place, config=config)
 
     def endpoint(self) -> Endpoint:

@@ -5,8 +5,8 @@ the objective, by as much as the wait grows in one cold start.
 
 Model: the load passes the capacity and keeps growing by a share ``g`` of that capacity per second. Then ``t`` seconds
 later ``g t^2 / 2`` seconds' worth of work is queued, and that is what a new arrival waits. Ordering when the wait is
-``T`` means ordering at ``t0 = sqrt(2 T / g)``; after a cold start of ``C`` the wait is ``g (t0 + C)^2 / 2``. Setting this
-peak equal to the objective ``S`` gives ::
+``T`` means ordering at ``t0 = sqrt(2 T / g)``; a cold start of ``C`` later the wait is ``g (t0 + C)^2 / 2``. Setting
+this peak equal to the objective ``S`` gives ::
 
     D = g C^2 / 2                     the cold-start debt: the wait gathered in one cold start
     T = (sqrt(S) - sqrt(D))^2         0 < T < S - D, while D < S
