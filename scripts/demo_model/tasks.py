@@ -1,11 +1,11 @@
 """Seeded code-edit tasks for the demo model.
 
-An edit repeats most of its prompt, so n-gram speculation has real matches to find; a "fresh" task shares nothing
-with its prompt but two names, so speculation has none. Both kinds come from this one generator: the model is
-trained on one part of the stream and the committed prompt files hold another.
+An edit repeats most of its prompt, so n-gram speculation has real matches to find; a "fresh" task shares
+nothing with its prompt but two names, so speculation has none. Both kinds come from this one generator: the
+model is trained on some of its seeds and the committed prompt files come from others.
 
-Only the standard library is used, and randomness only comes from ``random.Random.random``, whose sequence for a
-seed does not change between Python releases. That is what lets a test regenerate the committed files anywhere.
+Only the standard library is used, and randomness only comes from ``random.Random.random``, whose sequence
+for a seed does not change between Python releases. So a test can regenerate the committed files anywhere.
 
     python scripts/demo_model/tasks.py --out scripts/demo_model/prompts
 """
@@ -15,27 +15,25 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-VERBS: tuple[str, ...] = tuple(
-    (
-        "add apply build check clean close copy count create decode delete encode fetch filter find flush format get "
-        "group join load lock make mark merge move open pack parse plan print pull push read render reset save scan "
-        "send set sort split start stop store swap sync test trim update write"
-    ).split()
-)
-NOUNS: tuple[str, ...] = tuple(
-    (
-        "account area batch block body book buffer cache card cell chunk client color column config cursor "
-        "date device edge event factor field file flag frame graph header image index item key label layer "
-        "level line link map matrix member message model node note object order packet page path point "
-        "price queue range record region report route row sample score segment server shape signal slot "
-        "source stage state stream table tag task text ticket token track tree user value vector weight "
-        "window word zone"
-    ).split()
-)
+_VERBS = """
+add apply build check clean close copy count create decode delete encode fetch filter find flush format
+get group join load lock make mark merge move open pack parse plan print pull push read render reset save
+scan send set sort split start stop store swap sync test trim update write
+"""
+VERBS: tuple[str, ...] = tuple(_VERBS.split())
+_NOUNS = """
+account area batch block body book buffer cache card cell chunk client color column config cursor date
+device edge event factor field file flag frame graph header image index item key label layer level line
+link map matrix member message model node note object order packet page path point price queue range
+record region report route row sample score segment server shape signal slot source stage state stream
+table tag task text ticket token track tree user value vector weight window word zone
+"""
+NOUNS: tuple[str, ...] = tuple(_NOUNS.split())
 TYPES: tuple[str, ...] = ("int", "float", "str", "bytes", "bool", "list", "dict", "set")
 OPERATORS: tuple[str, ...] = ("+", "-", "*", "//", "%")
 COMPARISONS: tuple[str, ...] = (">", "<", "==", "!=", ">=", "<=")
@@ -46,7 +44,7 @@ HELD_OUT_EDITS = 96
 HELD_OUT_FRESH = 48
 HELD_OUT_FUNCTIONS = (2, 4)
 # In characters, because this module has no tokenizer: about 150 to 350 tokens of the demo model.
-HELD_OUT_ANSWER_CHARS = (520, 1100)
+HELD_OUT_ANSWER_CHARS = (680, 1450)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Task:
 
 
 class Picker:
-    """Choices drawn from ``random()`` alone; the other methods of ``random.Random`` may change between releases."""
+    """Choices drawn from ``random()`` alone, as the other methods may change between Python releases."""
 
     def __init__(self, seed: str) -> None:
         self._rng = random.Random(seed)
@@ -75,16 +73,18 @@ class Picker:
 
 
 class FileWriter:
-    """Writes one random file.
+    """Writes one random file in which two neighbouring tokens nearly always tell where they stand.
 
-    Function verbs are distinct within a file and are never the verb of a foreign callee, and a local name is
-    introduced once: a small model can then tell from the first token of a name which occurrence it is copying.
+    Function verbs, local names and numbers are distinct within a file, and a local is preferred as the operand
+    of a statement while it has not been one. That is what makes copying learnable within minutes: the model
+    has to match a short context only.
     """
 
     def __init__(self, pick: Picker) -> None:
         self._pick = pick
         self._verbs: set[str] = set()
         self._locals: set[str] = set()
+        self._numbers: set[int] = set()
 
     def function_name(self) -> str:
         """A name for a function of this file, whose verb no other function of it uses."""
@@ -95,59 +95,62 @@ class FileWriter:
 
     def function(self, name: str, earlier: Sequence[str], statements: int) -> str:
         params = [self._local() for _ in range(self._pick.between(1, 3))]
-        scope = list(params)
         signature = ", ".join(f"{param}: {self._pick.one(TYPES)}" for param in params)
-        body = [self._statement(scope, earlier) for _ in range(statements)]
-        lines = [f"def {name}({signature}):", *body, f"    return {self._pick.one(scope)}"]
+        scope, unused = list(params), list(params)
+        body = [self._statement(scope, unused, earlier) for _ in range(statements)]
+        lines = [f"def {name}({signature}):", *body, f"    return {self._pick.one(unused or scope)}"]
         return "\n".join(lines) + "\n"
 
     def _with_noun(self, verb: str) -> str:
         name = f"{verb}_{self._pick.one(NOUNS)}"
-        return f"{name}_{self._pick.between(10, 99)}" if self._pick.chance(0.4) else name
+        return f"{name}_{self._number(10)}" if self._pick.chance(0.4) else name
 
     def _callee(self, earlier: Sequence[str]) -> str:
-        if earlier and self._pick.chance(0.25):
+        if earlier and self._pick.chance(0.2):
             return self._pick.one(earlier)
         while (verb := self._pick.one(VERBS)) in self._verbs:
             pass
         return self._with_noun(verb)
 
     def _local(self) -> str:
-        while (name := f"{self._pick.one(NOUNS)}{self._pick.between(1, 99)}") in self._locals:
+        while (name := self._pick.one(NOUNS)) in self._locals:
             pass
         self._locals.add(name)
         return name
 
-    def _number(self) -> int:
-        return self._pick.between(100, 999) if self._pick.chance(0.2) else self._pick.between(2, 99)
+    def _number(self, low: int) -> int:
+        while (number := self._pick.between(low, 99)) in self._numbers:
+            pass
+        self._numbers.add(number)
+        return number
 
-    def _statement(self, scope: list[str], earlier: Sequence[str]) -> str:
+    def _statement(self, scope: list[str], unused: list[str], earlier: Sequence[str]) -> str:
         pick = self._pick
-        used, form = pick.one(scope), pick.between(0, 6)
+        used, form = pick.one(unused or scope), pick.between(0, 5)
+        if used in unused:
+            unused.remove(used)
         if form == 0:
-            return f"    if {used} {pick.one(COMPARISONS)} {self._number()}:\n        return {pick.one(scope)}"
-        if form == 1:
-            item = self._local()
-            return f"    for {item} in {used}:\n        {self._callee(earlier)}({item}, {pick.one(scope)})"
-        if form == 2:
-            return f"    {used} = {used} {pick.one(OPERATORS)} {self._number()}"
+            condition = f"{used} {pick.one(COMPARISONS)} {self._number(2)}"
+            return f"    if {condition}:\n        return {pick.one(scope)}"
         target = self._local()
-        if form == 3:
-            line = f"    {target} = {used} {pick.one(OPERATORS)} {self._number()}"
+        if form == 1:
+            return f"    for {target} in {used}:\n        {self._callee(earlier)}({target}, {pick.one(scope)})"
+        if form == 2:
+            line = f"    {target} = {used} {pick.one(OPERATORS)} {self._number(2)}"
+        elif form == 3:
+            line = f"    {target} = [{used}, {pick.one(scope)}, {self._number(2)}]"
         elif form == 4:
-            line = f"    {target} = [{used}, {pick.one(scope)}, {self._number()}]"
-        elif form == 5:
-            line = f"    {target} = {self._callee(earlier)}({used}, {self._number()})"
+            line = f"    {target} = {self._callee(earlier)}({used}, {self._number(2)})"
         else:
             line = f"    {target} = {self._callee(earlier)}({used}, {pick.one(scope)})"
         scope.append(target)
+        unused.append(target)
         return line
 
 
 def docstring(name: str) -> str:
-    """The docstring the "docstring" task asks for; it follows from the name so that there is one right answer."""
-    verb, *rest = name.split("_")
-    return f'    """{verb.capitalize()} the {" ".join(rest)}."""\n'
+    """The docstring of a function, which follows from its name so that there is one right answer."""
+    return f'    """Run {name}."""\n'
 
 
 def join_functions(functions: Sequence[str]) -> str:
@@ -165,7 +168,7 @@ def edit_task(pick: Picker, functions: tuple[int, int]) -> Task:
     if kind == "rename":
         new = writer.function_name()
         request = f"Rename {names[at]} to {new}. Return the whole file."
-        answer = source.replace(f"{names[at]}(", f"{new}(")
+        answer = re.sub(rf"\b{names[at]}\b", new, source)
     elif kind == "docstring":
         request = f"Add a docstring to {names[at]}. Return the whole file."
         head, body = parts[at].split("\n", 1)
@@ -181,8 +184,9 @@ def fresh_task(pick: Picker) -> Task:
     """A request that holds two names and nothing else of its answer."""
     writer = FileWriter(pick)
     first, second = writer.function_name(), writer.function_name()
-    parts = [writer.function(first, (), pick.between(2, 6)), writer.function(second, (first,), pick.between(2, 6))]
-    return Task("fresh", f"Write a file with functions {first} and {second}.", join_functions(parts))
+    head = writer.function(first, (), pick.between(2, 6))
+    tail = writer.function(second, (first,), pick.between(2, 6))
+    return Task("fresh", f"Write a file with functions {first} and {second}.", join_functions([head, tail]))
 
 
 def distinct(tasks: Iterator[Task], taken: set[str]) -> Iterator[Task]:
@@ -229,20 +233,24 @@ class TrainingTasks:
 
     def _stream(self, functions: tuple[int, int]) -> Iterator[Task]:
         while True:
-            yield fresh_task(self._pick) if self._pick.chance(self._fresh_share) else edit_task(self._pick, functions)
+            if self._pick.chance(self._fresh_share):
+                yield fresh_task(self._pick)
+            else:
+                yield edit_task(self._pick, functions)
 
 
 def prompt_files() -> dict[str, str]:
     """The committed prompt files by name, in the custom-dataset format of ``vllm bench serve``."""
-    files = {"edits.jsonl": held_out_edits(), "fresh.jsonl": held_out_fresh()}
-    return {
-        name: "".join(json.dumps({"prompt": task.prompt}) + "\n" for task in tasks) for name, tasks in files.items()
-    }
+
+    def lines(tasks: list[Task]) -> str:
+        return "".join(json.dumps({"prompt": task.prompt}) + "\n" for task in tasks)
+
+    return {"edits.jsonl": lines(held_out_edits()), "fresh.jsonl": lines(held_out_fresh())}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "prompts", help="directory to write to")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "prompts", help="where to write")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, text in prompt_files().items():

@@ -1,0 +1,167 @@
+"""The engine's command line as vLLM's parser sees it.
+
+Spellings follow vLLM 0.32 (``vllm/engine/arg_utils.py``, ``vllm/utils/argparse_utils.py``): underscores and dashes are
+the same before the first dot, ``--flag=value`` and ``--flag value`` too, and the last of several wins. Which flags
+take no value is a table, because ``--enforce-eager model`` and ``--port 80`` cannot be told apart otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+SPECULATIVE = "--speculative-config"
+
+ALIASES: Mapping[str, str] = MappingProxyType({
+    "-sc": SPECULATIVE, "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size", "-dpn": "--data-parallel-rank", "-dpr": "--data-parallel-start-rank",
+    "-dpl": "--data-parallel-size-local", "-dpa": "--data-parallel-address", "-dpp": "--data-parallel-rpc-port",
+    "-dpb": "--data-parallel-backend", "-dph": "--data-parallel-hybrid-lb", "-dpe": "--data-parallel-external-lb",
+    "-dpm": "--data-parallel-multi-port-external-lb", "-dcp": "--decode-context-parallel-size",
+    "-pcp": "--prefill-context-parallel-size", "-ep": "--enable-expert-parallel", "-q": "--quantization",
+    "-n": "--nnodes", "-r": "--node-rank", "-O": "--optimization-level", "-cc": "--compilation-config",
+    "-ac": "--attention-config", "-dc": "--diffusion-config",
+})  # fmt: skip
+
+BOOLEANS = frozenset((
+    "--trust-remote-code", "--allow-deprecated-quantization", "--enforce-eager", "--disable-sliding-window",
+    "--disable-cascade-attn", "--skip-tokenizer-init", "--enable-prompt-embeds", "--enable-sleep-mode",
+    "--use-tqdm-on-load", "--numa-bind", "--data-parallel-hybrid-lb", "--data-parallel-external-lb",
+    "--data-parallel-multi-port-external-lb", "--enable-expert-parallel", "--enable-ep-weight-filter",
+    "--enable-dbo", "--enable-elastic-ep", "--enable-eplb", "--disable-nccl-for-dp-synchronization",
+    "--ray-workers-use-nsight", "--disable-custom-all-reduce", "--enable-prefix-caching",
+    "--kv-sharing-fast-prefill", "--language-model-only", "--enable-mm-embeds", "--mm-encoder-only",
+    "--interleave-mm-strings", "--skip-mm-profiling", "--enable-lora", "--enable-tower-connector-lora",
+    "--fully-sharded-loras", "--specialize-active-lora", "--enable-lora-bias", "--kv-cache-metrics",
+    "--cudagraph-metrics", "--enable-layerwise-nvtx-tracing", "--enable-mfu-metrics",
+    "--enable-logging-iteration-details", "--enable-chunked-prefill", "--disable-chunked-mm-input",
+    "--scheduler-reserve-full-isl", "--disable-hybrid-kv-cache-manager", "--async-scheduling",
+    "--enable-flashinfer-autotune", "--disable-log-stats", "--aggregate-engine-logging", "--enable-log-requests",
+    "--disable-log-requests", "--enable-auto-tool-choice", "--enable-reasoning", "--allow-credentials",
+    "--return-tokens-as-token-ids", "--disable-frontend-multiprocessing", "--enable-request-id-headers",
+    "--disable-fastapi-docs", "--enable-prompt-tokens-details", "--enable-server-load-tracking",
+    "--enable-force-include-usage", "--enable-tokenizer-info-endpoint", "--enable-log-outputs",
+    "--log-error-stack", "--disable-uvicorn-access-log",
+    "--enable-ssl-refresh", "--headless", "--exclude-tools-when-tool-choice-none", "--disable-async-output-proc",
+    "--use-v2-block-manager", "--multi-step-stream-outputs", "--enable-multimodal-encoder-data-parallel",
+    "--calculate-kv-scales", "--trust-request-chat-template", "--enable-offline-docs", "--help",
+))  # fmt: skip
+
+# Flags that take every word up to the next flag.
+_MANY = frozenset((
+    "--served-model-name", "--allowed-media-domains", "--logits-processors", "--ignore-patterns", "--lora-modules",
+    "--middleware", "--api-key", "--kv-cache-dtype-skip-layers", "--lora-target-modules",
+    "--collect-detailed-traces", "--cudagraph-capture-sizes", "--numa-bind-nodes", "--numa-bind-cpus",
+))  # fmt: skip
+
+_NUMBER = re.compile(r"-(\d+|\d*\.\d+)")
+
+
+def canonical(flag: str) -> str:
+    """``--tensor_parallel_size``, ``tensor-parallel-size`` and ``-tp`` are one flag; keys after a dot are kept."""
+    head, dot, tail = flag.partition(".")
+    if not head.startswith("-"):
+        head = f"--{head}"
+    if head.startswith("--"):
+        head = "--" + head[2:].replace("_", "-")
+    head = ALIASES.get(head, head)
+    if len(head) >= len("--specu") and SPECULATIVE.startswith(head):
+        head = SPECULATIVE  # argparse accepts an unambiguous beginning
+    return head + dot + tail
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag on the line: ``written`` as it stands, token ``index``, and ``value_index`` when its value is apart."""
+
+    name: str
+    written: str
+    value: str | None
+    index: int
+    value_index: int | None
+
+    @property
+    def joined(self) -> bool:
+        return self.value is not None and self.value_index is None
+
+
+def parse(argv: Sequence[str]) -> tuple[tuple[Flag, ...], tuple[int, ...]]:
+    """The flags of ``argv`` in order, and the indexes of what belongs to no flag (the model)."""
+    flags: list[Flag] = []
+    positional: list[int] = []
+    i = 0
+    while i < len(argv):
+        if not _is_flag(argv[i]):
+            positional.append(i)
+            i += 1
+            continue
+        flag, i = _flag(argv, i)
+        flags.append(flag)
+    return tuple(flags), tuple(positional)
+
+
+def _is_flag(token: str) -> bool:
+    return token.startswith("-") and len(token) > 1 and not _NUMBER.fullmatch(token)
+
+
+def _flag(argv: Sequence[str], i: int) -> tuple[Flag, int]:
+    """The flag at ``i`` and where reading goes on."""
+    token = argv[i]
+    if len(token) > 2 and token.startswith("-O"):
+        return Flag("--optimization-level", "-O", token[2:].removeprefix("="), i, None), i + 1
+    written, equals, value = token.partition("=")
+    name = canonical(written)
+    if equals:
+        return Flag(name, written, value, i, None), i + 1
+    bare = name in BOOLEANS or name.startswith("--no-")
+    following = argv[i + 1] if i + 1 < len(argv) else None
+    takes = following is not None and ("." in name or not _is_flag(following))
+    if bare or not takes:
+        return Flag(name, written, None, i, None), i + 1
+    after = i + 2
+    while name in _MANY and after < len(argv) and not _is_flag(argv[after]):
+        after += 1
+    return Flag(name, written, following, i, i + 1), after
+
+
+@dataclass(frozen=True)
+class EngineCommand:
+    """``argv``: what vLLM's parser is given. ``entrypoint``: how the manifest starts vLLM, None when the image does.
+
+    Words that only the shell or a Secret can fill in stand as they are written (``$MODEL``).
+    """
+
+    argv: tuple[str, ...]
+    entrypoint: tuple[str, ...] | None = None
+
+    def get(self, flag: str) -> str | None:
+        """The value that counts for ``flag`` in any spelling; None when it is absent or takes no value."""
+        return self._last().get(canonical(flag))
+
+    def has(self, flag: str) -> bool:
+        """Whether ``flag`` is on; ``--no-flag`` after it turns it off."""
+        name = canonical(flag)
+        opposite = "--no-" + name[2:]
+        on = False
+        for found in parse(self.argv)[0]:
+            if found.name in (name, opposite):
+                on = found.name == name
+        return on
+
+    def flags(self) -> Mapping[str, str | None]:
+        """Every flag by its long name with dashes, and the value that counts (None for a bare switch)."""
+        return MappingProxyType(self._last())
+
+    def positional(self) -> tuple[str, ...]:
+        return tuple(self.argv[i] for i in parse(self.argv)[1])
+
+    @property
+    def model(self) -> str | None:
+        """``--model``, or the first word that belongs to no flag."""
+        named = self.get("--model")
+        return named if named is not None else next(iter(self.positional()), None)
+
+    def _last(self) -> dict[str, str | None]:
+        return {flag.name: flag.value for flag in parse(self.argv)[0]}

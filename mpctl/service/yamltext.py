@@ -1,0 +1,220 @@
+"""YAML as text with a tree on top: every node knows the exact characters it came from.
+
+A manifest is never emitted again. The tree is built from ruamel's parse events and used to read, and to know where to
+cut; what is written is the user's own text with a few spans replaced. Invariants: ``text[node.start:node.end]`` is the
+source of a node (a block collection ends with its last descendant), aliases stay visible as :class:`Alias`, and text
+that YAML readers disagree about (duplicate keys, custom tags) is refused here, with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from mpctl.errors import InputError
+
+_CORE = "tag:yaml.org,2002:"
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One scalar; ``style`` is '' for plain, or the character that opens it. ``flow``: it stands inside [] or {}."""
+
+    value: str
+    style: str
+    start: int
+    end: int
+    line: int
+    anchor: str | None = None
+    flow: bool = False
+
+    @property
+    def null(self) -> bool:
+        return not self.style and self.value in _NULLS
+
+
+@dataclass(frozen=True)
+class Sequence:
+    items: tuple[Node, ...]
+    flow: bool
+    start: int
+    end: int
+    line: int
+    anchor: str | None = None
+
+
+@dataclass(frozen=True)
+class Mapping:
+    entries: tuple[tuple[Scalar, Node], ...]
+    flow: bool
+    start: int
+    end: int
+    line: int
+    anchor: str | None = None
+
+
+@dataclass(frozen=True)
+class Alias:
+    """``*name``: stands where it was written; ``target`` is the node it repeats."""
+
+    target: Scalar | Sequence | Mapping
+    start: int
+    end: int
+    line: int
+    anchor: str | None = None
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping | Alias
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document: its root, and the nodes that an alias repeats elsewhere (editing those changes two places)."""
+
+    root: Node
+    repeated: tuple[Node, ...]
+
+
+def resolve(node: Node) -> Scalar | Sequence | Mapping:
+    return node.target if isinstance(node, Alias) else node
+
+
+@lru_cache(maxsize=16)  # an edit is verified by reading its result, which the caller then reads again
+def parse(text: str, file: str) -> tuple[Document, ...]:
+    """The non-empty documents of ``text``. Raises :class:`InputError` with the line for what is not usable YAML."""
+    try:
+        events = _events(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = error.problem or error.context or "syntax error"
+        line = None if mark is None else mark.line + 1
+        raise InputError(f"Not valid YAML: {reason}", file=file, line=line, hint=_TEMPLATE_HINT) from error
+    except YAMLError as error:
+        position = getattr(error, "position", None)
+        line = None if not isinstance(position, int) else text.count("\n", 0, position) + 1
+        raise InputError("Not valid YAML: unprintable character", file=file, line=line) from error
+    builder = _Builder(file, iter(events))
+    return tuple(document for document in builder.documents() if not _empty(document.root))
+
+
+def _events(text: str) -> list[Event]:
+    """ruamel's events. It stops at tabs between tokens, which YAML allows outside indentation: they read as blanks."""
+    while True:
+        try:
+            return list(YAML(typ="safe", pure=True).parse(text))
+        except MarkedYAMLError as error:
+            at = -1 if error.problem_mark is None else error.problem_mark.index
+            before = text[max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1 : max(at, 0)]
+            if text[at : at + 1] != "\t" or not before.strip():
+                raise
+            rest = text[at:].lstrip("\t")
+            text = text[:at] + " " * (len(text) - at - len(rest)) + rest
+
+
+_TEMPLATE_HINT = "Fix the syntax at that line; render templates (Helm, Kustomize) before handing the file over"
+
+
+def _empty(root: Node) -> bool:
+    return isinstance(root, Scalar) and root.null
+
+
+@dataclass
+class _Builder:
+    """Turns the event stream into trees; keeps the anchors of the document at hand."""
+
+    file: str
+    events: Iterator[Event]
+    anchors: dict[str, Scalar | Sequence | Mapping] = field(default_factory=dict)
+    repeated: list[Node] = field(default_factory=list)
+    depth: int = 0
+
+    def documents(self) -> Iterator[Document]:
+        for event in self.events:
+            if isinstance(event, DocumentStartEvent):
+                self.anchors, self.repeated = {}, []
+                root = self.node(next(self.events))
+                yield Document(root, tuple(self.repeated))
+            elif isinstance(event, DocumentEndEvent):
+                continue
+
+    def node(self, event: Event) -> Node:
+        line = event.start_mark.line + 1
+        if isinstance(event, AliasEvent):
+            return self.alias(event, line)
+        assert isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)
+        tag = event.tag
+        if tag and tag != "!" and not str(tag).startswith(_CORE):
+            raise InputError(
+                f"Custom tag {tag} has no meaning for Kubernetes", file=self.file, line=line, hint="Remove the tag"
+            )
+        start, end = event.start_mark.index, event.end_mark.index
+        anchor = event.anchor
+        made: Scalar | Sequence | Mapping
+        if isinstance(event, ScalarEvent):
+            made = Scalar(event.value, event.style or "", start, end, line, anchor, self.depth > 0)
+        elif isinstance(event, SequenceStartEvent):
+            made = self.sequence(event, start, line)
+        else:
+            made = self.mapping(event, start, line)
+        if anchor:
+            self.anchors[anchor] = made
+        return made
+
+    def alias(self, event: AliasEvent, line: int) -> Alias:
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            raise InputError(f"Alias *{event.anchor} has no anchor before it", file=self.file, line=line)
+        self.repeated.append(target)
+        return Alias(target, event.start_mark.index, event.end_mark.index, line)
+
+    def sequence(self, opening: SequenceStartEvent, start: int, line: int) -> Sequence:
+        flow = bool(opening.flow_style)
+        self.depth += flow
+        items: list[Node] = []
+        while not isinstance(event := next(self.events), SequenceEndEvent):
+            items.append(self.node(event))
+        self.depth -= flow
+        end = event.end_mark.index if flow or not items else items[-1].end
+        return Sequence(tuple(items), flow, start, end, line, opening.anchor)
+
+    def mapping(self, opening: MappingStartEvent, start: int, line: int) -> Mapping:
+        flow = bool(opening.flow_style)
+        self.depth += flow
+        entries: list[tuple[Scalar, Node]] = []
+        seen: set[str] = set()
+        while not isinstance(event := next(self.events), MappingEndEvent):
+            key = resolve(self.node(event))
+            if not isinstance(key, Scalar):
+                raise InputError(
+                    "A key that is not plain text cannot be read", file=self.file, line=key.line, hint=_TEMPLATE_HINT
+                )
+            if key.value in seen:
+                raise InputError(
+                    f'Key "{key.value}" stands twice in one mapping',
+                    file=self.file,
+                    line=key.line,
+                    field=key.value,
+                    hint="Remove one of them: which one counts differs between YAML readers",
+                )
+            seen.add(key.value)
+            entries.append((key, self.node(next(self.events))))
+        self.depth -= flow
+        end = event.end_mark.index if flow or not entries else max(entries[-1][1].end, entries[-1][0].end)
+        return Mapping(tuple(entries), flow, start, end, line, opening.anchor)
