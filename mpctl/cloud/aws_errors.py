@@ -47,7 +47,7 @@ def aws_errors(action: str, cluster: Cluster) -> Iterator[None]:
         raise NotPermitted(f"The AWS login for {cluster.short} is over: {type(error).__name__}", hint=LOGIN) from None
     except aws.ProfileNotFound as error:
         raise InputError(redacted(str(error)), field="--profile") from None
-    except aws.HTTPClientError as error:
+    except (aws.HTTPClientError, aws.ConnectionError) as error:
         hint = f"Is the region {cluster.place} right, and is there a proxy or a private endpoint between?"
         raise MpctlError(f"{action} for {cluster.short} got no answer: {type(error).__name__}", hint=hint) from None
     except aws.BotoCoreError as error:

@@ -41,16 +41,6 @@ def moto_server() -> Iterator[str]:
     running.stop()
 
 
-@pytest.fixture
-def aws(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty AWS; boto3 finds it by AWS_ENDPOINT_URL."""
-    import httpx
-
-    httpx.post(f"{moto_server}/moto-api/reset", timeout=30).raise_for_status()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_server)
-    return moto_server
-
-
 class Faults(ThreadingHTTPServer):
     """Answers every AWS call with one error, and keeps what it was sent."""
 
