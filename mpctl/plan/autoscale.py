@@ -67,8 +67,10 @@ def queue_wait_target(
     target = max(FLOOR_MS, STEP_MS * math.floor(exact / STEP_MS))
     if exact >= FLOOR_MS:
         return QueueWaitTarget(target, debt_ms, True, f"{told}, of the {slo_ms / 1000:.1f} s allowed")
-    fastest = math.sqrt(2 * slo_ms / 1000 / (growth_per_minute / 60)) - reaction_s
-    help_ = f"start in under {fastest:.0f} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
+    # The start time at which the target would just be the floor.
+    spare = max(0.0, math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000))
+    fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
+    help_ = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
     return QueueWaitTarget(
         target, debt_ms, False, f"{told}, more than the {slo_ms / 1000:.1f} s leave room for: {help_}"
     )

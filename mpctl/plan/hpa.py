@@ -73,9 +73,10 @@ def desired_replicas(
     """The replicas to set now, and the history for the next call."""
     current, behavior = len(values), limits.behavior
     wanted = min(max(raw_replicas(values, limits.target), limits.minimum), limits.maximum)
-    seen = (*history.recommended, (now, wanted))
-    lowest = min(n for at, n in seen if now - at <= behavior.up_stabilization_s)
-    highest = max(n for at, n in seen if now - at <= behavior.down_stabilization_s)
+    # The controller takes the replicas it finds as its first recommendation.
+    past = history.recommended or ((now, current),)
+    lowest = min([wanted, *(n for at, n in past if now - at < behavior.up_stabilization_s)])
+    highest = max([wanted, *(n for at, n in past if now - at < behavior.down_stabilization_s)])
     settled = lowest if lowest > current else highest if highest < current else current
     changes = history.changed
     if settled > current:
@@ -85,7 +86,7 @@ def desired_replicas(
         settled = max(settled, *(_bound(now, current, policy, changes, -1) for policy in behavior.down))
         settled = min(settled, current)
     longest = max(behavior.up_stabilization_s, behavior.down_stabilization_s)
-    kept = tuple((at, n) for at, n in seen if now - at <= longest)
+    kept = tuple((at, n) for at, n in (*past, (now, wanted)) if now - at < longest)
     if settled != current:
         changes = (*changes, (now, settled - current))
     return settled, History(kept, changes)

@@ -18,7 +18,13 @@ SECRET = "planted-secret-0123456789abcdefghijklmnop"
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No configuration, credentials or state of the machine's user is read or written."""
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS", "KUBECONFIG"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_SESSION_TOKEN",
+        "AWS_DEFAULT_PROFILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "KUBECONFIG",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
@@ -70,7 +76,7 @@ class _Fault(BaseHTTPRequestHandler):
 
     do_GET = do_POST = _answer  # noqa: N815
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         pass
 
 

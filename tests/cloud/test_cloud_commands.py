@@ -124,10 +124,10 @@ def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
     failed(run(credential, "eks/us-east-1/serving", env=asked), InputError)
 
 
-def test_credential_prints_no_token_on_a_terminal(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mpctl.cli.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})}))
+def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "mpctl.cli.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
+    )
     result = run(credential, "eks/us-east-1/serving")
     failed(result, Refused)
     assert TOKEN not in result.output
@@ -136,9 +136,7 @@ def test_credential_prints_no_token_on_a_terminal(
 def test_capacity_fits_on_a_free_gpu(run: Callable[..., Result]) -> None:
     result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES))
     assert result.exit_code == 0, result.exception
-    assert result.stdout == (
-        "Fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n"
-    )
+    assert result.stdout == ("Fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
 
 
 def test_capacity_grows_the_pool_and_gives_it_back(run: Callable[..., Result], cloud: FakeCloud) -> None:

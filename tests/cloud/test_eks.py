@@ -132,7 +132,9 @@ def test_the_quota_counts_running_instances_of_its_kind(cluster: Eks, monkeypatc
 
     quotas = client("service-quotas")
     stub = Stubber(quotas)
-    stub.add_response("get_service_quota", {"Quota": {"Value": 16.0}}, {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"})
+    stub.add_response(
+        "get_service_quota", {"Quota": {"Value": 16.0}}, {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"}
+    )
     ec2 = client("ec2")
     used = Stubber(ec2)
     cpu = {"CpuOptions": {"CoreCount": 4, "ThreadsPerCore": 2}}

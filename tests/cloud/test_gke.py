@@ -112,7 +112,7 @@ class _TokenServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         pass
 
 
@@ -154,7 +154,7 @@ def test_the_token_is_an_access_token(login: type[_TokenServer]) -> None:
 
 def test_a_login_that_is_over(login: type[_TokenServer]) -> None:
     login.answer = (400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
-    with pytest.raises(NotPermitted, match="login .* is over"):
+    with pytest.raises(NotPermitted, match=r"login .* is over"):
         Gke(CLUSTER).token()
 
 
