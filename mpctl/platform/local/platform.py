@@ -100,7 +100,7 @@ class LocalPlatform:
             phase=phase,
             endpoint=self._endpoint(service, arm.port, desired.cwd) if phase is Phase.READY else None,
             argv=running,
-            matches=running == tuple(engine_command(desired.python, service, arm.port)),
+            matches=_same_arguments(running, engine_command(desired.python, service, arm.port)),
             message=seen.message,
             restarts=seen.restarts,
         )
@@ -254,6 +254,12 @@ class LocalPlatform:
             f"engines of {self._namespace}/{self._service} did not stop within {_STOP_TIMEOUT_S:.0f} s",
             hint=f"read {self.directory / 'supervisor.log'}; the same command again goes on",
         )
+
+
+def _same_arguments(running: tuple[str, ...] | None, wanted: list[str]) -> bool:
+    """Whether the process runs what was asked for; what stands before the script is the interpreter's own business."""
+    after_interpreter = tuple(wanted[1:])
+    return running is not None and running[-len(after_interpreter) :] == after_interpreter
 
 
 def _new(arm: Arm) -> DesiredArm:

@@ -1,0 +1,118 @@
+"""Real processes in a state directory of their own. Whatever a test leaves behind is ended, and counts as a failure."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mpctl.platform.local.processes import STATE_VARIABLE
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SCRIPTED = HERE / "scripted" / "python-scripted"
+
+MANIFEST = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: demo   # served here
+spec:
+  predictor:
+    containers:
+      - name: kserve-container
+        image: vllm/vllm-openai:v0.32.0
+        env:
+          - name: SCRIPT
+            value: '@SCRIPT@'
+        args: ["--model=@MODEL@", '--served-model-name=demo', --max-model-len=2048, --max-num-seqs=8, --enforce-eager]
+"""
+
+
+@dataclass
+class Mpctl:
+    """The command line, as a user has it: a process of its own, in ``directory``."""
+
+    directory: Path
+    environment: dict
+
+    def __call__(self, *arguments, code=0, kill_after=None, timeout=600):
+        program = ["-m", "mpctl.cli.main"] if kill_after is None else [str(HERE / "killed.py"), str(kill_after)]
+        done = subprocess.run(
+            [sys.executable, *program, *arguments],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+        if code is not None:
+            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments):
+        return json.loads(self(*arguments, "-o", "json").stdout)
+
+    @property
+    def state(self):
+        return Path(self.environment[STATE_VARIABLE])
+
+    @property
+    def service(self):
+        return self.state / "local" / "default" / "demo"
+
+    def manifest(self, *, model=".", script=None):
+        """A manifest file with comments, mixed quotes and a flow list."""
+        path = self.directory / "service.yaml"
+        text = MANIFEST.replace("@SCRIPT@", json.dumps(script or {})).replace("@MODEL@", model)
+        path.write_text(text)
+        return path
+
+    def live_text(self):
+        return json.loads((self.service / "desired.json").read_text())["text"]
+
+    def engines(self):
+        """Processes of engines that run now, by their command lines."""
+        return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline())]
+
+    def processes(self):
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(STATE_VARIABLE) == str(self.state) and process.status() != "zombie":
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture
+def mpctl(tmp_path):
+    """mpctl with a scripted engine behind it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
+    environment |= {
+        STATE_VARIABLE: str(tmp_path / "state"),
+        "MPCTL_VLLM": str(SCRIPTED),
+        "MPCTL_LIFELINE": str(os.getpid()),
+        "MPCTL_YES": "1",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "NO_COLOR": "1",
+    }
+    tool = Mpctl(tmp_path, environment)
+    yield tool
+    for process in tool.processes():
+        process.kill()
+    shutil.rmtree(tool.state, ignore_errors=True)
+
+
+@pytest.fixture
+def up(mpctl):
+    """mpctl with one scripted service that serves."""
+    mpctl("local", "up", "-f", str(mpctl.manifest()))
+    return mpctl

@@ -1,0 +1,167 @@
+"""The main job from up to history, with a scripted engine: what a user types and what comes back."""
+
+import json
+
+import pytest
+import yaml
+
+
+def test_rollout_promotes_and_rollback_restores_byte_for_byte(up):
+    before = up.live_text()
+    done = up("rollout", "--spec", "ngram")
+    assert "candidate: ngram K=5" in done.stdout
+    assert "promoted" in done.stderr
+    assert up.live_text() != before
+    assert len(up.engines()) == 1
+    assert "--speculative-config" in " ".join(up.engines()[0].cmdline())
+
+    up("rollback")
+    assert up.live_text() == before
+    assert len(up.engines()) == 1
+    assert "--speculative-config" not in " ".join(up.engines()[0].cmdline())
+
+    history = up.json("history")
+    assert [r["spec"] for r in history["revisions"]] == ["none", "ngram K=5 lookup 2..4", "none"]
+    assert [o["ending"] for o in history["operations"]] == ["promoted", "rolled back"]
+    printed = up("history", "--revision", "1", "-o", "yaml")
+    assert printed.stdout == before
+
+
+def test_in_place_has_one_engine_at_a_time_and_comes_back(up):
+    before = up.live_text()
+    up("rollout", "--spec", "ngram", "--strategy", "in-place")
+    assert up.live_text() != before
+    assert len(up.engines()) == 1
+    up("rollback")
+    assert up.live_text() == before
+    assert len(up.engines()) == 1
+
+
+def test_a_slower_candidate_is_rejected_and_the_service_is_as_it_was(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 4})))
+    before = mpctl.live_text()
+    done = mpctl("rollout", "--spec", "ngram", code=5)
+    assert "throughput" in done.stderr
+    assert mpctl.live_text() == before
+    assert len(mpctl.engines()) == 1
+    assert mpctl.json("history")["operations"][0]["ending"] == "rejected"
+    mpctl("rollout", "--spec", "ngram", "--strategy", "in-place", code=5)
+    assert mpctl.live_text() == before
+    assert "--speculative-config" not in " ".join(mpctl.engines()[0].cmdline())
+
+
+def test_other_outputs_are_rejected(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"other": True})))
+    done = mpctl("rollout", "--spec", "ngram", code=5)
+    assert "greedy outputs differ" in done.stderr
+
+
+def test_an_engine_that_does_not_speculate_is_rejected(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"silent": True})))
+    done = mpctl("rollout", "--spec", "ngram", code=5)
+    assert "speculation is not on" in done.stderr
+
+
+def test_too_few_samples_are_undecided(up):
+    before = up.live_text()
+    done = up("rollout", "--spec", "ngram", "--requests", "2", "--repeats", "2", code=6)
+    assert "at least 8 needed" in done.stderr
+    assert up.live_text() == before
+
+
+def test_a_candidate_that_dies_at_start_is_named_and_nothing_is_left(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"exit": 3, "only_speculating": True})))
+    before = mpctl.live_text()
+    done = mpctl("rollout", "--spec", "ngram", code=7)
+    assert "exited with code 3" in done.stderr
+    assert "ValueError: scripted to end at start-up" in done.stderr
+    assert mpctl.live_text() == before
+    assert len(mpctl.engines()) == 1
+
+
+def test_a_candidate_that_never_gets_ready_times_out(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
+    done = mpctl("rollout", "--spec", "ngram", "--timeout", "3s", code=7)
+    assert "not ready within 3 s" in done.stderr
+    assert len(mpctl.engines()) == 1
+
+
+def test_the_same_command_twice_says_so(up):
+    up("rollout", "--spec", "ngram")
+    done = up("rollout", "--spec", "ngram")
+    assert "already runs ngram" in done.stderr
+    assert len(up.json("history")["operations"]) == 1
+    done = up("rollback", "--to-revision", "2")
+    assert "already is revision 2" in done.stderr
+
+
+def test_a_kept_baseline_makes_the_way_back_instant(up):
+    baseline = up.engines()[0].pid
+    up("rollout", "--spec", "ngram", "--keep-baseline")
+    assert len(up.engines()) == 2
+    up("rollback")
+    assert [p.pid for p in up.engines()] == [baseline]
+
+
+def test_rollback_to_a_revision_further_back(up):
+    before = up.live_text()
+    up("rollout", "--spec", "ngram")
+    up("rollout", "--spec", "ngram", "--set", "num_speculative_tokens=3", "--policy", str(_lax(up)))
+    assert '"num_speculative_tokens": 3' in up.live_text()
+    up("rollback", "--to-revision", "1")
+    assert up.live_text() == before
+
+
+def test_records_have_a_kind_and_the_figures(up):
+    record = up.json("rollout", "--spec", "ngram")
+    assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Operation")
+    candidate = record["status"]["measurement"]["candidate"]
+    assert candidate["acceptanceRate"] == pytest.approx(0.5)
+    assert candidate["tokensPerStep"] > 1.5
+    assert record["status"]["gate"]["outcome"] == "promote"
+    as_yaml = yaml.safe_load(up("status", "-o", "yaml").stdout)
+    assert as_yaml["items"][0]["status"]["state"] == "Ready"
+
+
+def test_dry_run_shows_the_change_and_makes_none(up):
+    before = up.live_text()
+    done = up("rollout", "--spec", "ngram", "--dry-run", "client")
+    assert "+" in done.stdout
+    assert "--speculative-config" in done.stdout
+    assert up.live_text() == before
+    assert not (up.service / "ledger.jsonl").exists()
+
+
+def test_diff_follows_kubectl(up):
+    assert up("diff", code=0).stdout == ""
+    assert "--speculative-config" in up("diff", "--spec", "ngram", code=1).stdout
+    up("rollout", "--spec", "ngram")
+    assert "--speculative-config" in up("diff", code=1).stdout
+    up("diff", "--revision", "9", code=2)
+
+
+def test_the_service_port_serves_before_and_after(up):
+    import urllib.request
+
+    url = up.json("status")["items"][0]["status"]["url"].removesuffix("/v1")
+    assert urllib.request.urlopen(f"{url}/health").status == 200
+    up("rollout", "--spec", "ngram")
+    assert urllib.request.urlopen(f"{url}/health").status == 200
+    assert b"spec_decode" in urllib.request.urlopen(f"{url}/metrics").read()
+
+
+def test_the_ledger_is_chained_and_an_edited_one_is_refused(up):
+    up("rollout", "--spec", "ngram")
+    ledger = up.service / "ledger.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    assert json.loads(lines[1])["previous"] == json.loads(lines[0])["digest"]
+    ledger.write_text("".join(lines[:2] + lines[3:]))
+    done = up("history", code=1)
+    assert "ledger.jsonl:3" in done.stderr
+    assert "chain is broken" in done.stderr
+
+
+def _lax(up):
+    policy = up.directory / "policy.yaml"
+    policy.write_text("min_speedup: 0\nmax_tpot_ratio: 9\n")
+    return policy

@@ -1,0 +1,112 @@
+"""The committed demo model and prompts are the ones its scripts describe."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo_model"
+MODEL = DEMO / "model"
+PROMPTS = DEMO / "prompts"
+PROMPT_FILES = ("edits.jsonl", "fresh.jsonl")
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.fixture(scope="module")
+def tasks() -> ModuleType:
+    """``tasks.py`` is a script outside any package, so it is loaded by its path."""
+    name = "demo_model_tasks"
+    spec = importlib.util.spec_from_file_location(name, DEMO / "tasks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_prompts(name: str) -> list[str]:
+    rows = [json.loads(line) for line in (PROMPTS / name).read_text(encoding="utf-8").splitlines()]
+    assert all(list(row) == ["prompt"] for row in rows)
+    return [row["prompt"] for row in rows]
+
+
+def test_checksums_cover_and_match_every_model_file() -> None:
+    listed = {}
+    for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
+        digest, name = line.split("  ", 1)
+        listed[name] = digest
+    files = {path.name: path for path in MODEL.iterdir() if path.name != "SHA256SUMS"}
+    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
+    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(listed)
+
+
+@pytest.mark.parametrize("name", PROMPT_FILES)
+def test_committed_prompts_are_what_the_generator_writes(tasks: ModuleType, name: str) -> None:
+    assert (PROMPTS / name).read_bytes() == tasks.prompt_files()[name].encode()
+
+
+def test_prompts_are_distinct(tasks: ModuleType) -> None:
+    edits, fresh = (read_prompts(name) for name in PROMPT_FILES)
+    assert (len(edits), len(fresh)) == (tasks.HELD_OUT_EDITS, tasks.HELD_OUT_FRESH) == (96, 48)
+    assert len({*edits, *fresh}) == len(edits) + len(fresh)
+
+
+def test_training_prompts_are_distinct_and_never_held_out(tasks: ModuleType) -> None:
+    stream = tasks.TrainingTasks(seed=0, fresh_share=0.5)
+    sample = [stream.take((1, 3)).prompt for _ in range(400)]
+    assert len(set(sample)) == len(sample)
+    assert not set(sample) & {prompt for name in PROMPT_FILES for prompt in read_prompts(name)}
+
+
+def test_held_out_prompts_are_refused_as_training_prompts(tasks: ModuleType) -> None:
+    held_out = tasks.held_out_edits(count=3)
+    assert list(tasks.distinct(iter(held_out), {task.prompt for task in held_out})) == []
+
+
+def test_the_same_seed_gives_the_same_tasks(tasks: ModuleType) -> None:
+    def sample(seed: int) -> list[object]:
+        stream = tasks.TrainingTasks(seed)
+        return [stream.take((1, 5)) for _ in range(30)]
+
+    assert sample(7) == sample(7)
+    assert sample(7) != sample(8)
+
+
+def test_answers_are_valid_python_that_does_what_the_prompt_asks(tasks: ModuleType) -> None:
+    seen = set()
+    for task in tasks.held_out_edits():
+        request, source = task.prompt.split("\n\n", 1)
+        compile(task.answer, "<answer>", "exec")
+        words = request.rstrip(".").split()
+        if task.kind == "rename":
+            old, new = words[1], words[3].rstrip(".")
+            assert f"def {old}(" in source and f"def {new}(" in task.answer
+            assert task.answer.replace(f"{new}(", f"{old}(") == source
+        elif task.kind == "docstring":
+            added = tasks.docstring(words[4].rstrip("."))
+            assert task.answer.count('"""') == 2 and task.answer.replace(added, "") == source
+        else:
+            assert task.answer == source
+        seen.add(task.kind)
+    assert seen == {"rename", "docstring", "unchanged"}
+
+
+@pytest.mark.parametrize("name", JSON_FILES)
+def test_model_files_parse_and_name_no_machine(name: str) -> None:
+    text = (MODEL / name).read_text(encoding="utf-8")
+    assert isinstance(json.loads(text), dict)
+    assert "transformers_version" not in text and "/tmp" not in text and "/home" not in text
+
+
+def test_tokenizer_fits_the_model() -> None:
+    config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text(encoding="utf-8"))
+    ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    assert config["vocab_size"] == len(tokenizer["model"]["vocab"]) == 1024
+    assert (config["eos_token_id"], config["pad_token_id"]) == (ids["<|im_end|>"], ids["<|endoftext|>"])
