@@ -68,7 +68,7 @@ def command(
 
     if options["make_room"] and options["give_back"]:
         raise InputError("--make-room and --give-back are opposites")
-    target = named(cluster, region, project, location)
+    target = named(ctx, cluster, region=region, project=project, location=location)
     nodes = read_nodes(options["objects"])
     cloud = open_cloud(target, profile=profile)
     pool = choose_pool(cloud.pools(), options["pool"])

@@ -30,11 +30,17 @@ def cluster_options(function: F) -> F:
     return function
 
 
-def named(cluster: str, region: str | None, project: str | None, location: str | None) -> Cluster:
-    """The cluster that argument and flags name."""
+def named(ctx: click.Context, cluster: str, **places: str | None) -> Cluster:
+    """The cluster that argument and flags name. A place from the environment or a file only completes a bare name: it
+    is no contradiction to a full one, which is what kubectl hands to `mpctl credential`."""
+    from click.core import ParameterSource
+
     from mpctl.cloud.cluster import parse_cluster
 
-    return parse_cluster(cluster, region=region, project=project, location=location)
+    if "/" in cluster:
+        typed = ParameterSource.COMMANDLINE
+        places = {name: place for name, place in places.items() if ctx.get_parameter_source(name) is typed}
+    return parse_cluster(cluster, **places)
 
 
 def terminal_of(ctx: click.Context) -> Terminal:

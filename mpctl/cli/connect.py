@@ -49,7 +49,7 @@ def command(
     from mpctl.cloud.reach import open_cloud
 
     early = ctx.find_root().params
-    target = named(cluster, region, project, location)
+    target = named(ctx, cluster, region=region, project=project, location=location)
     endpoint = open_cloud(target, profile=profile).endpoint()
     entry = Entry(
         name=options["context"] or early.get("context") or target.short,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,17 +15,21 @@ import httpx
 import pytest
 import yaml
 
+from mpctl.errors import Refused
+from mpctl.platform.local.engine import ENGINE_MAIN, python_of
+
 from . import tiny_model
 
 SLOTS = 4
 ENGINE_START = 240.0  # 45-75 s on an idle pair of cores, four times that when they are shared
 
 
-def engine_binary() -> str:
-    found = os.environ.get("MPCTL_TEST_VLLM") or shutil.which("vllm")
-    if not found:
-        pytest.skip("no vLLM: put `vllm` on PATH or its path into MPCTL_TEST_VLLM (pip install 'mpctl[local]')")
-    return found
+def engine_python() -> str:
+    """The interpreter that has vLLM, found as the local platform finds it."""
+    try:
+        return python_of(os.environ.get("MPCTL_VLLM"))
+    except Refused as error:
+        pytest.skip(f"{error.message}: {error.hint}, or set MPCTL_VLLM")
 
 
 def free_port() -> int:
@@ -79,10 +82,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def engine(folder: Path) -> Iterator[str]:
     """The base URL of a vLLM that runs at most SLOTS requests at once."""
-    binary, port = engine_binary(), free_port()
+    python, port = engine_python(), free_port()
     model = tiny_model.write(folder / "model")
     command = [
-        binary, "serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port),
+        python, str(ENGINE_MAIN), "serve", str(model), "--served-model-name", "tiny",
+        "--host", "127.0.0.1", "--port", str(port),
         "--load-format", "dummy", "--enforce-eager", "--max-num-seqs", str(SLOTS), "--max-model-len", "16384",
         "--enable-per-request-metrics",
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .real_servers import SLOTS, engine, engine_binary
+from .real_servers import SLOTS, engine, engine_python
 from .real_servers import prometheus as prometheus_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(540)]
@@ -98,7 +98,7 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
 
 
 def test_the_rule_tells_the_wait_that_requests_had(prometheus: str, rules_file: Path, tmp_path: Path) -> None:
-    engine_binary()
+    engine_python()
     with engine(tmp_path) as target, prometheus_server(prometheus, rules_file, target, tmp_path) as base:
         seen = asyncio.run(story(target, base))
     for what, values in seen.items():

@@ -119,6 +119,18 @@ def test_credential_speaks_the_version_that_kubectl_asks_for(run: Callable[..., 
     assert result.stderr == ""
 
 
+def test_a_place_in_the_environment_completes_a_bare_name_and_never_contradicts_a_full_one(
+    cloud: FakeCloud, tmp_path: Path
+) -> None:
+    def run(command: Any, *arguments: str) -> Result:
+        return CliRunner().invoke(command.command, arguments, env={"MPCTL_REGION": "eu-west-1"})
+
+    assert run(credential, "eks/us-east-1/serving").exit_code == 0
+    bare = run(connect, "serving", "--kubeconfig", str(tmp_path / "c"), "-o", "name")
+    assert bare.stdout == "eks/eu-west-1/serving\n"
+    failed(run(credential, "eks/us-east-1/serving", "--region", "eu-west-1"), InputError)
+
+
 def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
     asked = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})}
     failed(run(credential, "eks/us-east-1/serving", env=asked), InputError)
