@@ -115,7 +115,8 @@ def _list(result: dict[str, Any], key: str) -> list[Any]:
 def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str) -> Sample:
     digest = hashlib.sha256((text or "").encode()).hexdigest()
     if error or not tokens:
-        return Sample(None, None, 0, digest, (error or "no output").strip().splitlines()[-1][:300])
+        lines = (error or "").strip().splitlines() or ["no output"]
+        return Sample(None, None, 0, digest, lines[-1][:300])
     total = ttft + math.fsum(itls)  # the intervals telescope, whatever the chunks were
     if not math.isfinite(total):
         raise BlockError(f"bench result: a request took {total} s")

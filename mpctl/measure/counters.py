@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -61,18 +62,24 @@ class Counters:
         """Read a Prometheus text exposition.
 
         Raises:
-            CounterError: the text is no exposition, or a counter is NaN or infinite.
+            CounterError: the text is no exposition, a counter is NaN or infinite, or a series stands there twice.
         """
+        seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         sums: dict[str, float] = {}
         positions: dict[int, float] = {}
         try:
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
+                    if sample.name in _FIELD_OF or sample.name == _PER_POSITION:
+                        series = (sample.name, tuple(sorted(sample.labels.items())))
+                        if series in seen:  # summed, it would double what was counted
+                            raise CounterError(f"{sample.name} stands twice in /metrics with labels {sample.labels}")
+                        seen.add(series)
                     if sample.name in _FIELD_OF:
                         field = _FIELD_OF[sample.name]
                         sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
                     elif sample.name == _PER_POSITION:
-                        index = int(sample.labels["position"])
+                        index = _position(sample.labels.get("position", ""))
                         positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
                     elif sample.name == "process_start_time_seconds":
                         sums["started"] = _finite(sample.name, sample.value)
@@ -87,6 +94,12 @@ def _finite(name: str, value: float) -> float:
     if not math.isfinite(value):
         raise CounterError(f"{name} is {value}")
     return value
+
+
+def _position(text: str) -> int:
+    if not text.isdecimal():
+        raise CounterError(f"{_PER_POSITION} has the position {text!r}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -108,22 +121,19 @@ class Window:
         """Difference two readings of one engine.
 
         Raises:
-            CounterError: the generated-token counter is missing, the process restarted, a counter went backwards, or
-            the
-                differences contradict each other (more accepted than drafted, per-position sum unequal to accepted).
+            CounterError: the generated-token counter is missing, the process restarted, a counter went backwards or
+                disappeared, or the differences contradict each other (more accepted than drafted, per-position sum
+                unequal to accepted).
         """
         if before.started != after.started:
             raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
         deltas: dict[str, float | None] = {}
         for name in _PLAIN:
-            deltas[name] = _delta(name, getattr(before, name), getattr(after, name))
+            deltas[name] = _delta(_PLAIN[name], getattr(before, name), getattr(after, name))
         if deltas["generation_tokens"] is None:
             raise CounterError("vllm:generation_tokens_total is missing from /metrics")
-        padded = before.per_position + (0.0,) * (len(after.per_position) - len(before.per_position))
-        positions = tuple(
-            _delta(f"position {i}", b, a) or 0.0
-            for i, (b, a) in enumerate(zip(padded, after.per_position, strict=True))
-        )
+        pairs = zip_longest(before.per_position, after.per_position)
+        positions = tuple(_delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0 for i, (b, a) in enumerate(pairs))
         deltas.pop("prompt_tokens")
         window = cls(per_position=positions, **deltas)  # type: ignore[arg-type]
         window._check()

@@ -36,7 +36,7 @@ class Policy:
     ``max_ttft_ratio`` and ``ttft_slack_ms``: the first token may come later by this factor or by these milliseconds,
     whichever is more; at a few ms a factor alone judges the client.
     ``max_tpot_ratio``: time per output token, candidate over baseline.
-    ``min_tokens_per_step``: below 1.1 the drafts are not worth their verification.
+    ``min_tokens_per_step``: below 1.1 the drafts are not worth their verification; 0 does not ask for speculation.
     ``max_different``: share of prompts whose greedy output differs, 0..1.
     ``min_compared``: prompts answered by both arms, below which nothing is decided.
     """
@@ -152,7 +152,7 @@ def assess_outputs(c: Comparison, policy: Policy) -> RuleResult:
 def assess_tokens_per_step(c: Comparison, policy: Policy) -> RuleResult:
     """Tokens per step tell whether drafts are accepted at all, steps without a draft included."""
     window = c.candidate.window
-    if window is not None and not window.speculating:
+    if policy.min_tokens_per_step > 0 and window is not None and not window.speculating:
         return RuleResult(
             "tokens per step",
             Outcome.FAIL,

@@ -90,7 +90,7 @@ def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
     """
     prompts: dict[str, None] = {}
     seen = 0
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
         if not line.strip():
             continue
         try:

@@ -10,7 +10,7 @@ Every method that acts is idempotent: called again after a crash it finishes wha
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -43,12 +43,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an arm answers: ``base_url`` without a path, the model name requests carry, the tokenizer the load client
-    counts with."""
+    """Where an arm answers.
+
+    ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
+    with; ``token``, what requests are authorised with, kept out of every text.
+    """
 
     base_url: str
     model: str
     tokenizer: str
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

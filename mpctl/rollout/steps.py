@@ -17,6 +17,7 @@ from mpctl.measure.workload import Workload, block_order
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.rollout.records import Revision, text_digest
+from mpctl.service import redacted
 
 if TYPE_CHECKING:
     from mpctl.rollout.machine import World
@@ -56,7 +57,7 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
     plan = operation.plan
     world.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
     state = await_ready(world, plan.arm, plan.ready_timeout_s)
-    return {"arm": state.id, "argv": list(state.argv or ())}
+    return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
 
 
 def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
@@ -72,7 +73,7 @@ def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
         if state.phase is Phase.READY and state.endpoint is not None:
             if not state.matches:
                 raise MpctlError(
-                    f"{arm.id} runs with other arguments than its manifest: {' '.join(state.argv or ())}",
+                    f"{arm.id} runs with other arguments than its manifest: {' '.join(redacted(state.argv or ()))}",
                     hint="stop whatever else starts this engine",
                 )
             world.meter.complete(state.endpoint)
@@ -195,7 +196,7 @@ def verify(world: World, operation: Operation) -> dict[str, Any]:
         raise MpctlError(
             f"service {live.name} does not run as written: routed to {live.routed}, {state.id} is {state.phase.value}"
         )
-    return {"digest": text_digest(live.text), "argv": list(state.argv or ())}
+    return {"digest": text_digest(live.text), "argv": list(redacted(state.argv or ()))}
 
 
 def record_promoted(world: World, operation: Operation) -> dict[str, Any]:

@@ -8,6 +8,7 @@ disk, a cluster or a terminal.
 from mpctl.service.command import EngineCommand
 from mpctl.service.documents import load, select
 from mpctl.service.model import Other, Service, Storage
+from mpctl.service.redact import redacted
 from mpctl.service.setting import Json, Style
 
-__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "select"]
+__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "redacted", "select"]

@@ -7,7 +7,7 @@ model is trained on some of its seeds and the committed prompt files come from o
 Only the standard library is used, and randomness only comes from ``random.Random.random``, whose sequence
 for a seed does not change between Python releases. So a test can regenerate the committed files anywhere.
 
-    python scripts/demo_model/tasks.py --out scripts/demo_model/prompts
+    python scripts/demo_model/tasks.py --out mpctl/measure/prompts
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EDIT_KINDS: tuple[str, ...] = ("rename", "rename", "docstring", "unchanged")
 HELD_OUT_EDITS = 96
 HELD_OUT_FRESH = 48
 HELD_OUT_FUNCTIONS = (2, 4)
-# In characters, because this module has no tokenizer: about 150 to 350 tokens of the demo model.
+# In characters, because this module has no tokenizer: about 140 to 250 tokens of the demo model.
 HELD_OUT_ANSWER_CHARS = (680, 1450)
 
 
@@ -250,7 +250,9 @@ def prompt_files() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "prompts", help="where to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "measure" / "prompts", help="where to write"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, text in prompt_files().items():

@@ -1,6 +1,7 @@
 """Runs ``mpctl`` and ends it with SIGKILL right after its N-th ledger entry is on the disk.
 
-``python killed.py N rollout --spec ngram ...``; N = 0 never kills. The kill is in this test program, not in the product.
+``python killed.py N rollout --spec ngram ...``; N = 0 never kills. The kill is in this test program, not in the
+product.
 """
 
 import os

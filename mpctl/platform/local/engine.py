@@ -76,6 +76,11 @@ def served_name(service: Service) -> str:
     return (service.command.get("served-model-name") or model_of(service)).split()[0]
 
 
+def api_key(service: Service) -> str | None:
+    """What requests must be authorised with, if the engine asks for it."""
+    return service.command.get("api-key") or dict(service.env).get("VLLM_API_KEY")
+
+
 def engine_arguments(service: Service, port: int) -> list[str]:
     """Everything after ``vllm serve``."""
     arguments = list(service.command.argv)

@@ -20,8 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import httpx
-
 from mpctl.errors import MpctlError
 from mpctl.measure.counters import CounterError, Counters
 from mpctl.measure.workload import Workload
@@ -57,15 +55,18 @@ class LocalMeter:
         Raises:
             MpctlError: no answer, or one without content tokens.
         """
+        import httpx
+
         body = {
             "model": endpoint.model,
             "messages": [{"role": "user", "content": "Say something"}],
             "max_tokens": 4,
             "temperature": 0,
         }
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         url = f"{endpoint.base_url}/v1/chat/completions"
         try:
-            answer = httpx.post(url, json=body, timeout=120.0, trust_env=False)
+            answer = httpx.post(url, json=body, headers=headers, timeout=120.0, trust_env=False)
         except httpx.HTTPError as error:
             raise MpctlError(f"{url}: {error}", hint="read the engine's log: mpctl local logs") from error
         if answer.status_code != 200:
@@ -82,6 +83,8 @@ class LocalMeter:
         Raises:
             CounterError: no answer, or one that cannot be read.
         """
+        import httpx
+
         url = f"{endpoint.base_url}/metrics"
         try:
             answer = httpx.get(url, timeout=30.0, trust_env=False).raise_for_status()
@@ -101,7 +104,8 @@ class LocalMeter:
             data = Path(scratch) / "prompts.jsonl"
             data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
             result = Path(scratch) / "result.json"
-            self._worker.ask(bench_arguments(endpoint, data, result, len(prompts), workload), self._timeout_s)
+            arguments = bench_arguments(endpoint, data, result, len(prompts), workload)
+            self._worker.ask({"arguments": arguments, "token": endpoint.token}, self._timeout_s)
             loaded: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
             return loaded
 
@@ -156,13 +160,13 @@ class _Worker:
         with suppress(ValueError):  # closed under us when the worker is closed
             self._tail.extend(line.rstrip() for line in stream)
 
-    def ask(self, arguments: list[str], timeout_s: float) -> None:
+    def ask(self, request: dict[str, Any], timeout_s: float) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         watchdog = threading.Timer(timeout_s, self._process.kill)
         watchdog.start()
         try:
-            self._process.stdin.write(json.dumps(arguments) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except OSError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
-from mpctl.platform.local.engine import check_model, engine_command, model_of, notes, read_service, served_name
+from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
 from mpctl.platform.local.processes import (
     STATE_VARIABLE,
@@ -109,7 +109,12 @@ class LocalPlatform:
         model = model_of(service)
         tokenizer = service.command.get("tokenizer") or model
         local = Path(cwd) / Path(tokenizer).expanduser()
-        return Endpoint(f"http://127.0.0.1:{port}", served_name(service), str(local) if local.exists() else tokenizer)
+        return Endpoint(
+            base_url=f"http://127.0.0.1:{port}",
+            model=served_name(service),
+            tokenizer=str(local) if local.exists() else tokenizer,
+            token=api_key(service),
+        )
 
     def describe_failure(self, arm_id: str) -> str:
         """The lines of the engine's log that name an error, or its last ones, and where the log is."""

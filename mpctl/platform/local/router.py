@@ -43,7 +43,10 @@ class Router:
             if port is None:
                 return
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
+            try:
+                await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
+            finally:
+                upstream_writer.close()
         except OSError:
             return  # the arm is not there: the client sees a closed connection, as with a Service without endpoints
         finally:

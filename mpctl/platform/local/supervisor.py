@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mpctl.errors import MpctlError
 from mpctl.platform.local.desired import (
+    DESIRED,
     OBSERVED,
     Desired,
     DesiredArm,
@@ -62,7 +63,10 @@ class Supervisor:
     async def tick(self) -> bool:
         """One round; False when there is nothing left to keep."""
         self._desired = desired = read_desired(self._directory)
-        if desired is None or (desired.lifeline and alive(desired.lifeline) is None):
+        if desired is not None and desired.lifeline and alive(desired.lifeline) is None:
+            (self._directory / DESIRED).unlink(missing_ok=True)  # without its lifeline the service is down
+            desired = None
+        if desired is None:
             await self._stop_all()
             return False
         if self._router is None:

@@ -2,10 +2,10 @@
 nothing of mpctl.
 
 Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
-on standard input is a JSON list of arguments, exactly what would follow ``vllm bench serve``; each answer is one JSON
-line on standard output,
-``{"ok": true}`` or ``{"error": "..."}``. What the client itself prints goes to standard error. When standard input
-closes, because the command that asked is gone, the process ends at once, also in the middle of a block.
+on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
+serve``. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What the client
+itself prints goes to standard error. When standard input closes, because the command that asked is gone, the process
+ends at once, also in the middle of a block.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import os
 import queue
 import sys
 import threading
-from typing import TextIO
+from typing import Any, TextIO
 
 
-def read_requests(requests: queue.Queue[list[str]]) -> None:
+def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
     """Queue the requests; end the process with the one who sends them."""
     for line in sys.stdin:
         requests.put(json.loads(line))
@@ -32,14 +32,16 @@ def serve(answers: TextIO) -> None:
         FlexibleArgumentParser,
     )
 
-    requests: queue.Queue[list[str]] = queue.Queue()
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
     while True:
-        arguments = requests.get()
+        request = requests.get()
+        if request["token"]:
+            os.environ["OPENAI_API_KEY"] = request["token"]  # where the client looks for it
         parser = FlexibleArgumentParser(description="vllm bench serve")
         add_cli_args(parser)
         try:
-            main(parser.parse_args(arguments))
+            main(parser.parse_args(request["arguments"]))
             answer: dict[str, object] = {"ok": True}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
