@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mpctl.cloud.ports import Cloud
     from mpctl.plan.capacity import GpuNode, Pool
 
+LISTING = "Give the output of: kubectl get nodes,resourceslices,resourceclaims -A -o json"
+
 ANSWERS = {
     "fits": "Fits now",
     "resize": "Fits after the pool grows",
@@ -62,7 +64,7 @@ def command(
     Examples:
       kubectl get nodes,resourceslices,resourceclaims -A -o json | mpctl capacity eks/us-east-1/serving --objects -
       mpctl capacity eks/us-east-1/serving --make-room
-      mpctl capacity eks/us-east-1/serving --give-back
+      mpctl capacity eks/us-east-1/serving --give-back --objects listing.json
     """
     from mpctl.cloud.reach import open_cloud
 
@@ -70,14 +72,17 @@ def command(
         raise InputError("--make-room and --give-back are opposites")
     target = named(ctx, cluster, region=region, project=project, location=location)
     nodes = read_nodes(options["objects"])
+    if nodes is None and (options["give_back"] or (options["make_room"] and target.provider == "gke")):
+        # Shrinking needs to know what serves; GKE's own count of nodes may be stale, and a size set from it may shrink.
+        raise InputError("is needed to change this pool", field="--objects", hint=LISTING)
     cloud = open_cloud(target, profile=profile)
     pool = choose_pool(cloud.pools(), options["pool"])
     if pool and nodes is not None and target.provider == "gke":
-        # The container API only knows the size that was set last; the nodes are the truth.
+        # The container API only knows the initial size; the nodes are the truth.
         pool = replace(pool, size=sum(1 for node in nodes if node.pool == pool.name))
     terminal = terminal_of(ctx)
     if options["give_back"]:
-        size, changed = _return(cloud, target, pool, options["yes"], terminal)
+        size, changed = _return(cloud, target, pool, nodes or (), options["yes"], terminal)
         return terminal.result(
             f"{'Set back' if changed else 'Already as it was'}: pool {pool and pool.name} has {size} nodes"
         )
@@ -88,7 +93,7 @@ def command(
         terminal.confirm(f"Enlarge pool {pool.name} of {target.short} from {pool.size} by {add}?", yes=options["yes"])
         size, changed = make_room(cloud, Ledger(ledger_folder(), target, pool.name), pool, add, now)
         terminal.result(f"{'Set' if changed else 'Already'}: pool {pool.name} goes to {size} nodes")
-        terminal.note(f"Back: mpctl capacity {target.short} --pool {pool.name} --give-back")
+        terminal.note(f"Back: mpctl capacity {target.short} --pool {pool.name} --give-back --objects FILE")
     return None
 
 
@@ -101,8 +106,7 @@ def read_nodes(file: IO[str] | None) -> tuple[GpuNode, ...] | None:
     try:
         return gpu_nodes([json.load(file)])
     except (ValueError, KeyError, TypeError, AttributeError):
-        hint = "kubectl get nodes,resourceslices,resourceclaims -A -o json"
-        raise InputError("is not a listing of Kubernetes objects", file=file.name, hint=hint) from None
+        raise InputError("is not a listing of Kubernetes objects", file=file.name, hint=LISTING) from None
 
 
 def choose_pool(pools: tuple[Pool, ...], name: str | None) -> Pool | None:
@@ -139,14 +143,20 @@ def _answer(cloud: Cloud, pool: Pool | None, nodes: Any, options: dict[str, Any]
     return fit.add_nodes
 
 
-def _return(cloud: Cloud, target: Any, pool: Pool | None, yes: bool, terminal: Any) -> tuple[int, bool]:
+def _return(
+    cloud: Cloud, target: Any, pool: Pool | None, nodes: tuple[GpuNode, ...], yes: bool, terminal: Any
+) -> tuple[int, bool]:
     from mpctl.cloud.resize import Ledger, give_back
+    from mpctl.plan.capacity import assess_return
 
     if pool is None:
         raise InputError("there is no GPU pool", field="--pool")
     ledger = Ledger(ledger_folder(), target, pool.name)
     last = ledger.last()
     if last and last.event != "returned":
+        if reason := assess_return(nodes, pool, last.before):
+            raise Refused(reason, hint="End the candidate first, or leave empty nodes to the cluster autoscaler")
+        terminal.warn("the cloud chooses which nodes go; pods on them are evicted and start again elsewhere")
         terminal.confirm(f"Set pool {pool.name} of {target.short} back to {last.before} nodes?", yes=yes)
     return give_back(cloud, ledger, pool, now)
 

@@ -1,7 +1,8 @@
 """Google Kubernetes Engine through google-cloud-container: the endpoint, an access token and node pools.
 
 The container API tells a pool's limits per zone or in total, but neither its present number of nodes nor the project's
-GPU quota: the size is the last one that was set, and the quota stays unchecked (it is a matter of the compute API).
+GPU quota: ``size`` is the initial number, which autoscaling makes stale (count the nodes instead, as `mpctl capacity`
+does), and the quota stays unchecked (it is a matter of the compute API).
 """
 
 from __future__ import annotations

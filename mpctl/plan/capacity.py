@@ -156,6 +156,16 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
     return Fit(verdict, add, tuple(reasons), (*unchecked, *open_))
 
 
+def assess_return(nodes: tuple[GpuNode, ...], pool: Pool, size: int) -> str | None:
+    """Why ``pool`` may not shrink to ``size`` now, or None: more of its nodes hold GPUs in use than would be left."""
+    if pool.size <= size:
+        return None
+    busy = [node.name for node in nodes if node.pool == pool.name and node.taken]
+    if len(busy) > size:
+        return f"{len(busy)} nodes of pool {pool.name} serve ({', '.join(busy)}), and {size} would be left"
+    return None
+
+
 def _limits(pool: Pool, room: Room, add: int) -> tuple[list[str], list[str]]:
     """What forbids ``add`` more nodes, and what could not be looked up."""
     problems, unchecked = [], []

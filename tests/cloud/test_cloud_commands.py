@@ -161,10 +161,45 @@ def test_capacity_grows_the_pool_and_gives_it_back(run: Callable[..., Result], c
     assert "Fits after the pool grows" in made.stdout
     assert "Set: pool l4 goes to 2 nodes" in made.stdout
     assert "Already: pool l4 goes to 2 nodes" in run(capacity, *where, *options).stdout
-    back = run(capacity, *where, "--give-back")
+    returning = (*where, "--give-back", "--objects", str(NODES))
+    back = run(capacity, *returning)
+    assert "the cloud chooses which nodes go" in back.stderr
     assert back.stdout == "Set back: pool l4 has 1 nodes\n"
     assert cloud.pool.size == 1
-    assert run(capacity, *where, "--give-back").stdout == "Already as it was: pool l4 has 1 nodes\n"
+    assert run(capacity, *returning).stdout == "Already as it was: pool l4 has 1 nodes\n"
+
+
+def test_capacity_gives_no_node_back_that_serves(run: Callable[..., Result], cloud: FakeCloud, tmp_path: Path) -> None:
+    options = ("eks/us-east-1/serving", "-y", "--objects")
+    run(capacity, *options, str(NODES), "--replicas", "2", "--make-room")
+    listing = json.loads(NODES.read_text())
+    claim = json.loads(json.dumps(listing["items"][-1]).replace("gpu-a", "gpu-b"))
+    listing["items"].append(claim)
+    (tmp_path / "busy.json").write_text(json.dumps(listing))
+    error = failed(run(capacity, *options, str(tmp_path / "busy.json"), "--give-back"), Refused)
+    assert error.message == "2 nodes of pool l4 serve (gpu-a, gpu-b), and 1 would be left"
+    assert cloud.pool.size == 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "change"),
+    [
+        ("eks/us-east-1/serving", "--give-back"),
+        ("gke/p/us-central1/c", "--give-back"),
+        ("gke/p/us-central1/c", "--make-room"),
+    ],
+)
+def test_capacity_changes_no_pool_blindly(
+    run: Callable[..., Result], cloud: FakeCloud, cluster: str, change: str
+) -> None:
+    error = failed(run(capacity, cluster, "-y", change), InputError)
+    assert error.field == "--objects"
+    assert cloud.pool.size == 1
+
+
+def test_gkes_size_is_the_number_of_its_nodes(run: Callable[..., Result]) -> None:
+    result = run(capacity, "gke/p/us-central1/c", "--objects", str(NODES), "--replicas", "2", "-o", "json")
+    assert json.loads(result.stdout)["pool"]["size"] == 2
 
 
 def test_capacity_changes_nothing_without_a_yes(run: Callable[..., Result], cloud: FakeCloud) -> None:
