@@ -250,9 +250,8 @@ def prompt_files() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "measure" / "prompts", help="where to write"
-    )
+    prompts = Path(__file__).parents[2] / "mpctl" / "measure" / "prompts"
+    parser.add_argument("--out", type=Path, default=prompts, help="where to write")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, text in prompt_files().items():

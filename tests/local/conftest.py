@@ -51,6 +51,7 @@ class Mpctl:
             text=True,
             timeout=timeout,
             stdin=subprocess.DEVNULL,
+            check=False,
         )
         if code is not None:
             assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -13,14 +13,13 @@ from mpctl.platform.local.store import LocalStore
 
 limit = int(sys.argv[1])
 append = LocalStore.append
-written = 0
+written = []
 
 
 def append_and_die(self, entry):
-    global written
     append(self, entry)
-    written += 1
-    if written == limit:
+    written.append(entry.seq)
+    if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -24,6 +24,8 @@ from mpctl.errors import MpctlError
 from mpctl.measure.counters import CounterError, Counters
 from mpctl.measure.workload import Workload
 from mpctl.platform.local.engine import DEFAULT_ENV
+from mpctl.platform.local.files import state_root
+from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.ports import Endpoint
 
 WORKER = Path(__file__).parent / "engine_side" / "bench.py"
@@ -145,7 +147,7 @@ class _Worker:
             stderr=subprocess.PIPE,
             text=True,
             cwd=cwd,
-            env={**DEFAULT_ENV, **os.environ},
+            env={**DEFAULT_ENV, **os.environ, STATE_VARIABLE: str(state_root())},
             start_new_session=True,  # Ctrl-C is ours to handle; the closed pipe ends it
         )
         self._tail: deque[str] = deque(maxlen=20)

@@ -15,7 +15,10 @@ import os
 import queue
 import sys
 import threading
+from pathlib import Path
 from typing import Any, TextIO
+
+from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 
 
 def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
@@ -50,6 +53,7 @@ def serve(answers: TextIO) -> None:
 
 
 if __name__ == "__main__":
+    name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     own_output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the client prints must not be taken for an answer
     serve(own_output)

