@@ -1,7 +1,7 @@
 """One block: a slice of prompts sent to one arm, as ``vllm bench serve`` saw it and as the engine counted it.
 
-Tokens come from the server's usage record and are checked against the engine's own counter; stream chunks are never
-counted, because a chunk carries several tokens under speculation and a busy client merges chunks anyway.
+Tokens come from the server's usage record; the gate holds their sum against the engine's own counter. Stream chunks
+are never counted, because a chunk carries several tokens under speculation and a busy client merges chunks anyway.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 _SPEC = "vllm:spec_decode_num_"
 _PLAIN = {
     "generation_tokens": "vllm:generation_tokens_total",
@@ -65,6 +63,8 @@ class Counters:
             CounterError: the text is no exposition, a counter is NaN or infinite, or a series stands there twice.
         """
         seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
+
         sums: dict[str, float] = {}
         positions: dict[int, float] = {}
         try:
@@ -128,8 +128,8 @@ class Window:
         if before.started != after.started:
             raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
         deltas: dict[str, float | None] = {}
-        for name in _PLAIN:
-            deltas[name] = _delta(_PLAIN[name], getattr(before, name), getattr(after, name))
+        for name, sample in _PLAIN.items():
+            deltas[name] = _delta(sample, getattr(before, name), getattr(after, name))
         if deltas["generation_tokens"] is None:
             raise CounterError("vllm:generation_tokens_total is missing from /metrics")
         pairs = zip_longest(before.per_position, after.per_position)

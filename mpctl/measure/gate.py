@@ -38,6 +38,7 @@ class Policy:
     ``max_tpot_ratio``: time per output token, candidate over baseline.
     ``min_tokens_per_step``: below 1.1 the drafts are not worth their verification; 0 does not ask for speculation.
     ``max_different``: share of prompts whose greedy output differs, 0..1.
+    ``max_token_gap``: how far the engine's token count may be from that of the answers, 0..1; more is other traffic.
     ``min_compared``: prompts answered by both arms, below which nothing is decided.
     """
 
@@ -47,6 +48,7 @@ class Policy:
     ttft_slack_ms: float = 20.0
     min_tokens_per_step: float = 1.1
     max_different: float = 0.0
+    max_token_gap: float = 0.05
     min_compared: int = 8
 
     @classmethod
@@ -123,14 +125,26 @@ def assess_errors(c: Comparison, policy: Policy) -> RuleResult:
     arm = c.candidate
     if not arm.requests:
         return RuleResult("errors", Outcome.MISSING, "no request was sent to the candidate")
-    if arm.failed > c.baseline.failed:
+    text = f"{arm.failed} of {arm.requests} requests failed, {c.baseline.failed} on the baseline"
+    if c.newly_failed:
         return RuleResult(
             "errors",
             Outcome.FAIL,
-            f"{arm.failed} of {arm.requests} requests failed on the candidate, {c.baseline.failed} on the "
-            f"baseline; first: {arm.first_error}",
+            f"{text}; the candidate failed {c.newly_failed} that the baseline answered; first: {arm.first_error}",
         )
-    return RuleResult("errors", Outcome.PASS, f"{arm.failed} of {arm.requests} requests failed")
+    return RuleResult("errors", Outcome.PASS, text)
+
+
+def assess_tokens(c: Comparison, policy: Policy) -> RuleResult:
+    """The engine's own count must be that of the usage records, or something else used the candidate meanwhile."""
+    window, told = c.candidate.window, c.candidate.output_tokens
+    if window is None or not window.generation_tokens:
+        return RuleResult("tokens", Outcome.MISSING, "the candidate's engine counted no token")
+    gap = abs(window.generation_tokens - told) / window.generation_tokens
+    text = (
+        f"{told} tokens by usage, {window.generation_tokens:.0f} by the engine (limit {policy.max_token_gap:.0%} apart)"
+    )
+    return RuleResult("tokens", Outcome.MISSING if gap > policy.max_token_gap else Outcome.PASS, text)
 
 
 def assess_samples(c: Comparison, policy: Policy) -> RuleResult:
@@ -196,6 +210,7 @@ def _at_least(rule: str, value: float | None, limit: float, unit: str) -> RuleRe
 RULES: tuple[Callable[[Comparison, Policy], RuleResult], ...] = (
     assess_errors,
     assess_samples,
+    assess_tokens,
     assess_outputs,
     assess_tokens_per_step,
     assess_throughput,

@@ -58,7 +58,8 @@ class Comparison:
     """Two arms over the same prompts.
 
     ``throughput_ratios``: candidate over baseline, one per repeat, so that the reader sees the spread.
-    ``compared`` prompts were answered by both arms; ``different`` of them gave another text.
+    ``compared`` prompts were answered by both arms; ``different`` of them gave another text; ``newly_failed`` were
+    answered by the baseline alone.
     """
 
     baseline: ArmSummary
@@ -66,6 +67,7 @@ class Comparison:
     throughput_ratios: tuple[float, ...]
     compared: int
     different: int
+    newly_failed: int
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Comparison:
@@ -73,7 +75,7 @@ class Comparison:
         by_key = {(b.arm, b.repeat): b for b in blocks}
         repeats = sorted({b.repeat for b in blocks})
         ratios: list[float] = []
-        compared = different = 0
+        compared = different = newly_failed = 0
         for repeat in repeats:
             base, cand = by_key.get((BASELINE, repeat)), by_key.get((CANDIDATE, repeat))
             if base is None or cand is None:
@@ -81,6 +83,7 @@ class Comparison:
             if base.throughput and cand.throughput:
                 ratios.append(cand.throughput / base.throughput)
             for one, two in zip(base.samples, cand.samples, strict=True):
+                newly_failed += bool(two.error) and not one.error
                 if not one.error and not two.error:
                     compared += 1
                     different += one.text_digest != two.text_digest
@@ -90,6 +93,7 @@ class Comparison:
             tuple(ratios),
             compared,
             different,
+            newly_failed,
         )
 
     @property

@@ -4,6 +4,7 @@ None."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +89,7 @@ def facts_of(
         target_is_moe=target.moe,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
-        prefix_caching=not command.has("no-enable-prefix-caching"),  # vLLM's default is on
+        prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on
         async_scheduling=True if command.has("async-scheduling") else None,
         kv_cache_dtype=command.get("kv-cache-dtype"),
         quantization=command.get("quantization") or target.quantization,
@@ -98,6 +99,11 @@ def facts_of(
         argv=tuple(command.argv),
         concurrency=concurrency,
     )
+
+
+def _prefix_caching(argv: tuple[str, ...]) -> bool:
+    said = [word for word in argv if word in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    return not said or said[-1] == "--enable-prefix-caching"
 
 
 def _thinking(service: Service, target: ModelFacts) -> bool | None:
@@ -111,14 +117,19 @@ def _thinking(service: Service, target: ModelFacts) -> bool | None:
             return value
     if target.template_thinks is not None:
         return target.template_thinks
-    name = (service.model or "").lower()
+    name = (service.model or "").lower().rstrip("/").rpartition("/")[2]
     # Qwen3's hybrid models think unless told otherwise; its later "Instruct-2507" ones never do (model cards).
     return True if "qwen3-" in name and not any(part in name for part in ("instruct", "coder", "base")) else None
 
 
-def _template_thinks(template: str) -> bool:
-    """A template with a switch thinks by default when the switch only ever tests for false."""
-    return "enable_thinking" in template and "<think>" in template
+def _template_thinks(template: str) -> bool | None:
+    """A template that knows of no think block does not think; one with a switch does unless told otherwise (Qwen3).
+
+    A think block without a switch says nothing: it may be opened always, or only parsed from earlier turns.
+    """
+    if "<think>" not in template:
+        return False
+    return True if "enable_thinking" in template else None
 
 
 def _draft_kind(config: Mapping[str, Any]) -> DraftKind | None:
@@ -131,4 +142,9 @@ def _draft_kind(config: Mapping[str, Any]) -> DraftKind | None:
 
 
 def _integer(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+    """vLLM's numbers: plain, or with k, m, g for thousands and K, M, G for powers of 1024 (its --max-model-len)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)", text or "")
+    if match is None:
+        return None
+    power = "kmg".find(match[2].lower()) + 1 if match[2] else 0
+    return int(float(match[1]) * (1024 if match[2].isupper() else 1000) ** power)

@@ -19,7 +19,7 @@ def comparison_rows(comparison: Comparison, *, baseline: str, candidate: str) ->
         spread = f" ({min(comparison.throughput_ratios):.2f}-{max(comparison.throughput_ratios):.2f})"
     return [
         list(HEADER),
-        _row(comparison.baseline, f"baseline: {baseline}", "1.00x"),
+        _row(comparison.baseline, f"baseline: {baseline}", show(comparison.baseline.throughput, lambda _: "1.00x")),
         _row(comparison.candidate, f"candidate: {candidate}", show(speedup, lambda v: f"{v:.2f}x") + spread),
     ]
 

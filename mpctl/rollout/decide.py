@@ -35,11 +35,19 @@ def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> D
         Conflict: another operation is unfinished.
     """
     if unfinished is not None:
-        same = unfinished.plan.kind is Kind.ROLLOUT and unfinished.plan.text == request.text
-        if not same:
+        plan = unfinished.plan
+        same = plan.kind is Kind.ROLLOUT and plan.text == request.text
+        its_way_back = plan.automatic and plan.baseline == request.text
+        if not same and not its_way_back:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec}, since {unfinished.opened_at})",
                 hint="mpctl resume goes on with it, mpctl rollback restores the service",
+            )
+        changed = () if its_way_back else plan.terms_other_than(request)
+        if changed:
+            raise Conflict(
+                f"{unfinished.id} of {live.name} is unfinished and was planned with another {', '.join(changed)}",
+                hint="mpctl resume goes on as planned; mpctl rollback restores the service, to start anew",
             )
         return Decision(Act.RESUME, operation=unfinished)
     if live.text == request.text:
@@ -80,6 +88,8 @@ def decide_rollback(
                 hint="undo it first: mpctl rollback without --to-revision",
             )
         return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
+    if to_revision is None and last is not None and _went_back(last, live):
+        return Decision(Act.ALREADY)  # the same command again must not go forward to what was taken back
     revision = _target(live, revisions, to_revision)
     if revision.text == live.text:
         return Decision(Act.ALREADY)
@@ -98,6 +108,11 @@ def decide_rollback(
             why=f"rollback to revision {revision.number}",
         ),
     )
+
+
+def _went_back(last: Operation, live: Live) -> bool:
+    plan = last.plan
+    return plan.kind is Kind.ROLLBACK and not plan.automatic and plan.text == live.text
 
 
 def _target(live: Live, revisions: tuple[Revision, ...], number: int | None) -> Revision:

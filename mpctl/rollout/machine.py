@@ -103,13 +103,15 @@ def run(world: World, operation: Operation) -> Operation:
             operation = _run_steps(world, operation)
         except MpctlError as error:
             reason = error.message if error.hint is None else f"{error.message}; {error.hint}"
-            _append(world, operation.id, Event.FAILED, step=operation.begun, data={"reason": reason})
+            step = _reread(world, operation.id).begun
+            _append(world, operation.id, Event.FAILED, step=step, data={"reason": reason})
             operation = _reread(world, operation.id)
     ending, detail = _judgement(operation)
     if ending is Ending.PROMOTED or "record" not in operation.done:
         return _close(world, operation.id, ending, detail)  # promoted, or failed before anything was changed
     world.progress.note(f"{ending.value}: {detail}")
-    back = open_plan(world, operation.undo_plan(why=f"{operation.id} {ending.value}: {detail}"))
+    why = f"{operation.id} {ending.value}: {detail}"
+    back = open_plan(world, operation.undo_plan(why=why, automatic=True))
     run(world, back)
     return _reread(world, operation.id)
 

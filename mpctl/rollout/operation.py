@@ -54,7 +54,7 @@ class Plan:
     ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
     ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
     ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
-    cause.
+    cause; ``automatic``: the undone rollout itself asked for it, so its command goes on with it.
     """
 
     kind: Kind
@@ -70,6 +70,7 @@ class Plan:
     target: int | None = None
     undoes: str | None = None
     why: str = ""
+    automatic: bool = False
 
     @property
     def baseline_arm(self) -> Arm:
@@ -81,8 +82,13 @@ class Plan:
         """The arm to end with."""
         return Arm(self.text)
 
+    def terms_other_than(self, other: Plan) -> tuple[str, ...]:
+        """Names of the terms in which two plans for the same change differ."""
+        terms = ("strategy", "policy", "workload", "keep_baseline")
+        return tuple(t.replace("_", " ") for t in terms if getattr(self, t) != getattr(other, t))
+
     def digest(self) -> str:
-        """sha256 over what decides the outcome, so that the same command is recognised."""
+        """sha256 over the whole plan, for reports: what was promoted was planned like this."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:
@@ -117,7 +123,7 @@ class Operation:
     closed_at: str = ""
     detail: str = ""
 
-    def undo_plan(self, *, why: str) -> Plan:
+    def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
         plan = self.plan
         return Plan(
@@ -131,6 +137,7 @@ class Operation:
             target=self.done.get("record", {}).get("revision"),
             undoes=self.id,
             why=why,
+            automatic=automatic,
         )
 
     def with_entry(self, entry: Entry) -> Operation:

@@ -49,15 +49,18 @@ class Revision:
         """The value :meth:`to_record` wrote.
 
         Raises:
-            MpctlError: the text is not the one the digest was made of.
+            MpctlError: a field is missing or unknown, or the text is not the one the digest was made of.
         """
         values = dict(record)
-        digest = values.pop("digest")
-        revision = cls(**values)
+        digest = str(values.pop("digest", ""))
+        try:
+            revision = cls(**values)
+        except TypeError as error:
+            raise MpctlError(f"revision {values.get('number', '?')} is damaged: {error}") from error
         if revision.digest != digest:
             raise MpctlError(
                 f"revision {revision.number} is damaged: its text does not have the recorded digest {digest[:12]}",
-                hint="choose another revision: mpctl history",
+                hint="restore its file; nothing was changed",
             )
         return revision
 

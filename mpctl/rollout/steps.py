@@ -14,7 +14,7 @@ from mpctl.measure.counters import CounterError
 from mpctl.measure.gate import assess
 from mpctl.measure.summary import BASELINE, CANDIDATE, Comparison
 from mpctl.measure.workload import Workload, block_order
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Kind, Operation, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.rollout.records import Revision, text_digest
 from mpctl.service import redacted
@@ -42,6 +42,8 @@ def start(world: World, operation: Operation) -> dict[str, Any]:
     """Start the arm beside the one that serves."""
     world.progress.step("start", f"starting {operation.plan.spec} beside the serving engine")
     world.platform.start(operation.plan.arm)
+    if operation.plan.kind is Kind.ROLLOUT:
+        world.meter.prepare()
     return {"arm": operation.plan.arm.id}
 
 
@@ -56,6 +58,10 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     world.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
+    if plan.kind is Kind.ROLLBACK and world.platform.state(plan.arm.id).phase in (Phase.FAILED, Phase.ABSENT):
+        # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the way back stays stuck.
+        again = world.platform.replace if plan.strategy is Strategy.IN_PLACE else world.platform.start
+        again(plan.arm)
     state = await_ready(world, plan.arm, plan.ready_timeout_s)
     return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
 

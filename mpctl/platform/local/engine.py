@@ -131,8 +131,9 @@ def python_of(vllm: str | None) -> str:
     if vllm is None and importlib.util.find_spec("vllm") is not None:
         return sys.executable
     script = shutil.which(vllm or "vllm")
-    if script is None and vllm is not None and Path(vllm).exists():
-        raise InputError(f"{vllm} cannot be executed", field="--vllm")
+    if script is None and vllm is not None:
+        reason = "cannot be executed" if Path(vllm).exists() else "is not there"
+        raise InputError(f"{vllm} {reason}", field="--vllm", hint="name a vllm command or its python")
     if script is not None:
         if Path(script).name.startswith("python"):
             return script

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from mpctl.platform.local.desired import read_desired, read_observed
 from mpctl.platform.local.files import state_root
 from mpctl.platform.local.processes import alive, identify, stop_group, tagged
 
+_UNSUPERVISED = "has lost its supervisor"
+
 
 @dataclass(frozen=True)
 class Orphan:
-    """``arm`` is namespace/service/arm id."""
+    """``arm`` is namespace/service/arm id; ``adoptable``: its service wants it, so that a new supervisor takes it."""
 
     arm: str
     pid: int
     reason: str
+    adoptable: bool
+
+    @property
+    def remedy(self) -> str:
+        """What to type."""
+        stop = "mpctl local down --orphans stops it"
+        return f"mpctl local up with the same manifest adopts it, {stop}" if self.adoptable else stop
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
 
 
 def find_orphans() -> tuple[Orphan, ...]:
@@ -26,7 +40,7 @@ def find_orphans() -> tuple[Orphan, ...]:
         namespace, name, arm_id = tag.split("/")
         reason = _why(state_root() / "local" / namespace / name, arm_id)
         if reason:
-            found.append(Orphan(tag, process.pid, reason))
+            found.append(Orphan(tag, process.pid, reason, adoptable=reason == _UNSUPERVISED))
     return tuple(found)
 
 
@@ -46,4 +60,4 @@ def _why(directory: Path, arm_id: str) -> str:
         return "runs although its service is not up"
     if arm_id not in desired.arms:
         return "runs although its service does not want it"
-    return "has lost its supervisor"
+    return _UNSUPERVISED

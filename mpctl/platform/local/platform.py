@@ -34,11 +34,13 @@ _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Ph
 
 
 class LocalPlatform:
-    """One service of this machine."""
+    """One service of this machine. ``keeps``: a supervisor that is gone is replaced whenever an arm is looked at, as
+    whoever changes the service wants it; without, looking changes nothing."""
 
     name = "local"
 
-    def __init__(self, namespace: str, service: str) -> None:
+    def __init__(self, namespace: str, service: str, *, keeps: bool = False) -> None:
+        self._keeps = keeps
         self.directory = service_dir(namespace, service)
         self._namespace = namespace
         self._service = service
@@ -60,6 +62,11 @@ class LocalPlatform:
         """Whether the service is up."""
         return read_desired(self.directory) is not None
 
+    def supervised(self) -> bool:
+        """Whether a supervisor looks after the service."""
+        observed = read_observed(self.directory)
+        return observed is not None and alive(observed.supervisor) is not None
+
     def router_error(self) -> str:
         """Why the service's own port does not answer, empty when it does."""
         observed = read_observed(self.directory)
@@ -77,12 +84,13 @@ class LocalPlatform:
         return notes(service)
 
     def state(self, arm_id: str) -> ArmState:
-        """What is known of an arm; restarts the supervisor if that is gone."""
+        """What is known of an arm."""
         desired = self.desired()
         arm = desired.arms.get(arm_id)
         if arm is None:
             return ArmState(arm_id, Phase.ABSENT)
-        self.ensure_supervisor()
+        if self._keeps:
+            self.ensure_supervisor()
         observed = read_observed(self.directory)
         seen = observed.arms.get(arm_id) if observed else None
         if seen is None:
@@ -95,13 +103,16 @@ class LocalPlatform:
         phase = _PHASES[seen.phase]
         if running is None and phase is Phase.READY:
             phase = Phase.STARTING  # it just ended; the supervisor has not seen it yet
+        message = seen.message
+        if running is None and not self._keeps and not self.supervised():
+            phase, message = Phase.ABSENT, "its process is gone, and so is the supervisor"
         return ArmState(
             id=arm_id,
             phase=phase,
             endpoint=self._endpoint(service, arm.port, desired.cwd) if phase is Phase.READY else None,
             argv=running,
             matches=_same_arguments(running, engine_command(desired.python, service, arm.port)),
-            message=seen.message,
+            message=message,
             restarts=seen.restarts,
         )
 
@@ -141,13 +152,14 @@ class LocalPlatform:
             present = read_desired(self.directory)
             if present is not None:
                 if present.text == manifest:
+                    self.ensure_supervisor()
                     return present
                 raise Conflict(
                     f"service {self._namespace}/{self._service} is already up with another manifest",
                     hint=f"change it with mpctl rollout, or take it down first: mpctl local down {self._service}",
                 )
             if port is not None:
-                _check_port(port)
+                check_port(port)
             own, engine = free_ports(2) if port is None else (port, *free_ports(1))
             desired = Desired(
                 name=self._service,
@@ -282,7 +294,12 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(ports)
 
 
-def _check_port(port: int) -> None:
+def check_port(port: int) -> None:
+    """Raise unless the port can be listened on.
+
+    Raises:
+        Conflict: it is in use; the message names the process.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -19,6 +19,8 @@ class Router:
         self._port = port
         self._target = target
         self._server: asyncio.Server | None = None
+        # The loop holds tasks weakly: one whose client has gone could be collected before it has ended its other side.
+        self._serving: set[asyncio.Task[None] | None] = set()
         self.error = ""
 
     async def ensure(self) -> None:
@@ -39,6 +41,8 @@ class Router:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = self._target()
+        me = asyncio.current_task()
+        self._serving.add(me)
         try:
             if port is None:
                 return
@@ -51,6 +55,7 @@ class Router:
             return  # the arm is not there: the client sees a closed connection, as with a Service without endpoints
         finally:
             writer.close()
+            self._serving.discard(me)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from mpctl.platform.local.files import read_json, try_lock, write_json
 from mpctl.rollout.records import Entry, Revision, read_ledger
 
 _REVISION_DIGITS = 4
+_LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.05
 
 
 class LocalStore:
@@ -28,7 +30,7 @@ class LocalStore:
     def revisions(self) -> tuple[Revision, ...]:
         """All recorded revisions, oldest first."""
         paths = sorted((self._directory / "revisions").glob("[0-9]*.json"))
-        return tuple(Revision.from_record(read_json(path) or {}) for path in paths)
+        return tuple(_revision(path) for path in paths)
 
     def add_revision(self, revision: Revision) -> None:
         """Keep a revision; refuses to overwrite one.
@@ -83,8 +85,12 @@ class LocalStore:
         Raises:
             Conflict: somebody else holds it; the message says who, since when and for what.
         """
-        descriptor = try_lock(self._directory / "lease.lock")
         note = self._directory / "lease.json"
+        for _ in range(_LEASE_TRIES):
+            descriptor = try_lock(self._directory / "lease.lock")
+            if descriptor is not None:
+                break
+            time.sleep(_LEASE_PAUSE_S)  # whoever asks for the holder has the lock for a moment, too
         if descriptor is None:
             raise Conflict(
                 f"service {self._directory.parent.name}/{self._directory.name} is held by {_holder(note)}",
@@ -105,6 +111,15 @@ class LocalStore:
             os.close(descriptor)
             return None
         return _holder(self._directory / "lease.json")
+
+
+def _revision(path: Path) -> Revision:
+    try:
+        return Revision.from_record(read_json(path) or {})
+    except (KeyError, TypeError, ValueError) as error:
+        raise MpctlError(
+            f"{path} is damaged: it is no revision", hint="restore the file; nothing was changed"
+        ) from error
 
 
 def _holder(note: Path) -> str:

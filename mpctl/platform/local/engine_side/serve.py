@@ -1,10 +1,10 @@
 """Starts ``vllm serve`` in the engine's own environment. Run by path; imports nothing of mpctl.
 
 Two faults of vLLM's CPU builds are met here, from outside and only where they are present: the missing name of the
-distribution (``distribution.py``), and a kernel that loses its result.
-``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 fills a temporary copy for every dtype but int64,
-so under speculation temperature and top_p stay uninitialised: wrong tokens when sampling, and needlessly rejected drafts when greedy. It is tried on two numbers; if
-the result is lost, a replacement does the work.
+distribution (``distribution.py``), and a kernel that loses its result:
+``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 fills a temporary copy for every dtype but int64.
+Under speculation temperature and top_p then stay uninitialised: wrong tokens when sampling, and needlessly rejected
+drafts when greedy. The kernel is tried on two numbers; if the result is lost, a replacement does the work.
 
 Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them.
 """

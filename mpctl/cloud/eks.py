@@ -1,0 +1,188 @@
+"""Amazon EKS through boto3: the endpoint, a signed token, managed node groups and what EC2 would still give.
+
+The token is what EKS' authenticator expects: a presigned STS GetCallerIdentity URL that carries the cluster's name in
+a signed header, valid for a minute at STS and accepted by the cluster for fifteen (EKS user guide, cluster access).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mpctl.cloud.aws_errors import aws_errors
+from mpctl.cloud.cluster import Cluster
+from mpctl.cloud.ports import Endpoint, Token
+from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.plan.capacity import Pool, Room
+
+TOKEN_PREFIX = "k8s-aws-v1."
+TOKEN_LIFE = timedelta(minutes=14)  # one less than the cluster grants, for clocks that differ
+URL_LIFE_S = 60
+
+# Service Quotas, service ec2, counted in vCPUs: running on-demand, and all spot, G and VT instances.
+QUOTA_CODES = {False: "L-DB2E81BA", True: "L-3819A6DF"}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Eks:
+    """One EKS cluster, with the credentials of the default chain or of ``profile``."""
+
+    def __init__(self, cluster: Cluster, *, profile: str | None = None, now: Callable[[], datetime] = _now) -> None:
+        self.cluster, self.now = cluster, now
+        try:
+            import boto3
+        except ImportError:
+            raise MpctlError("EKS needs boto3", hint="pip install 'mpctl[cloud]'") from None
+        with aws_errors("sts:GetCallerIdentity", cluster):
+            self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.place)
+
+    def _client(self, service: str) -> Any:
+        from botocore.config import Config
+
+        config = Config(connect_timeout=5, read_timeout=20)
+        return self.session.client(service, region_name=self.cluster.place, config=config)
+
+    def endpoint(self) -> Endpoint:
+        with aws_errors("eks:DescribeCluster", self.cluster):
+            client = self._client("eks")
+            try:
+                found = client.describe_cluster(name=self.cluster.name)["cluster"]
+            except client.exceptions.ResourceNotFoundException:
+                raise self._absent(client) from None
+        if found.get("status") not in {"ACTIVE", "UPDATING"} or not found.get("endpoint"):
+            hint = "Wait until it is ACTIVE and try again"
+            raise MpctlError(f"{self.cluster.short} is {found.get('status')} and cannot be reached yet", hint=hint)
+        return Endpoint(found["endpoint"], found["certificateAuthority"]["data"])
+
+    def _absent(self, client: Any) -> InputError:
+        hint = f"Is {self.cluster.place} the right region, and the account the right one?"
+        try:
+            names = client.list_clusters()["clusters"]
+        except Exception:  # noqa: BLE001  only for the hint; the absence is the error
+            names = []
+        if names:
+            hint = f"In {self.cluster.place} there are: {', '.join(sorted(names)[:10])}"
+        return InputError(f"{self.cluster.short} does not exist", field="CLUSTER", hint=hint)
+
+    def token(self) -> Token:
+        from botocore.signers import RequestSigner
+
+        with aws_errors("sts:GetCallerIdentity", self.cluster):
+            sts = self._client("sts")
+            credentials = self.session.get_credentials()
+            if credentials is None:
+                raise NotPermitted(f"No AWS credentials for {self.cluster.short}", hint="Set AWS_PROFILE or --profile")
+            service = sts.meta.service_model.service_id
+            signer = RequestSigner(service, self.cluster.place, "sts", "v4", credentials, self.session.events)
+            request = {
+                "method": "GET",
+                "url": f"{sts.meta.endpoint_url.rstrip('/')}/?Action=GetCallerIdentity&Version=2011-06-15",
+                "body": {},
+                "headers": {"x-k8s-aws-id": self.cluster.name},
+                "context": {},
+            }
+            url = signer.generate_presigned_url(request, operation_name="", expires_in=URL_LIFE_S)
+        encoded = base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+        return Token(TOKEN_PREFIX + encoded, self.now() + TOKEN_LIFE)
+
+    def pools(self) -> tuple[Pool, ...]:
+        """The managed node groups that have GPUs."""
+        name = self.cluster.name
+        with aws_errors("eks:ListNodegroups", self.cluster):
+            pages = self._client("eks").get_paginator("list_nodegroups").paginate(clusterName=name)
+            names = [group for page in pages for group in page["nodegroups"]]
+        with aws_errors("eks:DescribeNodegroup", self.cluster):
+            client = self._client("eks")
+            groups = [client.describe_nodegroup(clusterName=name, nodegroupName=n)["nodegroup"] for n in names]
+        pools = [self._pool(group) for group in groups if group.get("instanceTypes")]
+        return tuple(pool for pool in pools if pool.gpus)
+
+    def _pool(self, group: Any) -> Pool:
+        scaling = group["scalingConfig"]
+        machine = group["instanceTypes"][0]
+        gpus = sum(gpu["Count"] for gpu in self._machine(machine).get("GpuInfo", {}).get("Gpus", []))
+        return Pool(
+            name=group["nodegroupName"],
+            machine=machine,
+            gpus=gpus,
+            size=scaling["desiredSize"],
+            minimum=scaling["minSize"],
+            maximum=scaling["maxSize"],
+            zones=self._zones(group.get("subnets") or []),
+            spot=group.get("capacityType") == "SPOT",
+        )
+
+    def _machine(self, name: str) -> Any:
+        with aws_errors("ec2:DescribeInstanceTypes", self.cluster):
+            return self._client("ec2").describe_instance_types(InstanceTypes=[name])["InstanceTypes"][0]
+
+    def _zones(self, subnets: list[str]) -> tuple[str, ...]:
+        """Of the pool's subnets; none when they may not be read, which then shows as unchecked."""
+        found = self._optional("ec2", "describe_subnets", SubnetIds=subnets) if subnets else None
+        return tuple(sorted({net["AvailabilityZone"] for net in found["Subnets"]})) if found else ()
+
+    def _optional(self, service: str, call: str, **arguments: Any) -> Any:
+        """A look-up whose failure is an unchecked fact, not an error: many accounts do not grant these calls."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return getattr(self._client(service), call)(**arguments)
+        except (ClientError, BotoCoreError):
+            return None
+
+    def room(self, pool: Pool) -> Room:
+        offers = self._optional(
+            "ec2",
+            "describe_instance_type_offerings",
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": [pool.machine]}],
+        )
+        offering = {offer["Location"] for offer in offers["InstanceTypeOfferings"]} if offers and pool.zones else None
+        kind = "spot" if pool.spot else "on-demand"
+        quota = used = None
+        family = pool.machine.split(".")[0]
+        if family.startswith(("g", "vt")):
+            code = QUOTA_CODES[pool.spot]
+            answer = self._optional("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
+            quota = answer["Quota"]["Value"] if answer else None
+            used = self._used_vcpus(pool.spot)
+        return Room(
+            zones_offering=tuple(zone for zone in pool.zones if zone in offering) if offering is not None else None,
+            quota_name=f"EC2 {kind} G and VT vCPU quota in {self.cluster.place}",
+            quota_limit=quota,
+            quota_used=used,
+            quota_per_node=self._machine(pool.machine)["VCpuInfo"]["DefaultVCpus"],
+        )
+
+    def _used_vcpus(self, spot: bool) -> float | None:
+        filters = [
+            {"Name": "instance-type", "Values": ["g*", "vt*"]},
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ]
+        used, token = 0, ""
+        while True:
+            more = {"NextToken": token} if token else {}
+            page = self._optional("ec2", "describe_instances", Filters=filters, **more)
+            if page is None:
+                return None
+            for instance in (i for reservation in page["Reservations"] for i in reservation["Instances"]):
+                if (instance.get("InstanceLifecycle") == "spot") == spot:
+                    cpu = instance.get("CpuOptions") or {}
+                    used += cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1)
+            token = page.get("NextToken") or ""
+            if not token:
+                return used
+
+    def resize(self, pool: Pool, size: int) -> int:
+        with aws_errors("eks:UpdateNodegroupConfig", self.cluster):
+            self._client("eks").update_nodegroup_config(
+                clusterName=self.cluster.name,
+                nodegroupName=pool.name,
+                scalingConfig={"desiredSize": size},
+            )
+        return size

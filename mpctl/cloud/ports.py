@@ -1,0 +1,39 @@
+"""What a cloud has to answer, so that the commands and the resize ledger need not know which it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from mpctl.plan.capacity import Pool, Room
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """``server`` is the https URL of the control plane, ``ca_data`` its certificate authority in base64."""
+
+    server: str
+    ca_data: str
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token. Its value is kept out of every representation."""
+
+    value: str = field(repr=False)
+    expires: datetime
+
+
+class Cloud(Protocol):
+    def endpoint(self) -> Endpoint: ...
+
+    def token(self) -> Token: ...
+
+    def pools(self) -> tuple[Pool, ...]: ...
+
+    def room(self, pool: Pool) -> Room: ...
+
+    def resize(self, pool: Pool, size: int) -> int:
+        """Sets the pool to ``size`` nodes, or the next number its zones allow, and returns that number."""
+        ...

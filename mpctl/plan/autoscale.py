@@ -1,0 +1,76 @@
+"""The queue wait at which to order a replica, derived from the queue wait that users may see.
+
+A replica ordered now serves only after a cold start, and the queue grows meanwhile. The target therefore lies below
+the objective, by as much as the wait grows in one cold start.
+
+Model: the load passes the capacity and keeps growing by a share ``g`` of that capacity per second. Then ``t`` seconds
+later ``g t^2 / 2`` seconds' worth of work is queued, and that is what a new arrival waits. Ordering when the wait is
+``T`` means ordering at ``t0 = sqrt(2 T / g)``; a cold start of ``C`` later the wait is ``g (t0 + C)^2 / 2``. Setting
+this peak equal to the objective ``S`` gives ::
+
+    D = g C^2 / 2                     the cold-start debt: the wait gathered in one cold start
+    T = (sqrt(S) - sqrt(D))^2         0 < T < S - D, while D < S
+
+(The square root is why "S - D" is not enough: when the order goes out the load already exceeds the capacity.)
+With ``D >= S`` no threshold keeps the objective: capacity has to stand by (more minimum replicas), or start faster.
+The wait is a mean over pods and a minute, so ``S`` is an objective for the mean; docs/autoscaling.md on percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mpctl.errors import InputError
+
+# Seconds from "the wait passes the target" to "a pod is created": scrape 10, rule 10, adapter and HPA sync 15, and
+# the HPA's scale-up stabilisation of manifests/autoscaling/hpa.yaml, less the overlap of unaligned periods.
+REACTION_S = 45.0
+
+# Below this the metric is noise: one request that waits one scrape among a hundred that do not.
+FLOOR_MS = 250
+
+STEP_MS = 50
+
+
+@dataclass(frozen=True)
+class QueueWaitTarget:
+    """``target_ms`` for the HPA; ``holds`` says whether the objective can be kept by ordering at that wait."""
+
+    target_ms: int
+    debt_ms: float
+    holds: bool
+    reason: str
+
+
+def queue_wait_target(
+    *, slo_ms: float, start_s: float, growth_per_minute: float = 0.01, reaction_s: float = REACTION_S
+) -> QueueWaitTarget:
+    """The HPA's target for ``queue_wait_ms``.
+
+    ``slo_ms``: the mean queue wait that users may see. ``start_s``: pod created to pod ready (image and weights on
+    the node; add about 600 s where a node has to come first). ``growth_per_minute``: how fast the load grows past the
+    capacity, as a share of it. The target is rounded down to a multiple of 50 ms and never below 250 ms.
+    """
+    for name, number in (("slo_ms", slo_ms), ("growth_per_minute", growth_per_minute)):
+        if not (math.isfinite(number) and number > 0):
+            raise InputError("must be a positive number", field=name)
+    for name, number in (("start_s", start_s), ("reaction_s", reaction_s)):
+        if not (math.isfinite(number) and number >= 0):
+            raise InputError("must be zero or a positive number", field=name)
+    cold_s = start_s + reaction_s
+    debt_ms = 1000 * (growth_per_minute / 60) * cold_s**2 / 2
+    told = (
+        f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute adds {debt_ms / 1000:.1f} s of wait"
+    )
+    exact = (math.sqrt(slo_ms) - math.sqrt(debt_ms)) ** 2 if debt_ms < slo_ms else 0.0
+    target = max(FLOOR_MS, STEP_MS * math.floor(exact / STEP_MS))
+    if exact >= FLOOR_MS:
+        return QueueWaitTarget(target, debt_ms, True, f"{told}, of the {slo_ms / 1000:.1f} s allowed")
+    # The start time at which the target would just be the floor.
+    spare = max(0.0, math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000))
+    fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
+    help_ = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
+    return QueueWaitTarget(
+        target, debt_ms, False, f"{told}, more than the {slo_ms / 1000:.1f} s leave room for: {help_}"
+    )

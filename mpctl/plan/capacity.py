@@ -1,0 +1,183 @@
+"""Will this rollout fit: free GPUs now, else a larger pool, else no, each with its reason.
+
+Facts in, answer out. Whatever could not be looked up is listed as unchecked and never counted as room. Kubernetes
+objects come as plain dicts (``kubectl get nodes,resourceslices,resourceclaims -A -o json``), so that any client serves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Verdict = Literal["fits", "resize", "no", "unknown"]
+
+DRIVER = "gpu.nvidia.com"
+GPU_LABEL = "nvidia.com/gpu.present"
+POOL_LABELS = ("eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool")
+
+
+@dataclass(frozen=True)
+class Need:
+    """``replicas`` more pods, each with ``gpus`` devices of one node."""
+
+    replicas: int
+    gpus: int = 1
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    name: str
+    pool: str | None
+    usable: bool  # Ready and schedulable
+    published: bool  # has a ResourceSlice of the GPU driver
+    devices: int
+    taken: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.devices - self.taken) if self.usable else 0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``size`` and the limits count nodes over all zones. ``gpus`` is per node; 0 is not a GPU pool."""
+
+    name: str
+    machine: str
+    gpus: int
+    size: int
+    minimum: int
+    maximum: int
+    zones: tuple[str, ...] = ()
+    spot: bool = False
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the cloud would still give to a pool; None means that it could not be looked up.
+
+    ``quota_limit`` and ``quota_used`` are in units of which one node needs ``quota_per_node`` (EC2: vCPUs).
+    """
+
+    zones_offering: tuple[str, ...] | None = None
+    quota_name: str = "GPU quota"
+    quota_limit: float | None = None
+    quota_used: float | None = None
+    quota_per_node: float = 1
+
+
+@dataclass(frozen=True)
+class Fit:
+    verdict: Verdict
+    add_nodes: int
+    reasons: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
+
+
+def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The objects of a document: a List's items, or itself."""
+    items = document.get("items")
+    yield from items if isinstance(items, list) else [document]
+
+
+def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
+    """The GPU nodes among ``documents``, with devices from ResourceSlices and allocations from ResourceClaims."""
+    found = [item for document in documents for item in objects(document)]
+    slices = [item for item in found if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER]
+    pools = {_spec(item)["pool"]["name"]: _spec(item).get("nodeName") for item in slices if "pool" in _spec(item)}
+    devices: dict[str, set[str]] = {}
+    for item in slices:
+        names = {device["name"] for device in _spec(item).get("devices") or []}
+        devices.setdefault(str(_spec(item).get("nodeName")), set()).update(names)
+    taken: dict[str, set[str]] = {}
+    for claim in (item for item in found if item.get("kind") == "ResourceClaim"):
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or []:
+            if result.get("driver") == DRIVER:
+                taken.setdefault(str(pools.get(result.get("pool"))), set()).add(result["device"])
+    nodes = []
+    for item in (item for item in found if item.get("kind") == "Node"):
+        name, labels = item["metadata"]["name"], item["metadata"].get("labels") or {}
+        if labels.get(GPU_LABEL) != "true" and name not in devices:
+            continue
+        pool = next((labels[label] for label in POOL_LABELS if label in labels), None)
+        published = len(devices.get(name, ()))
+        nodes.append(GpuNode(name, pool, _usable(item), name in devices, published, len(taken.get(name, ()))))
+    return tuple(sorted(nodes, key=lambda node: node.name))
+
+
+def _spec(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = item.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _usable(node: Mapping[str, Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return ready and not _spec(node).get("unschedulable")
+
+
+def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None, room: Room) -> Fit:
+    """Whether ``need`` has room. ``nodes`` None: nobody looked, and every device counts as taken."""
+    reasons, unchecked = [], []
+    if nodes is None:
+        unchecked.append("free GPUs: no Kubernetes objects were given, so all are counted as taken")
+        slots = 0
+    else:
+        slots = sum(node.free // need.gpus for node in nodes)
+        total, free = sum(node.devices for node in nodes), sum(node.free for node in nodes)
+        reasons.append(f"{free} of {total} GPUs on {len(nodes)} nodes are free")
+        silent = [node.name for node in nodes if not node.published]
+        if silent:
+            reasons.append(
+                f"{', '.join(silent)} publish no ResourceSlice: up to ten minutes after a node is ready that is normal"
+                " (kubernetes/autoscaler#7530), later the DRA driver is not running there"
+            )
+    if slots >= need.replicas:
+        return Fit("fits", 0, (*reasons, f"{need.replicas} x {need.gpus} GPU can be placed now"))
+    missing = need.replicas - slots
+    reasons.append(f"{missing} of {need.replicas} replicas have no place")
+    if pool is None:
+        return Fit("no", 0, (*reasons, "no GPU node pool was found to enlarge"), tuple(unchecked))
+    per_node = pool.gpus // need.gpus
+    if not per_node:
+        reasons.append(f"a {pool.machine} of pool {pool.name} has {pool.gpus} GPU, a replica needs {need.gpus}")
+        return Fit("no", 0, tuple(reasons), tuple(unchecked))
+    add = math.ceil(missing / per_node)
+    problems, open_ = _limits(pool, room, add)
+    reasons.append(
+        f"pool {pool.name} ({pool.machine}) has {pool.size} nodes, {pool.maximum} at most; {add} more are needed"
+    )
+    if problems:
+        return Fit("no", add, (*reasons, *problems), (*unchecked, *open_))
+    verdict: Verdict = "unknown" if open_ else "resize"
+    return Fit(verdict, add, tuple(reasons), (*unchecked, *open_))
+
+
+def assess_return(nodes: tuple[GpuNode, ...], pool: Pool, size: int) -> str | None:
+    """Why ``pool`` may not shrink to ``size`` now, or None: more of its nodes hold GPUs in use than would be left."""
+    if pool.size <= size:
+        return None
+    busy = [node.name for node in nodes if node.pool == pool.name and node.taken]
+    if len(busy) > size:
+        return f"{len(busy)} nodes of pool {pool.name} serve ({', '.join(busy)}), and {size} would be left"
+    return None
+
+
+def _limits(pool: Pool, room: Room, add: int) -> tuple[list[str], list[str]]:
+    """What forbids ``add`` more nodes, and what could not be looked up."""
+    problems, unchecked = [], []
+    if pool.size + add > pool.maximum:
+        problems.append(f"{pool.size + add} nodes are more than the pool's maximum of {pool.maximum}")
+    if room.zones_offering is None:
+        unchecked.append(f"whether {pool.machine} is offered in {', '.join(pool.zones) or 'the zones of the pool'}")
+    elif not room.zones_offering:
+        problems.append(f"{pool.machine} is offered in none of {', '.join(pool.zones) or 'its zones'}")
+    if room.quota_limit is None or room.quota_used is None:
+        unchecked.append(room.quota_name)
+    elif room.quota_used + add * room.quota_per_node > room.quota_limit:
+        more = add * room.quota_per_node
+        problems.append(f"{room.quota_name}: {room.quota_used:g} of {room.quota_limit:g} used, {more:g} more needed")
+    return problems, unchecked

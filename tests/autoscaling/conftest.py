@@ -1,0 +1,50 @@
+"""Renders the manifests as the serving stack does and finds Prometheus' own binaries."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+import yaml
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+NAMES = {"service": "llm", "namespace": "inference"}
+
+
+def render(path: Path) -> dict[str, Any]:
+    document = yaml.safe_load(Template(path.read_text()).substitute(NAMES))
+    assert isinstance(document, dict)
+    return document
+
+
+def rule_groups() -> list[dict[str, Any]]:
+    """Every group of every PrometheusRule, in the order of the files."""
+    rendered = [render(path) for path in sorted((MANIFESTS / "monitoring").glob("prometheusrule-*.yaml"))]
+    return [group for document in rendered for group in document["spec"]["groups"]]
+
+
+def binary(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not on PATH: apt-get install prometheus (Debian) brings prometheus and promtool")
+    return found
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    return binary("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> str:
+    return binary("prometheus")
+
+
+@pytest.fixture(scope="session")
+def rules_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rules") / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": rule_groups()}, sort_keys=False))
+    return path

@@ -1,0 +1,88 @@
+"""A ClusterManager over gRPC on loopback that takes and gives google-cloud-container's own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.cloud import container_v1 as gke
+
+PREFIX = "/google.container.v1.ClusterManager/"
+
+REQUESTS = {
+    "GetCluster": gke.GetClusterRequest,
+    "SetNodePoolSize": gke.SetNodePoolSizeRequest,
+}
+
+
+class FakeGke(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """One project with one cluster; ``fault`` answers every call with that status instead."""
+
+    def __init__(self) -> None:
+        self.fault: tuple[grpc.StatusCode, str] | None = None
+        self.sizes: list[tuple[str, int]] = []
+        l4 = gke.AcceleratorConfig(accelerator_count=1, accelerator_type="nvidia-l4")
+        self.cluster = gke.Cluster(
+            name="serving",
+            endpoint="203.0.113.7",
+            master_auth=gke.MasterAuth(cluster_ca_certificate="Q0E="),
+            node_pools=[
+                gke.NodePool(
+                    name="l4",
+                    initial_node_count=1,
+                    locations=["us-central1-a", "us-central1-b"],
+                    config=gke.NodeConfig(machine_type="g2-standard-8", accelerators=[l4]),
+                    autoscaling=gke.NodePoolAutoscaling(enabled=True, min_node_count=0, max_node_count=2),
+                ),
+                gke.NodePool(name="system", initial_node_count=1, config=gke.NodeConfig(machine_type="e2-standard-4")),
+            ],
+        )
+
+    def service(self, details: Any) -> Any:
+        method = details.method.removeprefix(PREFIX)
+        request = REQUESTS.get(method)
+        if request is None:
+            return None
+        return grpc.unary_unary_rpc_method_handler(
+            self._answering(getattr(self, method)),
+            request_deserializer=request.deserialize,
+            response_serializer=lambda reply: type(reply).serialize(reply),
+        )
+
+    def _answering(self, method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def answer(request: Any, context: Any) -> Any:
+            if self.fault:
+                context.abort(*self.fault)
+            return method(request, context)
+
+        return answer
+
+    def GetCluster(self, request: Any, context: Any) -> Any:  # noqa: N802  the method's own name
+        if request.name != "projects/my-project/locations/us-central1/clusters/serving":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {request.name}")
+        return self.cluster
+
+    def SetNodePoolSize(self, request: Any, context: Any) -> Any:  # noqa: N802
+        pool = next((p for p in self.cluster.node_pools if request.name.endswith(f"/nodePools/{p.name}")), None)
+        if pool is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {request.name}")
+        self.sizes.append((pool.name, request.node_count))
+        pool.initial_node_count = request.node_count
+        return gke.Operation(name="operation-1", status=gke.Operation.Status.RUNNING)
+
+
+@contextmanager
+def running(fake: FakeGke) -> Iterator[gke.ClusterManagerClient]:
+    server = grpc.server(ThreadPoolExecutor(2), handlers=(fake,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    transport = gke.ClusterManagerClient.get_transport_class("grpc")(channel=channel)
+    try:
+        yield gke.ClusterManagerClient(transport=transport)
+    finally:
+        channel.close()
+        server.stop(None).wait(5)

@@ -1,0 +1,250 @@
+"""connect, credential and capacity as people and kubectl run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from mpctl.cli import capacity, connect, credential
+from mpctl.cloud.cluster import Cluster
+from mpctl.cloud.ports import Endpoint, Token
+from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
+from mpctl.plan.capacity import Pool, Room
+
+TOKEN = "k8s-aws-v1.planted-token"
+NODES = Path(__file__).parents[1] / "data" / "gpu-nodes.json"
+
+
+class FakeCloud:
+    def __init__(self) -> None:
+        self.pool = Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a",))
+        self.given = Room(("us-east-1a",), "EC2 quota", 64, 8, 8)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint("https://cluster.example", "Q0E=")
+
+    def token(self) -> Token:
+        return Token(TOKEN, datetime(2026, 11, 21, 12, 14, tzinfo=UTC))
+
+    def pools(self) -> tuple[Pool, ...]:
+        return (self.pool,)
+
+    def room(self, pool: Pool) -> Room:
+        return self.given
+
+    def resize(self, pool: Pool, size: int) -> int:
+        self.pool = Pool(pool.name, pool.machine, pool.gpus, size, pool.minimum, pool.maximum, pool.zones)
+        return size
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
+    fake = FakeCloud()
+
+    def opened(cluster: Cluster, *, profile: str | None = None) -> FakeCloud:
+        return fake
+
+    monkeypatch.setattr("mpctl.cloud.reach.open_cloud", opened)
+    yield fake
+
+
+@pytest.fixture
+def run(cloud: FakeCloud) -> Callable[..., Result]:
+    def invoke(command: Any, *arguments: str, **kwargs: Any) -> Result:
+        return CliRunner().invoke(command.command, arguments, **kwargs)
+
+    return invoke
+
+
+def failed(result: Result, kind: type[MpctlError]) -> MpctlError:
+    assert type(result.exception) is kind, (result.exception, result.output)
+    return result.exception
+
+
+def test_connect_writes_an_entry_that_asks_mpctl_for_tokens(run: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    result = run(connect, "eks/us-east-1/serving", "--kubeconfig", str(path), "--profile", "prod", "-n", "inference")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"Wrote context eks/us-east-1/serving in {path}\n"
+    assert result.stderr == "Next: kubectl get nodes\n"
+    document = yaml.safe_load(path.read_text())
+    assert document["current-context"] == "eks/us-east-1/serving"
+    (user,) = document["users"]
+    assert user["user"]["exec"]["args"] == ["credential", "eks/us-east-1/serving"]
+    assert user["user"]["exec"]["env"] == [{"name": "AWS_PROFILE", "value": "prod"}]
+    assert document["contexts"][0]["context"]["namespace"] == "inference"
+    assert "planted" not in path.read_text()
+
+
+def test_connect_twice_says_so(run: Callable[..., Result], tmp_path: Path) -> None:
+    arguments = ("eks/us-east-1/serving", "--kubeconfig", str(tmp_path / "config"))
+    run(connect, *arguments)
+    again = run(connect, *arguments)
+    assert again.exit_code == 0
+    assert again.stdout.startswith("Already there: context eks/us-east-1/serving")
+
+
+def test_connect_refuses_an_entry_of_somebody_else(run: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("apiVersion: v1\nkind: Config\nusers: [{name: prod, user: {token: abc}}]\n")
+    before = path.read_bytes()
+    error = failed(run(connect, "eks/us-east-1/serving", "--kubeconfig", str(path), "--context", "prod"), Conflict)
+    assert "--context" in (error.hint or "")
+    assert path.read_bytes() == before
+
+
+def test_connect_tells_what_it_did_as_json(run: Callable[..., Result], tmp_path: Path) -> None:
+    result = run(connect, "serving", "--region", "us-east-1", "--kubeconfig", str(tmp_path / "c"), "-o", "json")
+    document = json.loads(result.stdout)
+    assert (document["kind"], document["context"]) == ("Connection", "eks/us-east-1/serving")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_credential_speaks_the_version_that_kubectl_asks_for(run: Callable[..., Result], version: str) -> None:
+    asked = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": f"client.authentication.k8s.io/{version}"})}
+    result = run(credential, "eks/us-east-1/serving", env=asked)
+    document = json.loads(result.stdout)
+    assert document == {
+        "apiVersion": f"client.authentication.k8s.io/{version}",
+        "kind": "ExecCredential",
+        "status": {"token": TOKEN, "expirationTimestamp": "2026-11-21T12:14:00Z"},
+    }
+    assert result.stderr == ""
+
+
+def test_a_place_in_the_environment_completes_a_bare_name_and_never_contradicts_a_full_one(
+    cloud: FakeCloud, tmp_path: Path
+) -> None:
+    def run(command: Any, *arguments: str) -> Result:
+        return CliRunner().invoke(command.command, arguments, env={"MPCTL_REGION": "eu-west-1"})
+
+    assert run(credential, "eks/us-east-1/serving").exit_code == 0
+    bare = run(connect, "serving", "--kubeconfig", str(tmp_path / "c"), "-o", "name")
+    assert bare.stdout == "eks/eu-west-1/serving\n"
+    failed(run(credential, "eks/us-east-1/serving", "--region", "eu-west-1"), InputError)
+
+
+def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
+    asked = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})}
+    failed(run(credential, "eks/us-east-1/serving", env=asked), InputError)
+
+
+def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "mpctl.cli.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
+    )
+    result = run(credential, "eks/us-east-1/serving")
+    failed(result, Refused)
+    assert TOKEN not in result.output
+
+
+def test_capacity_fits_on_a_free_gpu(run: Callable[..., Result]) -> None:
+    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES))
+    assert result.exit_code == 0, result.exception
+    assert result.stdout == ("Fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
+
+
+def test_capacity_grows_the_pool_and_gives_it_back(run: Callable[..., Result], cloud: FakeCloud) -> None:
+    where = ("eks/us-east-1/serving", "-y")
+    options = ("--objects", str(NODES), "--replicas", "2", "--make-room")
+    made = run(capacity, *where, *options)
+    assert made.exit_code == 0, made.exception
+    assert "Fits after the pool grows" in made.stdout
+    assert "Set: pool l4 goes to 2 nodes" in made.stdout
+    assert "Already: pool l4 goes to 2 nodes" in run(capacity, *where, *options).stdout
+    returning = (*where, "--give-back", "--objects", str(NODES))
+    back = run(capacity, *returning)
+    assert "the cloud chooses which nodes go" in back.stderr
+    assert back.stdout == "Set back: pool l4 has 1 nodes\n"
+    assert cloud.pool.size == 1
+    assert run(capacity, *returning).stdout == "Already as it was: pool l4 has 1 nodes\n"
+
+
+def test_capacity_gives_no_node_back_that_serves(run: Callable[..., Result], cloud: FakeCloud, tmp_path: Path) -> None:
+    options = ("eks/us-east-1/serving", "-y", "--objects")
+    run(capacity, *options, str(NODES), "--replicas", "2", "--make-room")
+    listing = json.loads(NODES.read_text())
+    claim = json.loads(json.dumps(listing["items"][-1]).replace("gpu-a", "gpu-b"))
+    listing["items"].append(claim)
+    (tmp_path / "busy.json").write_text(json.dumps(listing))
+    error = failed(run(capacity, *options, str(tmp_path / "busy.json"), "--give-back"), Refused)
+    assert error.message == "2 nodes of pool l4 serve (gpu-a, gpu-b), and 1 would be left"
+    assert cloud.pool.size == 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "change"),
+    [
+        ("eks/us-east-1/serving", "--give-back"),
+        ("gke/p/us-central1/c", "--give-back"),
+        ("gke/p/us-central1/c", "--make-room"),
+    ],
+)
+def test_capacity_changes_no_pool_blindly(
+    run: Callable[..., Result], cloud: FakeCloud, cluster: str, change: str
+) -> None:
+    error = failed(run(capacity, cluster, "-y", change), InputError)
+    assert error.field == "--objects"
+    assert cloud.pool.size == 1
+
+
+def test_gkes_size_is_the_number_of_its_nodes(run: Callable[..., Result]) -> None:
+    result = run(capacity, "gke/p/us-central1/c", "--objects", str(NODES), "--replicas", "2", "-o", "json")
+    assert json.loads(result.stdout)["pool"]["size"] == 2
+
+
+def test_capacity_changes_nothing_without_a_yes(run: Callable[..., Result], cloud: FakeCloud) -> None:
+    failed(run(capacity, "eks/us-east-1/serving", "--make-room", "--accept-unchecked"), InputError)
+    assert cloud.pool.size == 1
+
+
+def test_capacity_says_no_with_the_reason(run: Callable[..., Result], cloud: FakeCloud) -> None:
+    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "9")
+    failed(result, Refused)
+    assert "9 nodes are more than the pool's maximum of 3" in result.stdout
+    cloud.given = Room((), "EC2 quota", 8, 8, 8)
+    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "2")
+    assert "g6.2xlarge is offered in none of us-east-1a" in result.stdout
+    assert "EC2 quota: 8 of 8 used, 8 more needed" in result.stdout
+
+
+def test_capacity_without_a_look_is_undecided(run: Callable[..., Result], cloud: FakeCloud) -> None:
+    cloud.given = Room(("us-east-1a",), "EC2 quota", None, None, 8)
+    result = run(capacity, "eks/us-east-1/serving")
+    failed(result, Undecided)
+    assert "not checked: EC2 quota" in result.stdout
+
+
+def test_capacity_as_json(run: Callable[..., Result]) -> None:
+    result = run(capacity, "eks/us-east-1/serving", "--objects", "-", "-o", "json", input=NODES.read_text())
+    document = json.loads(result.stdout)
+    assert (document["kind"], document["verdict"], document["pool"]["name"]) == ("Capacity", "fits", "l4")
+
+
+def test_capacity_refuses_what_is_no_listing(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("[]")
+    error = failed(run(capacity, "eks/us-east-1/serving", "--objects", str(tmp_path / "x")), InputError)
+    assert "kubectl get nodes" in (error.hint or "")
+
+
+@pytest.mark.parametrize("name", ["connect", "credential", "capacity"])
+def test_help_imports_no_client_library(name: str) -> None:
+    program = (
+        "import sys\n"
+        f"from mpctl.cli.{name} import command\n"
+        "command.main(['--help'], standalone_mode=False)\n"
+        "heavy = {'boto3', 'botocore', 'google', 'grpc', 'ruamel', 'yaml'} & {m.split('.')[0] for m in sys.modules}\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "CLUSTER" in done.stdout

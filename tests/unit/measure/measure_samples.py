@@ -1,0 +1,54 @@
+"""Expositions, readings and blocks for the tests of mpctl.measure and mpctl.report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mpctl.measure.block import Block, Sample
+from mpctl.measure.counters import Counters, Window
+from mpctl.measure.summary import BASELINE, CANDIDATE
+
+DATA = Path(__file__).parents[2] / "data" / "vllm"
+
+
+def captured(name: str) -> Counters:
+    """A reading of a real engine."""
+    return Counters.parse((DATA / f"metrics_{name}.txt").read_text())
+
+
+def bench() -> dict:
+    """What a real bench client wrote."""
+    return json.loads((DATA / "bench_q4_c24.json").read_text())
+
+
+def window(generated=100.0, drafts=None, drafted=None, accepted=None, positions=(), **more) -> Window:
+    return Window(
+        generation_tokens=generated,
+        preemptions=more.get("preemptions"),
+        queue_seconds=more.get("queue_seconds"),
+        queue_count=more.get("queue_count"),
+        drafts=drafts,
+        draft_tokens=drafted,
+        accepted=accepted,
+        per_position=positions,
+    )
+
+
+SPECULATING = window(100.0, 20.0, 100.0, 60.0, (20.0, 15.0, 10.0, 10.0, 5.0))
+
+
+def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=11, **more) -> Block:
+    """A block of one sample per text; a text of None is a failed request."""
+    samples = tuple(
+        Sample(None, None, 0, "", "refused") if text is None else Sample(ttft, ttft + tpot * (tokens - 1), tokens, text)
+        for text in texts
+    )
+    default = SPECULATING if arm == CANDIDATE else window()
+    return Block(arm, repeat, 1, seconds, samples, more.get("window", default))
+
+
+def pair(count=8, *, texts=None, base=None, cand=None) -> list[Block]:
+    """One block of each arm with ``count`` prompts; ``base`` and ``cand`` change one of them."""
+    same = {"texts": texts or tuple(map(str, range(count)))}
+    return [block(BASELINE, **{**same, **(base or {})}), block(CANDIDATE, **{**same, "seconds": 0.5, **(cand or {})})]

@@ -1,0 +1,249 @@
+"""Two arms compared, and the gate over the comparison: every rule, and how they are joined."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from measure_samples import SPECULATING, block, pair, window
+
+from mpctl.errors import InputError
+from mpctl.measure.gate import RULES, Outcome, Policy, Verdict, assess
+from mpctl.measure.summary import BASELINE, CANDIDATE, ArmSummary, Comparison
+
+PASS, FAIL, MISSING = Outcome.PASS, Outcome.FAIL, Outcome.MISSING
+
+
+def outcomes(comparison, policy=None):
+    return {r.rule: r.outcome for r in assess(comparison, policy or Policy()).rules}
+
+
+# Comparison
+
+
+def test_prompts_are_paired_by_repeat_and_place():
+    blocks = [
+        block(BASELINE, 0, texts=("a", "b")),
+        block(CANDIDATE, 1, texts=("c", "x")),
+        block(CANDIDATE, 0, texts=("a", "b")),
+        block(BASELINE, 1, texts=("c", "d")),
+    ]
+    for order in itertools.permutations(blocks):
+        made = Comparison.of(order)
+        assert (made.compared, made.different) == (4, 1)
+
+
+def test_only_prompts_answered_by_both_are_compared():
+    made = Comparison.of(
+        [block(BASELINE, texts=("a", None, "c", None)), block(CANDIDATE, texts=("a", "b", None, None))]
+    )
+    assert (made.compared, made.different) == (1, 0)
+    assert (made.baseline.failed, made.candidate.failed) == (2, 2)
+    assert made.baseline.first_error == "refused"
+
+
+def test_a_repeat_of_one_arm_alone_is_not_paired():
+    made = Comparison.of([*pair(2), block(BASELINE, 1)])
+    assert made.compared == 2
+    assert len(made.throughput_ratios) == 1
+    assert (made.baseline.blocks, made.candidate.blocks) == (2, 1)
+
+
+def test_speedup_is_tokens_over_summed_time_and_ratios_show_the_spread():
+    blocks = [
+        block(BASELINE, 0, seconds=1.0),
+        block(CANDIDATE, 0, seconds=0.5),
+        block(CANDIDATE, 1, seconds=3.0),
+        block(BASELINE, 1, seconds=6.0),
+    ]
+    made = Comparison.of(blocks)
+    assert made.throughput_ratios == pytest.approx((2.0, 2.0))
+    assert made.speedup == pytest.approx((44 / 3.5) / (44 / 7.0))
+    assert made.candidate.throughput == pytest.approx(44 / 3.5)
+
+
+def test_medians_are_over_requests_not_over_blocks():
+    blocks = [
+        block(BASELINE, 0, texts=("a",), ttft=1.0),
+        block(BASELINE, 1, texts=("b", "c", "d"), ttft=100.0),
+        block(CANDIDATE, 0, texts=("a",)),
+    ]
+    arm = ArmSummary.of(BASELINE, blocks)
+    assert (arm.ttft_ms, arm.requests, arm.blocks) == (100.0, 4, 2)
+    assert arm.e2e_ms == pytest.approx(120.0)
+
+
+def test_an_arm_without_blocks_has_no_figures():
+    arm = ArmSummary.of(CANDIDATE, [block(BASELINE)])
+    assert (arm.throughput, arm.tpot_ms, arm.ttft_ms, arm.window) == (None, None, None, None)
+    nothing = Comparison.of([])
+    assert (nothing.speedup, nothing.compared) == (None, 0)
+
+
+def test_windows_are_pooled():
+    blocks = [block(CANDIDATE, r, window=w) for r, w in enumerate((SPECULATING, window(1000.0, 0.0, 0.0, 0.0)))]
+    assert ArmSummary.of(CANDIDATE, blocks).window.tokens_per_step == pytest.approx(1100 / 1040)
+
+
+# Rules: (what is changed in a comparison that passes, rule, outcome)
+
+GOOD = Comparison.of(pair())
+
+
+def with_arm(arm, **changes):
+    return replace(GOOD, **{arm: replace(getattr(GOOD, arm), **changes)})
+
+
+CASES = [
+    (GOOD, "errors", PASS),
+    (with_arm("candidate", failed=1, first_error="boom"), "errors", FAIL),
+    (replace(with_arm("candidate", failed=1), baseline=replace(GOOD.baseline, failed=1)), "errors", PASS),
+    (with_arm("candidate", requests=0), "errors", MISSING),
+    (replace(GOOD, compared=8), "samples", PASS),
+    (replace(GOOD, compared=7), "samples", MISSING),
+    (replace(GOOD, different=1), "outputs", FAIL),
+    (replace(GOOD, compared=0), "outputs", MISSING),
+    (with_arm("candidate", window=window()), "tokens per step", FAIL),
+    (with_arm("candidate", window=None), "tokens per step", MISSING),
+    (with_arm("candidate", window=window(0.0, 0.0, 0.0, 0.0)), "tokens per step", MISSING),
+    (with_arm("candidate", window=window(110.0, 10.0, 50.0, 10.0)), "tokens per step", PASS),
+    (with_arm("candidate", window=window(110.0, 10.0, 50.0, 9.0)), "tokens per step", FAIL),
+    (with_arm("candidate", window=window(110.0, 0.0, 0.0, 0.0)), "tokens per step", FAIL),
+    (with_arm("candidate", throughput=1.05 * GOOD.baseline.throughput), "throughput", PASS),
+    (with_arm("candidate", throughput=1.04 * GOOD.baseline.throughput), "throughput", FAIL),
+    (with_arm("candidate", throughput=None), "throughput", MISSING),
+    (with_arm("baseline", throughput=None), "throughput", MISSING),
+    (with_arm("candidate", tpot_ms=2.1), "TPOT", PASS),
+    (with_arm("candidate", tpot_ms=2.2), "TPOT", FAIL),
+    (with_arm("candidate", tpot_ms=None), "TPOT", MISSING),
+    (with_arm("baseline", tpot_ms=None), "TPOT", MISSING),
+    (with_arm("candidate", ttft_ms=30.0), "TTFT", PASS),  # 10 ms + 20 ms slack
+    (with_arm("candidate", ttft_ms=30.1), "TTFT", FAIL),
+    (replace(with_arm("candidate", ttft_ms=1250.0), baseline=replace(GOOD.baseline, ttft_ms=1000.0)), "TTFT", PASS),
+    (replace(with_arm("candidate", ttft_ms=1251.0), baseline=replace(GOOD.baseline, ttft_ms=1000.0)), "TTFT", FAIL),
+    (with_arm("candidate", ttft_ms=None), "TTFT", MISSING),
+    (with_arm("baseline", ttft_ms=None), "TTFT", MISSING),
+]
+WHOLE = {FAIL: Outcome.REJECT, MISSING: Outcome.UNDECIDED, PASS: Outcome.PROMOTE}
+
+
+def test_what_is_good_everywhere_is_promoted():
+    verdict = assess(GOOD, Policy())
+    assert verdict.outcome is Outcome.PROMOTE
+    assert [r.outcome for r in verdict.rules] == [PASS] * len(RULES)
+    assert len(verdict.reasons) == len(RULES)
+
+
+@pytest.mark.parametrize(("comparison", "rule", "outcome"), CASES)
+def test_one_rule_decides(comparison, rule, outcome):
+    """Each case changes one datum. A missing one may be missing for other rules too, but never turns into a pass."""
+    found = outcomes(comparison)
+    assert found.pop(rule) is outcome
+    assert FAIL not in found.values()
+    if outcome is not MISSING:
+        assert set(found.values()) == {PASS}
+    assert assess(comparison, Policy()).outcome is WHOLE[outcome]
+
+
+def test_every_rule_passes_fails_and_misses_somewhere():
+    seen = {(rule, outcome) for _, rule, outcome in CASES} | {(r.rule, PASS) for r in assess(GOOD, Policy()).rules}
+    names = [r.rule for r in assess(GOOD, Policy()).rules]
+    never = {("samples", FAIL)}  # too few samples say nothing against the candidate
+    assert seen >= set(itertools.product(names, (PASS, FAIL, MISSING))) - never
+
+
+@pytest.mark.parametrize("failing", [c for c, _, o in CASES if o is FAIL])
+def test_any_fail_rejects_whatever_is_missing(failing):
+    verdict = assess(replace(failing, compared=1) if failing.compared > 1 else failing, Policy())
+    assert MISSING in {r.outcome for r in verdict.rules}
+    assert verdict.outcome is Outcome.REJECT
+    assert verdict.reasons == tuple(r.message for r in verdict.rules if r.outcome is FAIL)
+
+
+def test_nothing_measured_is_undecided():
+    verdict = assess(Comparison.of([]), Policy())
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert {r.outcome for r in verdict.rules} == {MISSING}
+    assert len(verdict.reasons) == len(RULES)
+
+
+def test_the_trap_cell_is_rejected():
+    """Published measurement (facts/domain.md 4.2): the draft ate the KV pool, so few run, and those look fast."""
+    base = replace(GOOD.baseline, tpot_ms=65.4, throughput=3225.0, ttft_ms=2300.0)
+    cand = replace(GOOD.candidate, tpot_ms=41.0, throughput=1926.0, ttft_ms=17400.0)
+    verdict = assess(replace(GOOD, baseline=base, candidate=cand), Policy())
+    assert verdict.outcome is Outcome.REJECT
+    assert verdict.reasons == (
+        "throughput 0.60x the baseline's (at least 1.05x)",
+        "TTFT 17400.0 ms, baseline 2300.0 ms (limit 2875.0 ms)",
+    )
+    (tpot,) = (r for r in verdict.rules if r.rule == "TPOT")
+    assert (tpot.outcome, tpot.message) == (PASS, "TPOT 0.63x the baseline's (limit 1.05x)")
+
+
+def test_messages_carry_value_and_limit():
+    messages = {r.rule: r.message for r in assess(with_arm("candidate", failed=2, first_error="boom"), Policy()).rules}
+    assert messages == {
+        "errors": "2 of 8 requests failed on the candidate, 0 on the baseline; first: boom",
+        "samples": "8 prompts answered by both arms, at least 8 needed",
+        "outputs": "0 of 8 greedy outputs differ (limit 0%)",
+        "tokens per step": "tokens per step 2.50 (at least 1.10)",
+        "throughput": "throughput 2.00x the baseline's (at least 1.05x)",
+        "TPOT": "TPOT 1.00x the baseline's (limit 1.05x)",
+        "TTFT": "TTFT 10.0 ms, baseline 10.0 ms (limit 30.0 ms)",
+    }
+
+
+def test_taking_speculation_away_is_not_asked_for_drafts():
+    """``mpctl rollout --spec none`` sets this limit to 0; an engine without the counters then passes."""
+    plain = with_arm("candidate", window=window())
+    assert outcomes(plain)["tokens per step"] is FAIL
+    assert assess(plain, Policy(min_tokens_per_step=0.0)).outcome is Outcome.PROMOTE
+    none = with_arm("candidate", window=None)
+    assert outcomes(none, Policy(min_tokens_per_step=0.0))["tokens per step"] is MISSING
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (Policy(min_speedup=2.01), "throughput"),
+        (Policy(max_tpot_ratio=0.99), "TPOT"),
+        (Policy(max_ttft_ratio=0.5, ttft_slack_ms=0.0), None),
+        (Policy(min_tokens_per_step=2.51), "tokens per step"),
+        (Policy(min_compared=9), "samples"),
+    ],
+)
+def test_every_limit_is_heard(policy, rule):
+    changed = [name for name, outcome in outcomes(GOOD, policy).items() if outcome is not PASS]
+    assert changed == ([rule] if rule else [])  # without slack the limit of TTFT is the baseline's own time
+
+
+def test_a_share_of_different_outputs_can_be_allowed():
+    some = replace(GOOD, different=2)
+    assert outcomes(some, Policy(max_different=0.25))["outputs"] is PASS
+    assert outcomes(some, Policy(max_different=0.24))["outputs"] is FAIL
+
+
+@pytest.mark.parametrize("value", [-0.1, "1.2", None, True, math.nan, [1]])
+def test_a_limit_that_is_no_number_is_refused_by_name(value):
+    with pytest.raises(InputError, match=r"^gate.yaml: min_speedup: must be a number of zero or more") as caught:
+        Policy.from_record({"min_speedup": value}, file="gate.yaml")
+    assert caught.value.field == "min_speedup"
+
+
+def test_an_unknown_limit_is_refused_and_the_known_ones_listed():
+    with pytest.raises(InputError, match=r"^gate.yaml: min_speedpu: unknown; known are .*min_speedup"):
+        Policy.from_record({"min_speedpu": 1}, file="gate.yaml")
+
+
+def test_policies_and_verdicts_round_trip():
+    policy = Policy.from_record({"min_speedup": 2, "max_different": 0.5})
+    assert policy == Policy(min_speedup=2, max_different=0.5)
+    assert Policy.from_record(json.loads(json.dumps(policy.to_record()))) == policy
+    assert Policy.from_record({}) == Policy()
+    for comparison, _, _ in CASES:
+        verdict = assess(comparison, policy)
+        assert Verdict.from_record(json.loads(json.dumps(verdict.to_record()))) == verdict

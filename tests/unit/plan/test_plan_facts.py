@@ -1,0 +1,211 @@
+"""Facts of a service and of a checkpoint's config.json: what is not known stays None."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from mpctl.plan import ModelFacts, describe_model, facts_of
+from mpctl.service import load, select
+from mpctl.speculation import build
+
+THINKS = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
+NGRAM, _ = build("ngram")
+
+
+def service(*args, model="Qwen/Qwen2.5-7B", extra=""):
+    text = textwrap.dedent(
+        """\
+        apiVersion: serving.kserve.io/v1beta1
+        kind: InferenceService
+        metadata:
+          name: svc
+        spec:
+          predictor:
+            containers:
+            - name: kserve-container
+              image: vllm/vllm-openai:v0.23.0
+        """
+    )
+    words = [*([f"--model={model}"] if model else []), *args]
+    return select(load(text + f"      args: {json.dumps(words)}\n" + extra), None)
+
+
+def facts(*args, model="Qwen/Qwen2.5-7B", **known):
+    return facts_of(service(*args, model=model), NGRAM, **known)
+
+
+@pytest.mark.parametrize(
+    ("args", "target", "context"),
+    [
+        ((), None, None),
+        ((), ModelFacts(context=40960), 40960),
+        (("--max-model-len=4096",), ModelFacts(context=40960), 4096),
+        (("--max-model-len", "4096"), None, 4096),
+        (("--max_model_len=4096", "--max-model-len=8192"), None, 8192),
+    ],
+)
+def test_served_context_is_the_flag_before_the_checkpoint(args, target, context):
+    assert facts(*args, target=target).served_context == context
+
+
+@pytest.mark.parametrize(
+    ("model", "template", "kwargs", "thinking"),
+    [
+        ("Qwen/Qwen3-8B", None, None, True),
+        ("/models/Qwen3-0.6B", None, None, True),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", None, None, True),
+        ("Qwen/Qwen3-4B-Instruct-2507", None, None, None),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", None, None, None),
+        ("Qwen/Qwen3-8B-Base", None, None, None),
+        ("Qwen/Qwen2.5-7B", None, None, None),
+        (None, None, None, None),
+        # what the template says outweighs the name
+        ("Qwen/Qwen3-8B", False, None, False),
+        ("my/model", True, None, True),
+        # what the command line chooses outweighs both
+        ("Qwen/Qwen3-8B", True, '{"enable_thinking": false}', False),
+        ("my/model", False, '{"enable_thinking": true}', True),
+        # a choice that says nothing of thinking, or cannot be read, is none
+        ("Qwen/Qwen3-8B", None, '{"other": 1}', True),
+        ("Qwen/Qwen3-8B", None, '{"enable_thinking": "no"}', True),
+        ("Qwen/Qwen3-8B", None, "{", True),
+        ("my/model", None, "[]", None),
+    ],
+)
+def test_thinking(model, template, kwargs, thinking):
+    args = [] if kwargs is None else ["--default-chat-template-kwargs", kwargs]
+    found = facts(*args, model=model, target=ModelFacts(template_thinks=template))
+    assert found.thinking is thinking
+
+
+@pytest.mark.parametrize(
+    ("args", "name", "value"),
+    [
+        ((), "enable_lora", False),
+        (("--enable-lora",), "enable_lora", True),
+        (("--enable-lora", "--no-enable-lora"), "enable_lora", False),
+        ((), "prefix_caching", True),
+        (("--no-enable-prefix-caching",), "prefix_caching", False),
+        ((), "async_scheduling", None),
+        (("--async-scheduling",), "async_scheduling", True),
+        ((), "tensor_parallel", 1),
+        (("-tp", "2"), "tensor_parallel", 2),
+        (("--data-parallel-size=4",), "data_parallel", 4),
+        ((), "kv_cache_dtype", None),
+        (("--kv-cache-dtype=fp8",), "kv_cache_dtype", "fp8"),
+        ((), "quantization", "awq"),
+        (("-q", "fp8"), "quantization", "fp8"),
+        ((), "engine_version", "vllm/vllm-openai:v0.23.0"),
+        ((), "draft_model", None),
+        ((), "target_model", "Qwen/Qwen2.5-7B"),
+        ((), "target_family", "qwen2"),
+        ((), "target_params_b", 7.6),
+        ((), "uses_storage_uris", False),
+        ((), "structured_output", None),
+        ((), "sampling_params_in_use", None),
+    ],
+)
+def test_facts_from_the_command_line(args, name, value):
+    target = ModelFacts(family="qwen2", params_b=7.6, quantization="awq")
+    found = getattr(facts(*args, target=target), name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_was_measured_elsewhere_is_passed_on():
+    draft = ModelFacts(family="llama", context=2048, params_b=0.5, tokenizer_digest="d", draft_kind="eagle3")
+    spec, _ = build("eagle3", draft="/models/draft")
+    found = facts_of(
+        service(),
+        spec,
+        engine_version="0.32.0",
+        target=ModelFacts(tokenizer_digest="t", moe=True),
+        draft=draft,
+        concurrency=8,
+        temperature=0.0,
+    )
+    assert (found.engine_version, found.draft_model, found.draft_kind) == ("0.32.0", "/models/draft", "eagle3")
+    assert (found.draft_context, found.draft_params_b, found.draft_family) == (2048, 0.5, "llama")
+    assert (found.target_tokenizer_digest, found.draft_tokenizer_digest) == ("t", "d")
+    assert (found.target_is_moe, found.concurrency, found.temperature) == (True, 8, 0.0)
+
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+
+
+def test_a_plain_checkpoint():
+    found = describe_model(QWEN3, weight_bytes=16_000_000_000, tokenizer_digest="t", chat_template=THINKS)
+    assert found == ModelFacts(
+        family="qwen3",
+        context=40960,
+        params_b=8.0,
+        tokenizer_digest="t",
+        moe=False,
+        quantization="none",
+        template_thinks=True,
+        draft_kind="model",
+    )
+
+
+def test_an_empty_config_knows_nothing():
+    found = describe_model({})
+    assert (found.family, found.context, found.params_b, found.template_thinks, found.draft_kind) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "weight_bytes", "params"),
+    [
+        ({}, None, None),
+        ({"torch_dtype": "float32"}, 4_000_000_000, 1.0),
+        ({"torch_dtype": None, "dtype": "float16"}, 4_000_000_000, 2.0),
+        ({"torch_dtype": "int3"}, 4_000_000_000, None),
+        ({"torch_dtype": None}, 4_000_000_000, None),
+        ({"quantization_config": {"quant_method": "awq"}}, 4_000_000_000, None),
+        ({"quantization_config": None}, 4_000_000_000, 2.0),
+    ],
+)
+def test_parameters_only_where_size_and_width_are_known(changes, weight_bytes, params):
+    assert describe_model({**QWEN3, **changes}, weight_bytes=weight_bytes).params_b == params
+
+
+@pytest.mark.parametrize(
+    ("key", "moe"), [("num_experts", True), ("num_local_experts", True), ("n_routed_experts", True), ("experts", False)]
+)
+def test_experts(key, moe):
+    assert describe_model({**QWEN3, key: 64}).moe is moe
+    assert describe_model({**QWEN3, key: 0}).moe is False
+
+
+@pytest.mark.parametrize(
+    ("template", "thinks"),
+    [(None, None), (THINKS, True), ("{{ messages }}", False), ("{{ messages }}<think>", False)],
+)
+def test_templates(template, thinks):
+    assert describe_model(QWEN3, chat_template=template).template_thinks is thinks
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
+        ({"architectures": ["Eagle3LlamaForCausalLM"]}, "eagle3"),
+        ({"architectures": ["EagleLlamaForCausalLM"]}, "eagle"),
+        ({"architectures": ["MedusaModel"]}, "medusa"),
+        ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "mlp_speculator"),
+        ({"architectures": ["DeepSeekMTPModel"]}, "mtp"),
+        ({"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3"}, "eagle3"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "model"),
+        ({"architectures": None}, None),
+        ({"architectures": ["BertModel"]}, None),
+    ],
+)
+def test_kinds_of_drafts(config, kind):
+    assert describe_model(config).draft_kind == kind

@@ -1,0 +1,144 @@
+"""The tables that people read, exactly, and the records that programs read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from mpctl.measure.counters import Window
+from mpctl.measure.gate import Policy, assess
+from mpctl.measure.summary import ArmSummary, Comparison
+from mpctl.report import comparison_record, comparison_rows, gate_rows, operation_record
+from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
+
+OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
+ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))
+BASE = ArmSummary("baseline", 2, 8, 0, "", 200, 100.04, 9.876, 12.34, 500.0, OFF)
+CAND = ArmSummary("candidate", 2, 8, 1, "boom", 175, 161.25, 6.1, 11.96, 300.0, ON)
+BOTH = Comparison(BASE, CAND, (1.5, 1.725), compared=7, different=0)
+HEADER = ["ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
+
+
+def rows(comparison):
+    return comparison_rows(comparison, baseline="none", candidate="ngram K=5")
+
+
+def test_a_measurement():
+    assert rows(BOTH) == [
+        HEADER,
+        ["baseline: none", "100.0", "1.00x", "9.88 ms", "12.3 ms", "1.00", "-", "-", "8/8"],
+        [
+            "candidate: ngram K=5",
+            "161.2",
+            "1.61x (1.50-1.73)",
+            "6.10 ms",
+            "12.0 ms",
+            "2.50",
+            "60.0%",
+            "50.0%",
+            "7/8",
+        ],
+    ]
+
+
+def test_one_repeat_has_no_spread():
+    assert rows(replace(BOTH, throughput_ratios=(1.5,)))[2][2] == "1.61x"
+
+
+def test_what_was_not_measured_is_no_zero():
+    nothing = replace(CAND, throughput=None, tpot_ms=None, ttft_ms=None, window=None)
+    assert rows(replace(BOTH, candidate=nothing, throughput_ratios=()))[2] == [
+        "candidate: ngram K=5",
+        *("?", "?", "?", "?", "?"),
+        *("-", "-"),
+        "7/8",
+    ]
+
+
+def test_speculation_that_is_on_but_idle_is_unknown_not_absent():
+    idle = Window(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * 5)
+    assert rows(replace(BOTH, candidate=replace(CAND, window=idle)))[2][5:8] == ["?", "?", "?"]
+
+
+def test_a_baseline_that_speculates_shows_it_too():
+    assert rows(replace(BOTH, baseline=replace(BASE, window=ON)))[1][5:8] == ["2.50", "60.0%", "50.0%"]
+
+
+def test_no_measurement_at_all():
+    empty = rows(Comparison.of([]))
+    assert empty[1] == ["baseline: none", "?", "1.00x", "?", "?", "?", "-", "-", "0/0"]
+    assert empty[2][1:] == ["?", "?", "?", "?", "?", "-", "-", "0/0"]
+
+
+def test_the_gate_in_the_order_of_its_rules():
+    assert gate_rows(assess(BOTH, Policy())) == [
+        ["GATE", "", "REASON"],
+        ["errors", "NO", "1 of 8 requests failed on the candidate, 0 on the baseline; first: boom"],
+        ["samples", "?", "7 prompts answered by both arms, at least 8 needed"],
+        ["outputs", "ok", "0 of 7 greedy outputs differ (limit 0%)"],
+        ["tokens per step", "ok", "tokens per step 2.50 (at least 1.10)"],
+        ["throughput", "ok", "throughput 1.61x the baseline's (at least 1.05x)"],
+        ["TPOT", "ok", "TPOT 0.62x the baseline's (limit 1.05x)"],
+        ["TTFT", "ok", "TTFT 12.0 ms, baseline 12.3 ms (limit 32.3 ms)"],
+    ]
+
+
+def test_every_row_is_as_wide_as_its_header():
+    for table in (rows(BOTH), rows(Comparison.of([])), gate_rows(assess(BOTH, Policy()))):
+        assert {len(row) for row in table} == {len(table[0])}
+        assert all(isinstance(cell, str) for row in table for cell in row)
+
+
+def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured():
+    record = comparison_record(BOTH)
+    assert record["speedup"] == CAND.throughput / BASE.throughput
+    assert record["speedupByRepeat"] == [1.5, 1.725]
+    assert (record["outputsCompared"], record["outputsDifferent"]) == (7, 0)
+    assert record["candidate"] == {
+        "requests": 8,
+        "failed": 1,
+        "outputTokens": 175,
+        "tokensPerSecond": 161.25,
+        "medianTpotMs": 6.1,
+        "medianTtftMs": 11.96,
+        "medianE2eMs": 300.0,
+        "tokensPerStep": 2.5,
+        "acceptanceRate": 0.6,
+        "acceptanceLength": 4.0,
+        "coverage": 0.5,
+        "acceptanceByPosition": [1.0, 0.75, 0.5, 0.5, 0.25],
+        "queueWaitMs": 250.0,
+        "preemptions": 1.0,
+    }
+    assert record["baseline"]["acceptanceRate"] is None
+    empty = comparison_record(Comparison.of([]))["candidate"]
+    counted = {k: v for k, v in empty.items() if v is not None}
+    assert counted == {"requests": 0, "failed": 0, "outputTokens": 0, "acceptanceByPosition": []}
+
+
+def test_the_record_of_an_operation():
+    plan = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, "a", "b", "ngram K=5")
+    done = {"record": {"revision": 1}, "start": {}}
+    running = Operation("rollout-1", plan, "2026-01-01", "x", done, begun="ready")
+    record = operation_record(running, None, None)
+    assert record["metadata"] == {"name": "rollout-1", "openedAt": "2026-01-01", "by": "x"}
+    assert record["spec"] == {
+        "kind": "rollout",
+        "strategy": "in-place",
+        "speculation": "ngram K=5",
+        "baseline": "none",
+        "planDigest": plan.digest(),
+    }
+    assert record["status"] == {
+        "ending": None,
+        "detail": "",
+        "steps": ["record", "start"],
+        "step": "ready",
+        "gate": None,
+        "measurement": None,
+    }
+    ended = replace(running, begun="", ending=Ending.REJECTED, detail="why")
+    verdict = assess(BOTH, Policy())
+    full = json.loads(json.dumps(operation_record(ended, verdict, BOTH)))["status"]
+    assert (full["ending"], full["step"], full["gate"]["outcome"]) == ("rejected", None, "reject")
+    assert full["measurement"] == json.loads(json.dumps(comparison_record(BOTH)))

@@ -1,0 +1,163 @@
+"""What a command does, given the service and the ledger: truth tables."""
+
+from __future__ import annotations
+
+import pytest
+from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
+
+from mpctl.errors import Conflict, InputError
+from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
+from mpctl.rollout.operation import Kind, Operation, Strategy
+from mpctl.rollout.ports import Live
+from mpctl.rollout.records import Revision, text_digest
+
+ROLLOUT = plan(Strategy.SIDE_BY_SIDE)
+
+
+def live(text=BASELINE_TEXT):
+    return Live("svc", "chat", text, text_digest(text), None)
+
+
+def operation(of=ROLLOUT, name="rollout-1", **changes):
+    return Operation(id=name, plan=of, opened_at="2026-01-01T00:00:00+00:00", who="x", **changes)
+
+
+def revision(number, text, spec="none"):
+    return Revision(number, text, "2026-01-01", "x", "as found", spec, "rollout-1")
+
+
+UNDONE = operation(done={"record": {"revision": 1}})
+BY_HAND = operation(UNDONE.undo_plan(why="rollout-1 undone by hand"), "rollback-2")
+BY_ITSELF = operation(UNDONE.undo_plan(why="rollout-1 rejected", automatic=True), "rollback-2")
+ONE = revision(1, BASELINE_TEXT)
+TWO = revision(2, CANDIDATE_TEXT, "ngram")
+THREE = revision(3, BASELINE_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("text", "unfinished", "act"),
+    [
+        (BASELINE_TEXT, None, Act.OPEN),
+        (OTHER_TEXT, None, Act.OPEN),
+        (CANDIDATE_TEXT, None, Act.ALREADY),
+        (BASELINE_TEXT, operation(), Act.RESUME),
+        (CANDIDATE_TEXT, operation(), Act.RESUME),  # adopted, but not yet verified
+        (CANDIDATE_TEXT, BY_ITSELF, Act.RESUME),  # its own way back, which is what that rollout does next
+    ],
+)
+def test_rollout(text, unfinished, act):
+    decision = decide_rollout(ROLLOUT, live(text), unfinished)
+    assert decision.act is act
+    assert decision.operation == (unfinished if act is Act.RESUME else None)
+    assert decision.plan == (ROLLOUT if act is Act.OPEN else None)
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    [
+        operation(plan(Strategy.SIDE_BY_SIDE, text=OTHER_TEXT, spec="eagle3"), "rollout-7"),
+        operation(BY_HAND.plan, "rollback-7"),
+        operation(plan(Strategy.IN_PLACE, kind=Kind.ROLLBACK), "rollback-7"),
+        operation(operation(plan(Strategy.IN_PLACE, text=OTHER_TEXT)).undo_plan(why="", automatic=True), "rollback-7"),
+    ],
+)
+def test_a_rollout_beside_another_unfinished_operation_names_it(unfinished):
+    with pytest.raises(Conflict, match=rf"{unfinished.id} of svc is unfinished") as caught:
+        decide_rollout(ROLLOUT, live(), unfinished)
+    assert "mpctl resume" in caught.value.hint
+
+
+def back(text, unfinished=None, last=None, revisions=(ONE, TWO), to=None, **options):
+    return decide_rollback(live(text), unfinished, last, revisions, to, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "revisions", "to", "target"),
+    [
+        (CANDIDATE_TEXT, (ONE, TWO), None, 1),
+        (CANDIDATE_TEXT, (ONE, TWO), 1, 1),
+        (BASELINE_TEXT, (ONE, TWO, THREE), None, 2),  # the one before the present state
+        (BASELINE_TEXT, (ONE, TWO, THREE), 2, 2),
+        (OTHER_TEXT, (ONE, TWO), None, 2),  # changed by hand: back to the newest one recorded
+        (CANDIDATE_TEXT, (ONE, TWO, THREE), 1, 1),
+    ],
+)
+def test_rollback_opens_a_plan_to_a_revision(text, revisions, to, target):
+    decision = back(text, revisions=revisions, to=to)
+    assert decision.act is Act.OPEN
+    opened = decision.plan
+    wanted = revisions[target - 1]
+    assert (opened.kind, opened.baseline, opened.text, opened.target) == (Kind.ROLLBACK, text, wanted.text, target)
+    assert opened.spec == wanted.spec
+    assert opened.undoes is None
+    assert not opened.automatic
+
+
+@pytest.mark.parametrize(
+    ("text", "revisions", "spec"),
+    [(CANDIDATE_TEXT, (ONE, TWO), "ngram"), (OTHER_TEXT, (ONE, TWO), "as found")],
+)
+def test_rollback_says_what_it_leaves(text, revisions, spec):
+    assert back(text, revisions=revisions).plan.baseline_spec == spec
+
+
+@pytest.mark.parametrize("to", [1, 3])
+def test_rollback_to_what_is_live_is_already_so(to):
+    assert back(BASELINE_TEXT, revisions=(ONE, TWO, THREE), to=to).act is Act.ALREADY
+
+
+@pytest.mark.parametrize(
+    ("revisions", "to", "message"),
+    [
+        ((), None, "service svc has no recorded revision"),
+        ((), 1, "service svc has no recorded revision"),
+        ((ONE,), None, "no other revision than the present one"),
+        ((ONE, THREE), None, "no other revision than the present one"),
+        ((ONE, TWO), 9, "--to-revision: service svc has no revision 9; there are 1, 2"),
+    ],
+)
+def test_rollback_without_a_target_says_why(revisions, to, message):
+    with pytest.raises(InputError, match=message):
+        back(BASELINE_TEXT, revisions=revisions, to=to)
+
+
+@pytest.mark.parametrize("to", [None, 1])
+def test_rollback_undoes_what_is_unfinished(to):
+    unfinished = operation(plan(Strategy.IN_PLACE, ready_timeout_s=7.0), done={"record": {"revision": 1}})
+    decision = back(CANDIDATE_TEXT, unfinished, unfinished, to=to)
+    assert decision.act is Act.OPEN
+    opened = decision.plan
+    assert (opened.undoes, opened.strategy, opened.text) == ("rollout-1", Strategy.IN_PLACE, BASELINE_TEXT)
+    assert (opened.baseline, opened.target, opened.ready_timeout_s) == (CANDIDATE_TEXT, 1, 7.0)
+    assert (opened.spec, opened.baseline_spec) == ("none", "ngram")
+    assert not opened.automatic
+
+
+@pytest.mark.parametrize("unfinished", [BY_HAND, BY_ITSELF])
+@pytest.mark.parametrize("to", [None, 1])
+def test_rollback_goes_on_with_an_unfinished_rollback(unfinished, to):
+    decision = back(CANDIDATE_TEXT, unfinished, unfinished, to=to)
+    assert (decision.act, decision.operation) == (Act.RESUME, unfinished)
+
+
+@pytest.mark.parametrize("unfinished", [UNDONE, BY_HAND])
+def test_rollback_elsewhere_than_the_unfinished_operation_names_it(unfinished):
+    with pytest.raises(Conflict, match=rf"{unfinished.id} .*unfinished"):
+        back(CANDIDATE_TEXT, unfinished, unfinished, to=2)
+
+
+def test_an_undone_rollout_that_recorded_nothing_has_no_target():
+    assert back(BASELINE_TEXT, operation(), revisions=()).plan.target is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "last", "chosen"),
+    [
+        (None, None, Strategy.SIDE_BY_SIDE),
+        (None, operation(plan(Strategy.IN_PLACE)), Strategy.IN_PLACE),
+        (Strategy.SIDE_BY_SIDE, operation(plan(Strategy.IN_PLACE)), Strategy.SIDE_BY_SIDE),
+    ],
+)
+def test_rollback_takes_the_strategy_of_the_last_operation(asked, last, chosen):
+    assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.strategy is chosen
+    assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.ready_timeout_s == 5.0

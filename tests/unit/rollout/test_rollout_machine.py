@@ -1,0 +1,235 @@
+"""Operations carried out in memory: what fails, what is refused, and what stays untouched."""
+
+from __future__ import annotations
+
+import pytest
+from world import (
+    BASELINE_TEXT,
+    BROKEN,
+    CANDIDATE_TEXT,
+    FASTER,
+    OTHER_TEXT,
+    PROMPTS,
+    SLOWER,
+    Behaviour,
+    MemoryWorld,
+    plan,
+)
+
+from mpctl.errors import Conflict, MpctlError
+from mpctl.measure.counters import Counters
+from mpctl.measure.gate import Policy
+from mpctl.rollout import machine, steps
+from mpctl.rollout.decide import decide_rollback
+from mpctl.rollout.operation import Ending, Strategy
+from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.records import Event
+
+BASELINE, CANDIDATE = Arm(BASELINE_TEXT).id, Arm(CANDIDATE_TEXT).id
+both = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+def rollout(memory, strategy, **changes):
+    return machine.run(memory.world, machine.open_plan(memory.world, plan(strategy, **changes)))
+
+
+def interfere(memory, where, action):
+    """Let ``action`` happen once, at the first boundary of that name."""
+    pending = [action]
+
+    def watch(name):
+        if pending and name == where:
+            pending.pop()(memory)
+
+    memory.watch = watch
+
+
+@both
+def test_every_step_is_written_down_before_it_acts(strategy):
+    memory = MemoryWorld(FASTER)
+    rollout(memory, strategy)
+    events = [(e.event, e.step) for e in memory.disk.ledger]
+    names = list(machine.STEPS[plan(strategy).kind, strategy])
+    steps_written = [pair for name in names for pair in ((Event.BEGUN, name), (Event.DONE, name))]
+    assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
+
+
+def test_blocks_alternate_and_each_arm_is_sent_each_prompt_once():
+    memory = MemoryWorld(FASTER)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    arms = [manifest for manifest, prompt in memory.meter.sent if prompt in (PROMPTS[1], PROMPTS[5])]
+    assert arms == [BASELINE_TEXT, CANDIDATE_TEXT, CANDIDATE_TEXT, BASELINE_TEXT]
+    for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
+        assert sorted(p for m, p in memory.meter.sent if m == manifest) == sorted(PROMPTS)
+
+
+@both
+def test_the_gate_is_asked_with_the_plans_own_policy(strategy):
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory, strategy, policy=Policy(min_speedup=9.0))
+    assert done.ending is Ending.REJECTED
+    assert "at least 9.00x" in done.detail
+    assert memory.disk.text == BASELINE_TEXT
+
+
+@both
+def test_too_few_samples_leave_it_undecided_and_restored(strategy):
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory, strategy, policy=Policy(min_compared=9))
+    assert done.ending is Ending.UNDECIDED
+    assert "8 prompts answered by both arms, at least 9 needed" in done.detail
+    assert memory.disk.routed == BASELINE
+
+
+@both
+def test_a_failing_engine_is_named_with_its_own_last_words(strategy):
+    memory = MemoryWorld(BROKEN)
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.FAILED
+    assert f"{CANDIDATE} did not start: the engine exited with code 3" in done.detail
+    assert "ValueError: scripted" in done.detail
+    assert list(memory.disk.engines) == [BASELINE]
+
+
+@both
+def test_an_engine_with_other_arguments_than_its_manifest_is_not_measured(strategy):
+    behaviours = {**FASTER, CANDIDATE_TEXT: Behaviour(speculates=True, matches=False)}
+    memory = MemoryWorld(behaviours)
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.FAILED
+    assert "other arguments than its manifest" in done.detail
+    assert CANDIDATE_TEXT not in {manifest for manifest, _ in memory.meter.sent}
+
+
+@both
+def test_an_engine_that_is_never_ready_times_out(strategy):
+    memory = MemoryWorld(FASTER)
+    asked = memory.world.platform.state
+
+    def mute(arm_id):
+        state = asked(arm_id)
+        return steps.ArmState(arm_id, Phase.STARTING) if arm_id == CANDIDATE else state
+
+    memory.world.platform.state = mute
+    done = rollout(memory, strategy, ready_timeout_s=3.0)
+    assert done.ending is Ending.FAILED
+    assert "was not ready within 3 s" in done.detail
+    assert memory.disk.text == BASELINE_TEXT
+
+
+def test_a_candidate_that_ends_while_it_is_measured_fails_the_rollout():
+    memory = MemoryWorld(FASTER)
+    interfere(memory, "after save", lambda m: m.disk.engines.pop(CANDIDATE))
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert done.ending is Ending.FAILED
+    assert f"{CANDIDATE} stopped while it was measured" in done.detail
+    assert memory.disk.routed == BASELINE
+
+
+@both
+def test_counters_that_contradict_each_other_fail_the_rollout(strategy):
+    memory = MemoryWorld(FASTER)
+    readings = iter(range(100, 0, -1))
+    memory.meter.counters = lambda endpoint: Counters(generation_tokens=float(next(readings)))
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.FAILED
+    assert "cannot be used: vllm:generation_tokens_total went back from 100 to 99" in done.detail
+
+
+def test_a_lost_workload_fails_the_rollout_and_names_the_way_back():
+    memory = MemoryWorld(FASTER)
+    memory.disk.records.clear()
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert done.ending is Ending.FAILED
+    assert "the workload of rollout-1 is gone" in done.detail
+
+
+@both
+def test_a_service_changed_before_the_first_step_is_left_alone(strategy):
+    memory = MemoryWorld(FASTER)
+    memory.disk.text = OTHER_TEXT
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.FAILED
+    assert "was changed after the plan was made" in done.detail
+    assert memory.disk.text == OTHER_TEXT
+    assert memory.endings() == ["failed"]
+    assert memory.disk.revisions == []
+    assert list(memory.disk.engines) == [BASELINE]
+    assert memory.meter.sent == []
+
+
+@both
+@pytest.mark.parametrize("behaviours", [FASTER, SLOWER], ids=["promoted", "rejected"])
+def test_a_service_changed_by_somebody_else_meanwhile_is_not_overwritten(strategy, behaviours):
+    memory = MemoryWorld(behaviours)
+    interfere(memory, "after run", lambda m: setattr(m.disk, "text", OTHER_TEXT))
+    with pytest.raises(Conflict, match="changed by somebody else"):
+        rollout(memory, strategy)
+    assert memory.disk.text == OTHER_TEXT
+    assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT]
+    memory.check_ledger()
+    # Still so when it is tried again, and free once the other's change is taken back by whoever made it.
+    again = memory.again()
+    with pytest.raises(Conflict):
+        machine.run(again.world, again.unfinished())
+    assert again.disk.text == OTHER_TEXT
+    again.disk.text = BASELINE_TEXT
+    machine.run(again.world, again.unfinished())
+    assert again.disk.text == BASELINE_TEXT
+    assert list(again.disk.engines) == [BASELINE]
+    assert None not in again.endings()
+
+
+@both
+def test_a_way_back_that_failed_goes_on_and_starts_its_engine_again(strategy):
+    """The engine of the way back fails at its first starts; the same call again must not stay stuck on that."""
+    behaviours = {**FASTER, BASELINE_TEXT: Behaviour(failures=3)}
+    memory = MemoryWorld(behaviours)
+    assert rollout(memory, strategy).ending is Ending.PROMOTED
+    decision = decide_rollback(
+        memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=strategy
+    )
+    operation = machine.open_plan(memory.world, decision.plan)
+    attempts = 0
+    while operation.ending is None:
+        attempts += 1
+        assert attempts < 6
+        try:
+            operation = machine.run(memory.world, operation)
+        except MpctlError as error:
+            assert "did not start" in error.message
+            operation = memory.unfinished()
+    assert operation.ending is Ending.ROLLED_BACK
+    assert attempts > 1
+    assert memory.disk.text == BASELINE_TEXT
+    assert {i: e.phase for i, e in memory.disk.engines.items()} == {BASELINE: Phase.READY}
+    memory.check_ledger()
+
+
+def test_verify_compares_byte_for_byte():
+    memory = MemoryWorld(FASTER)
+    interfere(memory, "after retire", lambda m: setattr(m.disk, "text", CANDIDATE_TEXT.replace("\r\n", "\n")))
+    with pytest.raises(Conflict):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    failed = next(e for e in memory.disk.ledger if e.event is Event.FAILED)
+    assert failed.step == "verify"
+    assert "not byte for byte what was written" in failed.data["reason"]
+
+
+def test_a_kept_baseline_is_found_again_on_the_way_back():
+    memory = MemoryWorld(FASTER)
+    rollout(memory, Strategy.SIDE_BY_SIDE, keep_baseline=True)
+    kept = memory.disk.engines[BASELINE]
+    decision = decide_rollback(
+        memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=None
+    )
+    machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
+    assert memory.disk.engines == {BASELINE: kept}
+
+
+def test_the_same_service_is_recorded_once():
+    memory = MemoryWorld(SLOWER)
+    for _ in range(3):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT]
+    assert memory.endings() == ["rejected", "rolled back"] * 3
