@@ -39,7 +39,7 @@ class MpctlError(Exception):
 class InputError(MpctlError):
     """Input that cannot be used: ``file``, ``line`` (1-based) and ``field`` where they are known.
 
-    The location is prefixed to the message as ``file:line: field: message``.
+    The location is prefixed to the message as ``file:line: field: message``, or ``line N: ...`` without a file.
     """
 
     exit_code = 2
@@ -53,7 +53,7 @@ class InputError(MpctlError):
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        where = ":".join(str(part) for part in (file, line) if part is not None)
+        where = f"{file}:{line}" if file and line is not None else file or (f"line {line}" if line is not None else "")
         full = ": ".join(part for part in (where, field, message) if part)
         super().__init__(full, hint=hint)
         self.file = file

@@ -1,14 +1,12 @@
-"""A change asked for on a command line: the options that describe it, and the manifest it gives."""
+"""A change asked for on a command line, and the manifest it gives."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from mpctl.cli.options import option
 from mpctl.cli.session import Session, read_file
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
@@ -17,29 +15,6 @@ from mpctl.platform.local.engine import installed_version, model_of, read_servic
 from mpctl.platform.local.models import read_model
 from mpctl.service import Service
 from mpctl.speculation import Finding, Spec, build, from_config, parse_config, preflight, unknowns
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_SPEC_HELP = "Method: ngram, eagle3, ...; mpctl methods lists them."
-_CONFIG_HELP = "Settings as vLLM's --speculative-config takes them."
-_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--spec", {"metavar": "METHOD", "help": _SPEC_HELP}),
-    ("--set", {"multiple": True, "metavar": "KEY=VALUE", "help": "One setting of the method; repeatable."}),
-    ("--spec-config", {"metavar": "JSON|@FILE", "help": _CONFIG_HELP}),
-    ("--draft", {"metavar": "PATH|REPOSITORY", "help": "Draft model or head, for the methods that need one."}),
-    ("--ignore", {"multiple": True, "metavar": "FINDING", "help": "A refusal of the preflight to override."}),
-)
-
-
-def change_options(*, required: bool = True) -> Callable[[F], F]:
-    """The options that describe a change."""
-
-    def decorate(function: F) -> F:
-        for name, settings in reversed(_OPTIONS):
-            function = option(name, required=required and name == "--spec", **settings)(function)
-        return function
-
-    return decorate
 
 
 @dataclass(frozen=True)

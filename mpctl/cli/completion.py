@@ -1,15 +1,15 @@
-"""``mpctl completion SHELL``: a script that completes commands, flags and the names of services."""
+"""``mpctl completion SHELL``: a script that completes commands, flags, methods and the names of services."""
 
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
-from mpctl.cli.terminal import Terminal
+from mpctl.cli.lazy import Call
+from mpctl.cli.options import Word
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=Word(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, /, shell: str) -> None:
     """Print a completion script for a shell.
@@ -19,7 +19,12 @@ def command(ctx: click.Context, /, shell: str) -> None:
     zsh:   source <(mpctl completion zsh)
     fish:  mpctl completion fish | source
     """
-    completer = get_completion_class(shell)
-    assert completer is not None
-    script = completer(ctx.find_root().command, {}, "mpctl", "_MPCTL_COMPLETE")
-    Terminal.of_environment().result(script.source())
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    completer = kind(ctx.find_root().command, {}, "mpctl", "_MPCTL_COMPLETE")
+    call = ctx.find_root().obj
+    assert isinstance(call, Call)
+    # The base class's method: that of bash starts a bash first, to look at its version.
+    call.terminal.result(ShellComplete.source(completer))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.change import change_diff, change_options, read_change, unified
-from mpctl.cli.options import name_argument, option, shared_options
-from mpctl.cli.session import Settings, open_session
+from mpctl.cli.options import change_options, name_argument, option, shared_options
+from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
 
 
 @click.command("diff")
 @name_argument
-@option("--revision", type=click.IntRange(1), default=None, help="Compare with this revision; default: the one before.")
+@option("--revision", type=click.IntRange(1), help="Compare with this revision; default: the one before.")
 @change_options(required=False)
 @shared_options
 @click.pass_context
@@ -27,25 +29,35 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, **opt
       mpctl diff --revision 1
       mpctl diff --spec ngram         what a rollout would change
     """
-    session = open_session(Settings.of(ctx, options), name)
+    settings = Settings.of(ctx, options)
+    from mpctl.cli.change import change_diff, read_change
+    from mpctl.cli.session import open_session
+
+    session = open_session(settings, name)
     if options["spec"]:
+        if revision is not None:
+            raise InputError("cannot be combined with --revision", field="--spec")
         text = change_diff(read_change(session, options))
     else:
-        live = session.platform.read()
-        revisions = session.store.revisions()
-        if revision is None:
-            older = [r for r in revisions if r.text != live.text]
-            if not older:
-                session.terminal.note(f"service {session.name} has no other revision than the present one")
-                return 0
-            chosen = older[-1]
-        else:
-            found = [r for r in revisions if r.number == revision]
-            if not found:
-                raise InputError(f"service {session.name} has no revision {revision}", hint="mpctl history")
-            chosen = found[0]
-        names = (f"{session.name} (revision {chosen.number})", f"{session.name} (live)")
-        text = unified(chosen.text, live.text, names)
+        text = _since(session, revision)
     if text:
         session.terminal.result(text)
     return 1 if text else 0
+
+
+def _since(session: Session, revision: int | None) -> str:
+    from mpctl.cli.change import unified
+
+    live = session.platform.read()
+    revisions = session.store.revisions()
+    if revision is None:
+        chosen = next((r for r in reversed(revisions) if r.text != live.text), None)
+        if chosen is None:
+            session.terminal.note(f"{session.title} has no other revision than the present one")
+            return ""
+    else:
+        chosen = next((r for r in revisions if r.number == revision), None)
+        if chosen is None:
+            raise InputError(f"{session.title} has no revision {revision}", hint=f"mpctl history {session.name}")
+    names = (f"{session.name} (revision {chosen.number})", f"{session.name} (live)")
+    return unified(chosen.text, live.text, names)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpctl.cli.options import name_argument, option, output_option, shared_options
-from mpctl.cli.session import Settings, open_session
+from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
-from mpctl.rollout.operation import Operation, operations
-from mpctl.rollout.records import Revision
+
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
+    from mpctl.rollout.operation import Operation
+    from mpctl.rollout.records import Revision
 
 
 @click.command("history")
 @name_argument
-@option("--revision", type=click.IntRange(1), default=None, help="Print this revision instead of the list.")
-@output_option("table", "wide", "yaml", "json", "name")
+@option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
+@output_option
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, revision: int | None, output: str, **shared: Any) -> None:
@@ -27,31 +30,49 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, outpu
       mpctl history
       mpctl history --revision 1 -o yaml > service.yaml
     """
-    session = open_session(Settings.of(ctx, shared), name)
+    settings = Settings.of(ctx, shared)
+    from mpctl.cli.session import open_session
+
+    session = open_session(settings, name)
+    if revision is None:
+        show_list(session, output)
+    else:
+        show_revision(session, revision, output)
+
+
+def show_revision(session: Session, number: int, output: str) -> None:
+    """Print a revision: the manifest as it was, or its record as JSON."""
     revisions = session.store.revisions()
-    if revision is not None:
-        chosen = next((r for r in revisions if r.number == revision), None)
-        if chosen is None:
-            known = ", ".join(str(r.number) for r in revisions) or "none"
-            raise InputError(
-                f"service {session.name} has no revision {revision}; there are: {known}", field="--revision"
-            )
-        if output == "json":
-            session.terminal.record("Revision", chosen.to_record(), output)
-        else:
-            click.echo(chosen.text, nl=False)
-        return
+    chosen = next((r for r in revisions if r.number == number), None)
+    if chosen is None:
+        known = ", ".join(str(r.number) for r in revisions) or "none"
+        raise InputError(f"{session.title} has no revision {number}; there are: {known}", field="--revision")
+    if output == "json":
+        session.terminal.record("Revision", chosen.to_record(), output)
+    elif output == "name":
+        session.terminal.result(str(number))
+    else:
+        session.terminal.exact(chosen.text)
+
+
+def show_list(session: Session, output: str) -> None:
+    """Print all revisions and operations."""
+    from mpctl.rollout.operation import operations
+
+    revisions = session.store.revisions()
+    every = operations(session.store.entries())
+    terminal = session.terminal
     if output in ("json", "yaml"):
         body = {
             "revisions": [{k: v for k, v in r.to_record().items() if k != "text"} for r in revisions],
-            "operations": [_operation(op) for op in operations(session.store.entries())],
+            "operations": [_operation(op) for op in every],
         }
-        session.terminal.record("History", body, output)
+        terminal.record("History", body, output)
     elif output == "name":
         for item in revisions:
-            session.terminal.result(str(item.number))
-    elif not revisions:
-        session.terminal.note(f"service {session.namespace}/{session.name} has no recorded revision yet")
+            terminal.result(str(item.number))
+    elif not every:
+        terminal.note(f"{session.title} has no recorded revision yet")
     else:
         live = session.platform.read().text
         header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY"]
@@ -59,13 +80,13 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, outpu
         if output == "wide":
             header = [*header, "BY", "DIGEST"]
             rows = [[*row, r.who, r.digest[:12]] for row, r in zip(rows, revisions, strict=True)]
-        session.terminal.table(header, rows)
+        terminal.table(header, rows)
         endings = [
             [op.id, op.opened_at, op.plan.spec, op.ending.value if op.ending else f"at {op.begun or 'rest'}", op.detail]
-            for op in operations(session.store.entries())
+            for op in every
         ]
-        session.terminal.result("")
-        session.terminal.table(["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], endings)
+        terminal.result("")
+        terminal.table(["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], endings)
 
 
 def _row(revision: Revision, revisions: tuple[Revision, ...], live: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Options that several commands share, each declared once.
 
 Every option can be set by flag, by environment variable, in a project file, in the user's file, in this order of
-precedence. Connection options may stand before or after the command, as with kubectl.
+precedence. The shared ones may stand before or after the command, as with kubectl.
 """
 
 from __future__ import annotations
@@ -13,66 +13,22 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """A click option that also reads ``MPCTL_<NAME>`` and shows variable and default in its help."""
-    long = next(n for n in names if n.startswith("--")).split("/")[0].lstrip("-")
-    settings.setdefault("envvar", "MPCTL_" + long.replace("-", "_").upper())
-    settings.setdefault("show_envvar", True)
-    settings.setdefault("show_default", True)
-    return click.option(*names, **settings)
+FORMATS = ("table", "wide", "json", "yaml", "name")
+STRATEGIES = ("side-by-side", "in-place")  # rollout.operation.Strategy, which takes too long to load for --help
 
 
-_SHARED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (
-        ("--platform",),
-        {"type": click.Choice(["local", "kubernetes"]), "default": "local", "help": "Where services run."},
-    ),
-    (("-n", "--namespace"), {"default": None, "help": "Namespace of the service.", "metavar": "NAME"}),
-    (("--context",), {"default": None, "help": "Context of the kubeconfig.", "metavar": "NAME"}),
-    (("--kubeconfig",), {"default": None, "help": "Path of the kubeconfig.", "metavar": "FILE"}),
-    (
-        ("--color",),
-        {"type": click.Choice(["auto", "always", "never"]), "default": "auto", "help": "Colour on a terminal."},
-    ),
-    (("-v", "--verbose"), {"count": True, "help": "Say more; twice for everything.", "envvar": None}),
-    (("-q", "--quiet"), {"is_flag": True, "help": "Say nothing but results and errors."}),
-    (("--debug",), {"is_flag": True, "help": "Show a stack trace for a fault of mpctl itself."}),
-)
+class Word(click.Choice[str]):
+    """One of a few words, with did-you-mean."""
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word."""
+        if value not in self.choices:
+            import difflib
 
-def root_options(function: F) -> F:
-    """The shared options with their variables and defaults."""
-    for names, settings in reversed(_SHARED):
-        function = option(*names, **settings)(function)
-    return function
-
-
-def shared_options(function: F) -> F:
-    """The shared options behind a command; what is not given there is taken from before the command."""
-    for names, settings in reversed(_SHARED):
-        again = {**settings, "default": None, "envvar": None, "show_envvar": False, "show_default": False}
-        if settings.get("count"):
-            again["default"] = 0
-        function = click.option(*names, **again)(function)
-    return function
-
-
-def output_option(*formats: str) -> Callable[[F], F]:
-    """``-o`` with the formats a command has; the first is the default."""
-    help_text = "Format of the result on standard output."
-    return option("-o", "--output", type=click.Choice(formats), default=formats[0], help=help_text)
-
-
-yes_option = option("-y", "--yes", is_flag=True, help="Do not ask.")
-name_argument = click.argument(
-    "name", required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
-)
-
-
-def timeout_option(default: str) -> Callable[[F], F]:
-    """``--timeout`` with a duration such as 90s, 10m, 1h."""
-    return option("--timeout", type=Duration(), default=default, help="How long an engine may take to get ready.")
+            near = difflib.get_close_matches(str(value), self.choices, n=1)
+            meant = f"; did you mean {near[0]}" if near else ""
+            self.fail(f"{str(value)!r} is not one of {', '.join(self.choices)}{meant}", param, ctx)
+        return str(value)
 
 
 class Duration(click.ParamType[float]):
@@ -84,17 +40,96 @@ class Duration(click.ParamType[float]):
         """Seconds."""
         import re
 
-        if isinstance(value, int | float):
-            return float(value)
-        match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip())
         if not match or not any(match.groups()):
-            self.fail(f"{value!r} is no duration; write 90s, 10m or 1h", param, ctx)
+            self.fail(f"{value!r} is no duration; write 90s, 10m or 1h30m", param, ctx)
         hours, minutes, seconds = (float(part or 0) for part in match.groups())
         return hours * 3600 + minutes * 60 + seconds
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """A click option that also reads ``MPCTL_<NAME>`` and shows variable and default in its help."""
+    long = next(n for n in names if n.startswith("--")).split("/")[0].lstrip("-")
+    settings.setdefault("envvar", "MPCTL_" + long.replace("-", "_").upper())
+    settings.setdefault("show_envvar", True)
+    settings.setdefault("show_default", True)
+    return click.option(*names, **settings)
+
+
+def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+# What stands before the command only carries a flag to it: variable, files and default are read once, by the command.
+shared_options = _all_of(
+    option("--platform", type=Word(["local", "kubernetes"]), default="local", help="Where services run."),
+    option("-n", "--namespace", metavar="NAME", help="Namespace of the service; default: wherever it is."),
+    option("--context", metavar="NAME", help="Context of the kubeconfig."),
+    option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig."),
+    option("--color", type=Word(["auto", "always", "never"]), default="auto", help="Colour on a terminal."),
+    option("-v", "--verbose", count=True, help="Say more; twice: with the time before each line."),
+    option("-q", "--quiet", is_flag=True, help="Say nothing but results, warnings and errors."),
+    option("--debug", is_flag=True, help="Show a stack trace with every error."),
+)
+
+output_option = option(
+    "-o", "--output", type=Word(FORMATS), default="table", help="Format of the result on standard output."
+)
+ask_options = _all_of(
+    option("-y", "--yes", is_flag=True, help="Do not ask."),
+    option("--no-input", is_flag=True, help="Never ask; what would need an answer fails."),
+)
+dry_run_option = option(
+    "--dry-run",
+    type=Word(["none", "client", "server"]),
+    default="none",
+    help="client: all checks and the change, but nothing is done. server: needs a cluster.",
+)
+
+
+def timeout_option(default: str) -> Callable[[F], F]:
+    """``--timeout`` with a duration such as 90s, 10m, 1h."""
+    return option("--timeout", type=Duration(), default=default, help="How long an engine may take to get ready.")
+
+
+def change_options(*, required: bool = True) -> Callable[[F], F]:
+    """The options that describe a change."""
+    config = "Settings as vLLM's --speculative-config takes them."
+    return _all_of(
+        option(
+            "--spec",
+            required=required,
+            metavar="METHOD",
+            shell_complete=lambda _c, _p, text: _methods(text),
+            help="Method: ngram, eagle3, ...; mpctl methods lists them.",
+        ),
+        option("--set", multiple=True, metavar="KEY=VALUE", help="One setting of the method; repeatable."),
+        option("--spec-config", metavar="JSON|@FILE", help=config),
+        option("--draft", metavar="PATH|REPOSITORY", help="Draft model or head, for the methods that need one."),
+        option("--ignore", multiple=True, metavar="FINDING", help="A refusal of the preflight to override."),
+    )
+
+
+name_argument = click.argument(
+    "name", required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
+)
 
 
 def _service_names(text: str) -> list[str]:
     """Names for completion; silent when there is nothing to read."""
     from mpctl.platform.local.files import service_dirs
 
-    return [d.name for d in service_dirs() if d.name.startswith(text)]
+    return sorted({d.name for d in service_dirs() if d.name.startswith(text)})
+
+
+def _methods(text: str) -> list[str]:
+    from mpctl.speculation.methods import METHODS
+
+    return [name for name in METHODS if name.startswith(text)]

@@ -45,10 +45,12 @@ def report(session: Session, world: World, operation: Operation, output: str) ->
         comparison = steps.comparison(world, operation)
         if "judge" in operation.done:
             verdict = Verdict.from_record(dict(operation.done["judge"]))
-    if output == "table":
-        _print(session.terminal, operation, comparison, verdict)
-    else:
+    if output in ("json", "yaml"):
         session.terminal.record("Operation", operation_record(operation, verdict, comparison), output)
+    elif output == "name":
+        session.terminal.result(operation.id)
+    else:
+        _print(session.terminal, operation, comparison, verdict)
     _conclude(session, operation)
 
 
@@ -65,21 +67,26 @@ def _print(terminal: Terminal, operation: Operation, comparison: Comparison | No
 
 def _conclude(session: Session, operation: Operation) -> None:
     plan, terminal = operation.plan, session.terminal
-    title = f"service {session.namespace}/{session.name}"
+    title = session.title
     if operation.ending is Ending.PROMOTED:
-        terminal.note(f"promoted: {title} runs {plan.spec}; the way back: mpctl rollback {session.name}")
+        terminal.note(f"promoted: {title} runs {plan.spec}")
+        terminal.next_command(f"rollback {session.name}   # the exact way back")
         return
     if operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
         target = f" (revision {plan.target})" if plan.target else ""
         terminal.note(f"restored: {title} is byte for byte as recorded{target} and runs {plan.spec}")
+        terminal.next_command(f"history {session.name}")
         return
     assert operation.ending is not None
     kind: type[Any] = _ERRORS[operation.ending]
     if operation.ending is Ending.FAILED:
         changed = "was restored" if "record" in operation.done else "was not changed"
-        raise kind(f"{operation.id} failed and {title} {changed}: {operation.detail}")
+        raise kind(
+            f"{operation.id} failed and {title} {changed}: {operation.detail}",
+            hint=f"the same command tries again once the cause is gone; mpctl history {session.name} keeps the record",
+        )
     word = "said no" if operation.ending is Ending.REJECTED else "could not decide"
     raise kind(
         f"the gate {word}: {operation.detail}",
-        hint=f"{title} is as it was; the measurement is kept: mpctl status {session.name} -o json",
+        hint=f"{title} is as it was; mpctl history {session.name} keeps the reason",
     )

@@ -6,38 +6,35 @@ from typing import Any
 
 import click
 
-from mpctl.cli.change import change_options, read_change, require_allowed
-from mpctl.cli.options import name_argument, output_option, shared_options
-from mpctl.cli.session import Settings, open_session
-from mpctl.speculation import engine_opinion
+from mpctl.cli.options import change_options, name_argument, option, output_option, shared_options
+from mpctl.cli.settings import Settings
 
 
 @click.command("preflight")
 @name_argument
 @change_options()
-@click.option(
-    "--ask-engine", is_flag=True, help="Also ask the installed vLLM's own configuration class; takes seconds."
-)
-@output_option("table", "json", "yaml")
+@option("--ask-engine", is_flag=True, help="Also ask the installed vLLM's own configuration class; takes seconds.")
+@output_option
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, ask_engine: bool, output: str, **options: Any) -> None:
-    """Check a change without making it: what forbids it, what speaks against it, what could not be checked."""
-    session = open_session(Settings.of(ctx, options), name)
+    """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
+
+    \b
+    Examples:
+      mpctl preflight --spec eagle3 --draft /models/head
+      mpctl preflight --spec ngram --ask-engine -o json
+    """
+    settings = Settings.of(ctx, options)
+    from mpctl.cli.change import read_change, require_allowed
+    from mpctl.cli.session import open_session
+    from mpctl.speculation import engine_opinion
+
+    session = open_session(settings, name)
     change = read_change(session, options)
     opinion = engine_opinion(change.spec.config() or {}) if ask_engine else None
     terminal = session.terminal
-    if output == "table":
-        rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
-        if rows:
-            terminal.table(["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], rows)
-        for line in change.unchecked:
-            terminal.note(f"unchecked: {line}")
-        if opinion is not None:
-            terminal.note(f"engine: {opinion.verdict} {opinion.message}".rstrip())
-        if not rows:
-            terminal.note(f"nothing speaks against {change.spec.describe()} on {session.name}")
-    else:
+    if output in ("json", "yaml"):
         body = {
             "service": f"{session.namespace}/{session.name}",
             "speculation": change.spec.config(),
@@ -46,4 +43,17 @@ def command(ctx: click.Context, /, name: str | None, ask_engine: bool, output: s
             "engine": dict(opinion.__dict__) if opinion else None,
         }
         terminal.record("Preflight", body, output)
+    elif output == "name":
+        for finding in change.findings:
+            terminal.result(finding.id)
+    elif change.findings:
+        rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
+        terminal.table(["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], rows)
+    else:
+        terminal.note(f"nothing speaks against {change.spec.describe()} on {session.name}")
+    for line in change.unchecked:
+        terminal.note(f"unchecked: {line}")
+    if opinion is not None:
+        terminal.note(f"engine: {opinion.verdict} {opinion.message}".rstrip())
     require_allowed(change, tuple(options["ignore"]))
+    terminal.note("rollout with the same options measures it")

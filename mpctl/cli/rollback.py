@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, output_option, shared_options, timeout_option, yes_option
-from mpctl.cli.outcome import carry_out
-from mpctl.cli.session import Session, Settings, open_session
-from mpctl.rollout import machine
-from mpctl.rollout.decide import Act, Decision, decide_rollback
-from mpctl.rollout.operation import Strategy, open_operation, operations
+from mpctl.cli.options import (
+    STRATEGIES,
+    Word,
+    ask_options,
+    dry_run_option,
+    name_argument,
+    option,
+    output_option,
+    shared_options,
+    timeout_option,
+)
+from mpctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
+    from mpctl.rollout.decide import Decision
+    from mpctl.rollout.operation import Plan
 
 
 @click.command("rollback")
 @name_argument
-@option("--to-revision", type=click.IntRange(1), default=None, help="Revision to restore; default: the one before.")
-@option(
-    "--strategy",
-    type=click.Choice([s.value for s in Strategy]),
-    default=None,
-    help="Default: that of the rollout which is taken back.",
-)
+@option("--to-revision", type=click.IntRange(1), help="Revision to restore; default: the one before.")
+@option("--strategy", type=Word(STRATEGIES), help="Default: that of the rollout which is taken back.")
+@dry_run_option
 @timeout_option("10m")
-@yes_option
-@output_option("table", "json", "yaml")
+@ask_options
+@output_option
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
@@ -38,19 +45,28 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     Examples:
       mpctl rollback                          undo the last change of the only service
       mpctl rollback qwen --to-revision 1
+      mpctl rollback --dry-run=client         what would be restored
     """
-    session = open_session(Settings.of(ctx, options), name)
+    settings = Settings.of(ctx, options)
+    from mpctl.cli.outcome import carry_out
+    from mpctl.cli.preview import require_client, show_preview
+    from mpctl.cli.session import open_session
+    from mpctl.rollout import machine
+    from mpctl.rollout.decide import Act
+
+    require_client(options["dry_run"])
+    session = open_session(settings, name)
     decision = decide(session, options)
     if decision.act is Act.ALREADY:
-        session.terminal.note(
-            f"service {session.namespace}/{session.name} already is revision {options['to_revision']}"
-        )
+        session.terminal.note(f"{session.title} already is revision {options['to_revision']}")
         return
     plan = decision.plan or (decision.operation.plan if decision.operation else None)
     assert plan is not None
+    if options["dry_run"] == "client":
+        show_preview(session, plan, explain(session, plan), options["output"])
+        return
     if decision.act is Act.OPEN:
-        question = f"service {session.namespace}/{session.name}: back to {plan.spec} ({plan.why})\nGo on?"
-        session.terminal.confirm(question, yes=options["yes"])
+        session.terminal.confirm(f"{explain(session, plan)}\nGo on?", yes=options["yes"])
     with session.store.lease("rollback"), session.world() as world:
         decision = decide(session, options)
         operation = decision.operation or (machine.open_plan(world, decision.plan) if decision.plan else None)
@@ -60,6 +76,9 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
 
 def decide(session: Session, options: dict[str, Any]) -> Decision:
     """What to restore, from the service and the ledger as they are now."""
+    from mpctl.rollout.decide import decide_rollback
+    from mpctl.rollout.operation import Strategy, open_operation, operations
+
     entries = session.store.entries()
     every = operations(entries)
     return decide_rollback(
@@ -71,3 +90,14 @@ def decide(session: Session, options: dict[str, Any]) -> Decision:
         strategy=Strategy(options["strategy"]) if options["strategy"] else None,
         timeout_s=options["timeout"],
     )
+
+
+def explain(session: Session, plan: Plan) -> str:
+    """What will happen, for the one who is asked."""
+    from mpctl.rollout.operation import Strategy
+
+    down = {
+        Strategy.SIDE_BY_SIDE: "no downtime",
+        Strategy.IN_PLACE: "the service is down while the other engine starts",
+    }[plan.strategy]
+    return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.change import Change, change_diff, change_options, read_change, require_allowed, show_findings
-from mpctl.cli.options import name_argument, option, output_option, shared_options, timeout_option, yes_option
-from mpctl.cli.outcome import carry_out
-from mpctl.cli.session import Session, Settings, open_session, read_file
-from mpctl.errors import InputError
-from mpctl.measure.gate import Policy
-from mpctl.measure.workload import Workload, read_prompts
-from mpctl.rollout import machine
-from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation
-from mpctl.rollout.ports import Arm
+from mpctl.cli.options import (
+    STRATEGIES,
+    Word,
+    ask_options,
+    change_options,
+    dry_run_option,
+    name_argument,
+    option,
+    output_option,
+    shared_options,
+    timeout_option,
+)
+from mpctl.cli.settings import Settings
 
-BUILT_IN = ("edits", "fresh")
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
+    from mpctl.measure.workload import Workload
+    from mpctl.rollout.operation import Plan
 
 
 @click.command("rollout")
@@ -27,26 +31,21 @@ BUILT_IN = ("edits", "fresh")
 @change_options()
 @option(
     "--strategy",
-    type=click.Choice([s.value for s in Strategy]),
-    default=Strategy.SIDE_BY_SIDE.value,
+    type=Word(STRATEGIES),
+    default=STRATEGIES[0],
     help="side-by-side: candidate beside baseline, no downtime; in-place: one engine at a time.",
 )
 @option("--prompts", default="edits", metavar="edits|fresh|FILE", help="Built-in set, or JSONL with your own prompts.")
 @option("--requests", default=8, type=click.IntRange(1), help="Prompts per block.")
 @option("--repeats", default=4, type=click.IntRange(1), help="Blocks per arm; they alternate.")
 @option("--concurrency", default=1, type=click.IntRange(1), help="Requests in flight.")
-@option("--max-tokens", default=384, type=click.IntRange(1), help="Limit of an answer.")
-@option("--policy", default=None, metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
+@option("--max-tokens", default=384, type=click.IntRange(1), help="Limit of an answer, in tokens.")
+@option("--policy", metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
 @option("--keep-baseline", is_flag=True, help="Leave the old engine running after promotion, for an instant way back.")
-@option(
-    "--dry-run",
-    type=click.Choice(["none", "client"]),
-    default="none",
-    help="client: all checks and the change, but nothing is done.",
-)
+@dry_run_option
 @timeout_option("10m")
-@yes_option
-@output_option("table", "json", "yaml")
+@ask_options
+@output_option
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
@@ -63,25 +62,35 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
       mpctl rollout --spec ngram --dry-run=client              checks and the change, nothing done
     """
     settings = Settings.of(ctx, options)
+    from mpctl.cli.change import read_change, require_allowed, show_findings
+    from mpctl.cli.outcome import carry_out
+    from mpctl.cli.preview import require_client, show_preview
+    from mpctl.cli.request import make_plan, read_workload
+    from mpctl.cli.session import open_session
+    from mpctl.rollout import machine
+    from mpctl.rollout.decide import Act, decide_rollout
+    from mpctl.rollout.operation import Strategy, open_operation
+    from mpctl.rollout.ports import Arm
+
+    require_client(options["dry_run"])
     session = open_session(settings, name)
     change = read_change(session, options, concurrency=options["concurrency"])
-    ignored = tuple(options["ignore"])
     workload = read_workload(options)
     plan = make_plan(change, options, workload)
     decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
     if decision.act is Act.ALREADY:
-        session.terminal.note(f"service {session.namespace}/{session.name} already runs {change.spec.describe()}")
+        session.terminal.note(f"{session.title} already runs {change.spec.describe()}")
         return
+    ignored = tuple(options["ignore"])
     show_findings(session.terminal, change, ignored)
     require_allowed(change, ignored)
     for note in session.platform.check(Arm(plan.text), beside=plan.strategy is Strategy.SIDE_BY_SIDE):
         session.terminal.note(f"note: {note}")
-    if options["dry_run"] != "none":
-        session.terminal.result(change_diff(change))
-        session.terminal.note(f"dry run: {explain(session, plan, workload)}")
+    if options["dry_run"] == "client":
+        show_preview(session, plan, explain(session, plan, workload), options["output"])
         return
     if decision.act is Act.OPEN:
-        session.terminal.confirm(explain(session, plan, workload) + "\nGo on?", yes=options["yes"])
+        session.terminal.confirm(f"{explain(session, plan, workload)}\nGo on?", yes=options["yes"])
     with session.store.lease("rollout"), session.world() as world:
         # Read again under the lease: what was true while we asked may not be now.
         decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
@@ -93,77 +102,17 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
             carry_out(session, world, machine.open_plan(world, decision.plan), options["output"])
 
 
-def read_workload(options: dict[str, Any]) -> Workload:
-    """The prompts and how they are sent.
-
-    Raises:
-        InputError: the file cannot be used, or holds too few distinct prompts.
-    """
-    source = options["prompts"]
-    if source in BUILT_IN:
-        text = (resources.files("mpctl.measure") / "prompts" / f"{source}.jsonl").read_text(encoding="utf-8")
-    else:
-        text = read_file(source, "--prompts")
-    prompts, _ = read_prompts(text, file=source)
-    return Workload(
-        prompts=prompts,
-        repeats=options["repeats"],
-        requests=options["requests"],
-        concurrency=options["concurrency"],
-        max_tokens=options["max_tokens"],
-    )
-
-
-def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Plan:
-    """Pin everything that the rollout will do."""
-    policy = read_policy(options["policy"])
-    if change.spec.config() is None:
-        # Taking speculation away is judged by speed and output; there are no drafts to count.
-        policy = Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
-    return Plan(
-        kind=Kind.ROLLOUT,
-        strategy=Strategy(options["strategy"]),
-        baseline=change.before.to_yaml(),
-        text=change.after.to_yaml(),
-        spec=change.spec.describe(),
-        baseline_spec=change.old_spec.describe(),
-        policy=policy,
-        workload=f"workload-{workload.digest()[:12]}",
-        ready_timeout_s=options["timeout"],
-        keep_baseline=options["keep_baseline"],
-        why=f"rollout of {change.spec.describe()}",
-    )
-
-
-def read_policy(path: str | None) -> Policy:
-    """The gate's limits from a file, or the defaults.
-
-    Raises:
-        InputError: the file is no mapping of known limits to numbers.
-    """
-    if path is None:
-        return Policy()
-    import yaml
-
-    try:
-        record = yaml.safe_load(read_file(path, "--policy"))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise InputError("not YAML", file=path, line=mark.line + 1 if mark else None) from error
-    if not isinstance(record, dict):
-        raise InputError("must be a mapping of limits to numbers", file=path)
-    return Policy.from_record(record, file=path)
-
-
 def explain(session: Session, plan: Plan, workload: Workload) -> str:
     """What will happen, for the one who is asked."""
+    from mpctl.rollout.operation import Strategy
+
     place = {
         Strategy.SIDE_BY_SIDE: "beside the serving engine, no downtime",
         Strategy.IN_PLACE: "in the place of the serving engine, which is down while the other starts",
     }[plan.strategy]
     back = "at once, the old engine is kept" if plan.keep_baseline else "as long as one engine start"
     return (
-        f"service {session.namespace}/{session.name}: {plan.baseline_spec} -> {plan.spec}, {place}; "
+        f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {place}; "
         f"{workload.repeats} x {workload.requests} prompts to each arm at concurrency {workload.concurrency}; "
         f"rollback from there takes {back}"
     )

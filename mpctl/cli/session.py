@@ -1,27 +1,29 @@
-"""From flags to a service that can be worked on: which platform, which service, which store, who asks."""
+"""From flags to a service that can be worked on: which service, which store, who asks."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import click
-from click.core import ParameterSource
-
+from mpctl.cli.interrupt import interruptible
+from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
-from mpctl.errors import InputError, Refused
+from mpctl.errors import Cancelled, InputError
 from mpctl.platform.local.files import service_dirs
-from mpctl.platform.local.meter import LocalMeter
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.machine import World
+from mpctl.rollout.operation import open_operation
+
+if TYPE_CHECKING:
+    from mpctl.rollout.machine import World
 
 
 class SystemClock:
@@ -42,36 +44,6 @@ def who() -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The shared options, resolved."""
-
-    platform: str
-    namespace: str | None
-    terminal: Terminal
-
-    @classmethod
-    def of(cls, ctx: click.Context, shared: dict[str, Any]) -> Settings:
-        """Behind the command wins over before it, both over files, files over defaults."""
-
-        def pick(name: str) -> Any:
-            root = ctx.find_root()
-            own, early = shared.get(name), (root.params or {}).get(name)
-            source, root_source = ctx.get_parameter_source(name), root.get_parameter_source(name)
-            if source is ParameterSource.COMMANDLINE or root_source in (None, ParameterSource.DEFAULT):
-                return own if own not in (None, 0, False) else early
-            return early
-
-        verbose = int(pick("verbose") or 0)
-        terminal = Terminal.of_environment(str(pick("color") or "auto"), quiet=bool(pick("quiet")), verbose=verbose)
-        platform = str(pick("platform") or "local")
-        if platform == "kubernetes":
-            raise Refused(
-                "this build has no kubernetes platform yet", hint="--platform local runs services on this machine"
-            )
-        return cls(platform, pick("namespace"), terminal)
-
-
-@dataclass(frozen=True)
 class Session:
     """One service on the local platform and all that works on it."""
 
@@ -81,15 +53,39 @@ class Session:
     store: LocalStore
     terminal: Terminal
 
+    @property
+    def title(self) -> str:
+        """The service as messages name it."""
+        return f"service {self.namespace}/{self.name}"
+
     @contextmanager
-    def world(self) -> Iterator[World]:
-        """The world for an operation; the load client ends with the block."""
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
+        """The world for a change: a supervisor that is gone is replaced, the load client ends with the block.
+
+        Raises:
+            Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to go on.
+        """
+        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.rollout.machine import World
+
         desired = self.platform.desired()
+        platform = LocalPlatform(self.namespace, self.name, keeps=True)
         meter = LocalMeter(desired.python, desired.cwd)
-        try:
-            yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())
-        finally:
-            meter.close()
+        with interruptible(lambda: interrupted or self._interrupted()):
+            try:
+                yield World(platform, self.store, meter, SystemClock(), self.terminal, who())
+            finally:
+                meter.close()
+
+    def _interrupted(self) -> Cancelled:
+        operation = open_operation(self.store.entries())
+        if operation is None:
+            return Cancelled(f"interrupted; nothing of {self.title} is unfinished")
+        step = f" at step {operation.begun}" if operation.begun else ""
+        return Cancelled(
+            f"interrupted{step}; {operation.id} of {self.title} is unfinished",
+            hint=f"mpctl resume {self.name} goes on with it, mpctl rollback {self.name} undoes it",
+        )
 
 
 def open_session(settings: Settings, name: str | None) -> Session:
@@ -99,13 +95,14 @@ def open_session(settings: Settings, name: str | None) -> Session:
         InputError: there is none, or several; the message lists them.
     """
     found = known_services(settings.namespace)
+    where = f" in namespace {settings.namespace}" if settings.namespace else " on this machine"
     if name is None:
         if len(found) == 1:
             namespace, name = found[0]
             return make_session(settings, namespace, name)
         listing = ", ".join(f"{ns}/{n}" for ns, n in found)
         if not found:
-            raise InputError("no service is up on this machine", hint="mpctl local up -f MANIFEST")
+            raise InputError(f"no service is up{where}", hint="mpctl local up -f MANIFEST starts one")
         raise InputError(f"there are {len(found)} services: {listing}", hint="name one")
     matching = [(ns, n) for ns, n in found if n == name]
     if len(matching) > 1:
@@ -116,7 +113,7 @@ def open_session(settings: Settings, name: str | None) -> Session:
 
         near = difflib.get_close_matches(name, [n for _, n in found], n=1)
         hint = f"did you mean {near[0]}" if near else "mpctl status lists the services; mpctl local up starts one"
-        raise InputError(f"there is no service {name}", hint=hint)
+        raise InputError(f"there is no service {name}{where}", hint=hint)
     return make_session(settings, *matching[0])
 
 
@@ -133,18 +130,13 @@ def known_services(namespace: str | None) -> list[tuple[str, str]]:
 
 
 def read_file(path: str, what: str) -> str:
-    """A file the user named, ``-`` for standard input.
+    """A file the user named, ``-`` for standard input; UTF-8, line ends as they are.
 
     Raises:
         InputError: it cannot be read.
     """
-    import sys
-
-    if path == "-":
-        return sys.stdin.read()
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:  # line ends are the user's
-            return file.read()
+        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InputError(f"{what} cannot be read: {reason}", file=path) from error

@@ -3,47 +3,72 @@ terminal can do."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
 
+from mpctl.cli.size import height, width
 from mpctl.errors import Cancelled, InputError
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _REDRAW_S = 0.2
+_ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
 
-@dataclass
 class Terminal:
-    """``color``: whether to use it on standard error and output. ``live``: whether a line may be redrawn."""
+    """``color``: whether to use it on standard error. ``live``: whether a line there may be redrawn. ``program``: how
+    the user calls us, for hints."""
 
-    color: bool
-    live: bool
-    quiet: bool = False
-    verbose: int = 0
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
-    _open_line: bool = False
-    _last_draw: float = 0.0
+    def __init__(
+        self,
+        *,
+        color: bool,
+        live: bool,
+        quiet: bool = False,
+        verbose: int = 0,
+        asks: bool = True,
+        program: str = "mpctl",
+    ) -> None:
+        self.color = color
+        self.live = live
+        self.quiet = quiet
+        self.verbose = verbose
+        self.asks = asks
+        self.program = program
+        self._step = ""
+        self._open_line = False
+        self._last_draw = 0.0
 
     @classmethod
-    def of_environment(cls, color: str = "auto", *, quiet: bool = False, verbose: int = 0) -> Terminal:
-        """Honour NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM and CI (https://no-color.org, https://bixense.com/clicolors)."""
+    def of_environment(cls, color: str = "auto", **settings: Any) -> Terminal:
+        """``--color`` over NO_COLOR over CLICOLOR_FORCE over CLICOLOR over what standard error is
+        (https://no-color.org, https://bixense.com/clicolors); nothing is redrawn in CI."""
         environment = os.environ
         interactive = sys.stderr.isatty() and environment.get("TERM") != "dumb"
-        if color == "auto":
-            forced = environment.get("CLICOLOR_FORCE", "0") != "0"
-            allowed = "NO_COLOR" not in environment and environment.get("CLICOLOR", "1") != "0"
-            use = forced or (interactive and allowed)
-        else:
+        if color != "auto":
             use = color == "always"
-        return cls(use, interactive and "CI" not in environment, quiet, verbose)
+        elif environment.get("NO_COLOR"):
+            use = False
+        elif environment.get("CLICOLOR_FORCE", "0") != "0":
+            use = True
+        else:
+            use = interactive and environment.get("CLICOLOR", "1") != "0"
+        return cls(color=use, live=interactive and "CI" not in environment, **settings)
+
+    @property
+    def out(self) -> TextIO:
+        """Standard output."""
+        return sys.stdout
+
+    @property
+    def err(self) -> TextIO:
+        """Standard error."""
+        return sys.stderr
 
     # Results
 
@@ -52,33 +77,60 @@ class Terminal:
         self._finish_line()
         print(text, file=self.out, flush=True)
 
+    def exact(self, text: str) -> None:
+        """A document byte for byte, whatever the locale."""
+        self._finish_line()
+        self.out.flush()
+        self.out.buffer.write(text.encode())
+        self.out.buffer.flush()
+
     def record(self, kind: str, body: dict[str, Any], output: str) -> None:
         """A result as JSON or YAML with apiVersion and kind."""
-        document = {"apiVersion": API_VERSION, "kind": kind, **body}
-        if output == "json":
-            self.result(json.dumps(document, indent=2))
-            return
-        import yaml
-
-        self.result(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip())
+        self.result(document(kind, body, output))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns with two spaces or more between them, as kubectl prints them."""
+        """Columns with three spaces or more between them; made for reading, scripts use ``-o json``."""
         self.result(columns([list(header), *map(list, rows)]))
+
+    @contextmanager
+    def screen(self) -> Iterator[Callable[[str], None]]:
+        """A function that shows a text in place of the last one: on the alternate screen of a terminal, whose last
+        text is then printed to stay; elsewhere as lines, whenever the text has changed. Ctrl-C ends the block."""
+        last = ""
+        alternate = self.live and self.out.isatty()
+
+        def show(text: str) -> None:
+            nonlocal last
+            changed, last = text != last, text  # before it is drawn: Ctrl-C may come at any moment
+            if alternate:
+                shown = "\n".join(text.split("\n")[: height() - 1])
+                print(f"\033[H\033[J{shown}", end="", file=self.out, flush=True)
+            elif changed:
+                self.result(text)
+
+        if alternate:
+            print(_ALTERNATE, end="", file=self.out, flush=True)
+        try:
+            yield show
+        except KeyboardInterrupt:
+            pass
+        finally:
+            if alternate:
+                print(_NORMAL + last, file=self.out, flush=True)
 
     # Everything else
 
     def step(self, name: str, detail: str) -> None:
         """A step of a longer work begins."""
+        self._step = name
+        self._last_draw = 0.0
         if self.quiet:
             return
         self._finish_line()
-        head = self._paint(f"{name:<16}", "cyan")
         if self.live:
-            print(f"{head}{detail}", end="", file=self.err, flush=True)
-            self._open_line = True
+            self._draw(detail)
         else:
-            print(f"{head}{detail}", file=self.err, flush=True)
+            self._say(self._head() + detail)
 
     def update(self, detail: str) -> None:
         """The step goes on: redrawn on a terminal, dropped elsewhere unless it is asked for with -v."""
@@ -86,32 +138,29 @@ class Terminal:
             return
         if not self.live:
             if self.verbose:
-                print(f"{'':<16}{detail}", file=self.err, flush=True)
-            return
-        now = time.monotonic()
-        if now - self._last_draw >= _REDRAW_S:
-            self._last_draw = now
-            width = click_width() - 17
-            print(f"\r\033[K{'':<16}{detail[:width]}", end="", file=self.err, flush=True)
-            self._open_line = True
+                self._say(f"{'':<16}{detail}")
+        elif time.monotonic() - self._last_draw >= _REDRAW_S:
+            self._last_draw = time.monotonic()
+            self._draw(detail)
 
     def note(self, text: str) -> None:
         """A line worth keeping."""
         if not self.quiet:
-            self._finish_line()
-            print(text, file=self.err, flush=True)
+            self._say(text)
+
+    def next_command(self, arguments: str) -> None:
+        """What one would type next."""
+        self.note(f"{self._paint('next:', 'cyan')} {self.program} {arguments}")
 
     def warn(self, text: str) -> None:
         """A warning; shown also when quiet."""
-        self._finish_line()
-        print(f"{self._paint('warning:', 'yellow')} {text}", file=self.err, flush=True)
+        self._say(f"{self._paint('warning:', 'yellow')} {text}")
 
     def error(self, message: str, hint: str | None) -> None:
         """What went wrong and what to do next."""
-        self._finish_line()
-        print(f"{self._paint('error:', 'red')} {message}", file=self.err, flush=True)
+        self._say(f"{self._paint('error:', 'red')} {message}")
         if hint:
-            print(f"{self._paint('hint:', 'cyan')} {hint}", file=self.err, flush=True)
+            self._say(f"{self._paint('hint:', 'cyan')} {as_called(hint, self.program)}")
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is changed.
@@ -122,19 +171,57 @@ class Terminal:
         """
         if yes:
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not self.asks:
+            raise InputError("--no-input forbids to ask", hint="say yes beforehand with -y")
+        if not (sys.stdin.isatty() and self.err.isatty()):
             raise InputError("there is no terminal to ask on", hint="say yes beforehand with -y")
         self._finish_line()
-        if not click.confirm(question, err=True):
+        try:
+            agreed = click.confirm(question, err=True)
+        except click.Abort:
+            self._say("")
+            agreed = False
+        if not agreed:
             raise Cancelled("cancelled; nothing was changed")
+
+    def _say(self, text: str) -> None:
+        self._finish_line()
+        print(self._stamp() + text, file=self.err, flush=True)
+
+    def _draw(self, detail: str) -> None:
+        print(f"\r\033[K{self._head()}{detail[: width() - 17]}", end="", file=self.err, flush=True)
+        self._open_line = True
 
     def _finish_line(self) -> None:
         if self._open_line:
             print(file=self.err, flush=True)
             self._open_line = False
 
+    def _head(self) -> str:
+        return self._paint(f"{self._step:<16}", "cyan")
+
+    def _stamp(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S%z ") if self.verbose > 1 else ""
+
     def _paint(self, text: str, color: str) -> str:
         return click.style(text, fg=color) if self.color else text
+
+
+def document(kind: str, body: dict[str, Any], output: str) -> str:
+    """A JSON or YAML document with apiVersion and kind."""
+    record = {"apiVersion": API_VERSION, "kind": kind, **body}
+    if output == "json":
+        import json
+
+        return json.dumps(record, indent=2, ensure_ascii=False)
+    import yaml
+
+    return str(yaml.safe_dump(record, sort_keys=False, allow_unicode=True)).rstrip()
+
+
+def as_called(text: str, program: str) -> str:
+    """A text with our commands as the user calls us: ``kubectl mpctl`` for a plugin of kubectl."""
+    return text if program == "mpctl" else text.replace("mpctl ", f"{program} ")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
@@ -145,10 +232,3 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         lines.append("   ".join([*cells, row[-1]]).rstrip())
     return "\n".join(lines)
-
-
-def click_width() -> int:
-    """Width of the terminal in characters."""
-    import shutil
-
-    return shutil.get_terminal_size().columns

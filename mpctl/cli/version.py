@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import platform as machine
+import sys
+from typing import Any
 
 import click
 
 from mpctl import __version__
-from mpctl.cli.options import output_option
-from mpctl.cli.terminal import API_VERSION, Terminal
+from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.settings import terminal_of
+from mpctl.cli.terminal import API_VERSION
 
 
 @click.command("version")
-@click.option("--client", is_flag=True, help="Only mpctl itself.")
-@output_option("table", "json", "yaml")
-def command(client: bool, output: str) -> None:
-    """Print versions."""
-    body = {"mpctl": __version__, "python": machine.python_version(), "schema": API_VERSION}
+@option("--client", is_flag=True, help="Only mpctl itself.")
+@output_option
+@shared_options
+@click.pass_context
+def command(ctx: click.Context, /, client: bool, output: str, **shared: Any) -> None:
+    """Print versions: of mpctl, its Python, the schema of its records, and the vLLM of this environment."""
+    terminal = terminal_of(ctx, shared)
+    body = {"mpctl": __version__, "python": ".".join(map(str, sys.version_info[:3])), "schema": API_VERSION}
     if not client:
         from mpctl.platform.local.engine import installed_version
 
         body["vllm"] = installed_version() or "not installed here"
-    terminal = Terminal.of_environment()
-    if output == "table":
-        terminal.table(["COMPONENT", "VERSION"], [[k, v] for k, v in body.items()])
-    else:
+    if output in ("json", "yaml"):
         terminal.record("Version", dict(body), output)
+    elif output == "name":
+        terminal.result("\n".join(body))
+    else:
+        terminal.table(["COMPONENT", "VERSION"], [[k, v] for k, v in body.items()])

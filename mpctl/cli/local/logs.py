@@ -6,25 +6,36 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import name_argument, shared_options
-from mpctl.cli.session import Settings, open_session
+from mpctl.cli.options import name_argument, option, shared_options
+from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
-from mpctl.platform.local.supervisor import log_path
 
 
 @click.command("logs")
 @name_argument
-@click.option("--arm", default=None, metavar="ID", help="Arm; default: the one that gets the traffic.")
-@click.option("--tail", type=click.IntRange(0), default=None, help="Only the last lines.")
+@option("--arm", metavar="ID", help="Arm; default: the one that gets the traffic.")
+@option("--tail", type=click.IntRange(0), help="Only the last lines.")
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, arm: str | None, tail: int | None, **shared: Any) -> None:
-    """Print what an engine said."""
-    session = open_session(Settings.of(ctx, shared), name)
+    """Print what an engine said.
+
+    \b
+    Examples:
+      mpctl local logs --tail 20
+      mpctl local logs qwen --arm arm-0123456789
+    """
+    settings = Settings.of(ctx, shared)
+    from mpctl.cli.session import open_session
+    from mpctl.platform.local.supervisor import log_path
+
+    session = open_session(settings, name)
     desired = session.platform.desired()
     path = log_path(session.platform.directory, arm or desired.route)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.log"))) or "none"
         raise InputError(f"there is no log of {arm or desired.route}", hint=f"there are logs of: {known}")
     lines = path.read_text(errors="replace").splitlines()
-    session.terminal.result("\n".join(lines[-tail:] if tail is not None else lines))
+    kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
+    if kept:
+        session.terminal.result("\n".join(kept))

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpctl.cli.options import name_argument, option, shared_options, timeout_option
-from mpctl.cli.session import Session, Settings, make_session, read_file
-from mpctl.errors import MpctlError
-from mpctl.platform.local.desired import Process
-from mpctl.platform.local.engine import check_model, notes, python_of
-from mpctl.platform.local.processes import identify
-from mpctl.rollout.ports import Arm
-from mpctl.rollout.steps import await_ready
-from mpctl.service import load, select
+from mpctl.cli.settings import Settings
+from mpctl.errors import Cancelled, InputError, MpctlError
+
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
+    from mpctl.platform.local.desired import Process
+
+_ADOPTED_S = 10.0
 
 
 @click.command("up")
 @name_argument
-@click.option("-f", "--filename", required=True, metavar="FILE", help="Manifest; - for standard input.")
-@option("--port", type=click.IntRange(1, 65535), default=None, help="Port of the service; default: a free one.")
-@option("--vllm", default=None, metavar="COMMAND", help="vllm command or its python; default: of this environment.")
-@option("--lifeline", type=int, default=None, metavar="PID", help="Take the service down when this process ends.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until it answers.")
+@option("-f", "--filename", required=True, metavar="FILE", help="Manifest; - for standard input.")
+@option("--port", type=click.IntRange(1, 65535), help="Port of the service; default: a free one.")
+@option("--vllm", metavar="COMMAND", help="vllm command or its python; default: of this environment.")
+@option("--lifeline", type=int, metavar="PID", help="Take the service down when this process ends.")
+@option("--wait/--no-wait", default=True, help="Whether to wait until it answers.")
 @timeout_option("10m")
 @shared_options
 @click.pass_context
@@ -32,8 +33,19 @@ def command(ctx: click.Context, /, name: str | None, filename: str, **options: A
     """Start a service from its manifest: KServe InferenceService or Modelplane ModelDeployment.
 
     The container's arguments are run as they are, with a loopback address of our own; image and resources are ignored.
+    The same command again finds the service up, and brings back what had been lost of it.
+
+    \b
+    Examples:
+      mpctl local up -f service.yaml
+      mpctl local up qwen -f all.yaml --port 8000 --timeout 20m
     """
     settings = Settings.of(ctx, options)
+    from mpctl.cli.session import make_session, read_file
+    from mpctl.platform.local.engine import check_model, notes, python_of
+    from mpctl.platform.local.platform import check_port
+    from mpctl.service import load, select
+
     text = read_file(filename, "the manifest")
     service = select(load(text, file=filename), name)
     cwd = Path.cwd()
@@ -42,20 +54,37 @@ def command(ctx: click.Context, /, name: str | None, filename: str, **options: A
     session = make_session(settings, settings.namespace or service.namespace or "default", service.name)
     existed = session.platform.exists()
     lifeline = _lifeline(options["lifeline"])
+    if options["port"] and not existed:
+        check_port(options["port"])  # before anything of the service is written
     with session.store.lease("local up"):
         desired = session.platform.create(text, port=options["port"], cwd=str(cwd), python=python, lifeline=lifeline)
         for note in () if existed else notes(service):
             settings.terminal.note(f"note: {note}")
-        if not options["no_wait"]:
-            _wait(session, Arm(text), options["timeout"], remove_on_failure=not existed)
-    settings.terminal.note(f"service {session.namespace}/{session.name} is up at http://127.0.0.1:{desired.port}/v1")
+        if options["wait"]:
+            _wait(session, text, options["timeout"], remove_on_failure=not existed)
+    already = "already " if existed else ""
+    word = "is" if options["wait"] else "will be"
+    settings.terminal.note(f"{session.title} {word} {already}up at http://127.0.0.1:{desired.port}/v1")
+    settings.terminal.next_command(f"rollout {session.name} --spec ngram")
 
 
-def _wait(session: Session, arm: Arm, timeout_s: float, *, remove_on_failure: bool) -> None:
+def _wait(session: Session, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
+    from mpctl.rollout.ports import Arm
+    from mpctl.rollout.steps import await_ready
+
     session.terminal.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
+    interrupted = Cancelled(
+        f"interrupted; {session.title} goes on starting",
+        hint=f"mpctl status {session.name} -w watches it, mpctl local down {session.name} stops it",
+    )
     try:
-        with session.world() as world:
-            await_ready(world, arm, timeout_s)
+        with session.world(interrupted=interrupted) as world:
+            await_ready(world, Arm(manifest), timeout_s)
+            end = time.monotonic() + _ADOPTED_S
+            while not session.platform.supervised() and time.monotonic() < end:
+                time.sleep(0.1)  # an engine found running answers before its new supervisor has opened our port
+    except Cancelled:
+        raise
     except MpctlError:
         if remove_on_failure:
             session.platform.remove()
@@ -63,9 +92,11 @@ def _wait(session: Session, arm: Arm, timeout_s: float, *, remove_on_failure: bo
 
 
 def _lifeline(pid: int | None) -> Process | None:
+    from mpctl.platform.local.processes import identify
+
     if pid is None:
         return None
     process = identify(pid)
     if process is None:
-        raise MpctlError(f"--lifeline: there is no process {pid}")
+        raise InputError(f"there is no process {pid}", field="--lifeline")
     return process

@@ -114,12 +114,12 @@ class LocalStore:
 
 
 def _revision(path: Path) -> Revision:
+    record = read_json(path)
     try:
-        return Revision.from_record(read_json(path) or {})
-    except (KeyError, TypeError, ValueError) as error:
-        raise MpctlError(
-            f"{path} is damaged: it is no revision", hint="restore the file; nothing was changed"
-        ) from error
+        return Revision.from_record(record if isinstance(record, dict) else {})
+    except MpctlError as error:
+        hint = error.hint or "restore the file; nothing was changed"
+        raise MpctlError(f"{path}: {error.message}", hint=hint) from error
 
 
 def _holder(note: Path) -> str:

@@ -35,16 +35,23 @@ def window(generated=100.0, drafts=None, drafted=None, accepted=None, positions=
     )
 
 
-SPECULATING = window(100.0, 20.0, 100.0, 60.0, (20.0, 15.0, 10.0, 10.0, 5.0))
+def speculating(generated) -> Window:
+    """Every second step carries a draft of five; 2.5 tokens per step."""
+    positions = tuple(generated * percent / 100 for percent in (20, 15, 10, 10, 5))
+    return window(generated, generated / 5, generated, generated * 3 / 5, positions)
 
 
-def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=11, **more) -> Block:
-    """A block of one sample per text; a text of None is a failed request."""
+SPECULATING = speculating(100.0)
+
+
+def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=10, **more) -> Block:
+    """A block of one sample per text; a text of None is a failed request. The engine counted what usage says."""
     samples = tuple(
         Sample(None, None, 0, "", "refused") if text is None else Sample(ttft, ttft + tpot * (tokens - 1), tokens, text)
         for text in texts
     )
-    default = SPECULATING if arm == CANDIDATE else window()
+    counted = float(sum(s.tokens for s in samples))
+    default = speculating(counted) if arm == CANDIDATE else window(counted)
     return Block(arm, repeat, 1, seconds, samples, more.get("window", default))
 
 

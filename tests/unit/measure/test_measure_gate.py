@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from measure_samples import SPECULATING, block, pair, window
+from measure_samples import SPECULATING, block, pair, speculating, window
 
 from mpctl.errors import InputError
 from mpctl.measure.gate import RULES, Outcome, Policy, Verdict, assess
@@ -45,9 +45,47 @@ def test_only_prompts_answered_by_both_are_compared():
     assert made.baseline.first_error == "refused"
 
 
+def test_newly_failed_are_the_prompts_that_the_baseline_alone_answered():
+    """Paired by repeat and place: paired otherwise, these blocks give 1."""
+    blocks = [
+        block(BASELINE, 0, texts=("a", None)),
+        block(CANDIDATE, 0, texts=(None, "b")),
+        block(CANDIDATE, 1, texts=(None, None)),
+        block(BASELINE, 1, texts=(None, "d")),
+    ]
+    for order in itertools.permutations(blocks):
+        assert Comparison.of(order).newly_failed == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "cand", "new"),
+    [
+        ("a", "a", 0),
+        ("a", "x", 0),
+        ("a", None, 1),
+        (None, "a", 0),
+        (None, None, 0),
+    ],
+)
+def test_who_answered_one_prompt(base, cand, new):
+    made = Comparison.of([block(BASELINE, texts=("same", base)), block(CANDIDATE, texts=("same", cand))])
+    assert made.newly_failed == new
+    assert made.compared == 1 + (base is not None and cand is not None)
+
+
+def test_as_many_failures_of_other_prompts_are_not_the_same():
+    texts = tuple(map(str, range(10)))
+    made = Comparison.of(pair(base={"texts": (None, *texts[1:])}, cand={"texts": (*texts[:9], None)}))
+    assert (made.baseline.failed, made.candidate.failed, made.newly_failed) == (1, 1, 1)
+    assert assess(made, Policy()).outcome is Outcome.REJECT
+    same = Comparison.of(pair(texts=(None, *texts[1:])))
+    assert (same.baseline.failed, same.candidate.failed, same.newly_failed) == (1, 1, 0)
+    assert assess(same, Policy()).outcome is Outcome.PROMOTE
+
+
 def test_a_repeat_of_one_arm_alone_is_not_paired():
     made = Comparison.of([*pair(2), block(BASELINE, 1)])
-    assert made.compared == 2
+    assert (made.compared, made.newly_failed) == (2, 0)
     assert len(made.throughput_ratios) == 1
     assert (made.baseline.blocks, made.candidate.blocks) == (2, 1)
 
@@ -61,8 +99,8 @@ def test_speedup_is_tokens_over_summed_time_and_ratios_show_the_spread():
     ]
     made = Comparison.of(blocks)
     assert made.throughput_ratios == pytest.approx((2.0, 2.0))
-    assert made.speedup == pytest.approx((44 / 3.5) / (44 / 7.0))
-    assert made.candidate.throughput == pytest.approx(44 / 3.5)
+    assert made.speedup == pytest.approx((40 / 3.5) / (40 / 7.0))
+    assert made.candidate.throughput == pytest.approx(40 / 3.5)
 
 
 def test_medians_are_over_requests_not_over_blocks():
@@ -73,14 +111,14 @@ def test_medians_are_over_requests_not_over_blocks():
     ]
     arm = ArmSummary.of(BASELINE, blocks)
     assert (arm.ttft_ms, arm.requests, arm.blocks) == (100.0, 4, 2)
-    assert arm.e2e_ms == pytest.approx(120.0)
+    assert arm.e2e_ms == pytest.approx(118.0)
 
 
 def test_an_arm_without_blocks_has_no_figures():
     arm = ArmSummary.of(CANDIDATE, [block(BASELINE)])
     assert (arm.throughput, arm.tpot_ms, arm.ttft_ms, arm.window) == (None, None, None, None)
     nothing = Comparison.of([])
-    assert (nothing.speedup, nothing.compared) == (None, 0)
+    assert (nothing.speedup, nothing.compared, nothing.newly_failed) == (None, 0, 0)
 
 
 def test_windows_are_pooled():
@@ -97,21 +135,45 @@ def with_arm(arm, **changes):
     return replace(GOOD, **{arm: replace(getattr(GOOD, arm), **changes)})
 
 
+def with_failures(*, baseline, candidate, new):
+    """How many requests failed on each arm, and how many of the candidate's the baseline had answered."""
+    made = with_arm("candidate", failed=candidate, first_error="boom")
+    return replace(made, baseline=replace(GOOD.baseline, failed=baseline), newly_failed=new)
+
+
+def counted(counters):
+    """The candidate's engine counted this, and usage says the same."""
+    return with_arm("candidate", window=counters, output_tokens=int(counters.generation_tokens))
+
+
 CASES = [
     (GOOD, "errors", PASS),
-    (with_arm("candidate", failed=1, first_error="boom"), "errors", FAIL),
-    (replace(with_arm("candidate", failed=1), baseline=replace(GOOD.baseline, failed=1)), "errors", PASS),
+    (with_failures(baseline=0, candidate=1, new=1), "errors", FAIL),
+    (with_failures(baseline=1, candidate=1, new=0), "errors", PASS),
+    (with_failures(baseline=1, candidate=1, new=1), "errors", FAIL),  # as many, but another prompt
+    (with_failures(baseline=3, candidate=1, new=1), "errors", FAIL),
+    (with_failures(baseline=1, candidate=0, new=0), "errors", PASS),
     (with_arm("candidate", requests=0), "errors", MISSING),
     (replace(GOOD, compared=8), "samples", PASS),
     (replace(GOOD, compared=7), "samples", MISSING),
+    (with_arm("candidate", output_tokens=76), "tokens", PASS),  # 5% of the engine's 80, either way
+    (with_arm("candidate", output_tokens=84), "tokens", PASS),
+    (with_arm("candidate", output_tokens=75), "tokens", MISSING),
+    (with_arm("candidate", output_tokens=85), "tokens", MISSING),
+    (with_arm("candidate", output_tokens=0), "tokens", MISSING),
+    (with_arm("candidate", output_tokens=80_000), "tokens", MISSING),
+    (with_arm("candidate", window=speculating(160.0)), "tokens", MISSING),  # somebody else's traffic
+    (with_arm("candidate", window=None), "tokens", MISSING),
+    (counted(window(0.0, 0.0, 0.0, 0.0)), "tokens", MISSING),
+    (with_arm("baseline", output_tokens=1), "tokens", PASS),
     (replace(GOOD, different=1), "outputs", FAIL),
     (replace(GOOD, compared=0), "outputs", MISSING),
-    (with_arm("candidate", window=window()), "tokens per step", FAIL),
+    (counted(window()), "tokens per step", FAIL),
     (with_arm("candidate", window=None), "tokens per step", MISSING),
-    (with_arm("candidate", window=window(0.0, 0.0, 0.0, 0.0)), "tokens per step", MISSING),
-    (with_arm("candidate", window=window(110.0, 10.0, 50.0, 10.0)), "tokens per step", PASS),
-    (with_arm("candidate", window=window(110.0, 10.0, 50.0, 9.0)), "tokens per step", FAIL),
-    (with_arm("candidate", window=window(110.0, 0.0, 0.0, 0.0)), "tokens per step", FAIL),
+    (counted(window(0.0, 0.0, 0.0, 0.0)), "tokens per step", MISSING),
+    (counted(window(110.0, 10.0, 50.0, 10.0)), "tokens per step", PASS),
+    (counted(window(110.0, 10.0, 50.0, 9.0)), "tokens per step", FAIL),
+    (counted(window(110.0, 0.0, 0.0, 0.0)), "tokens per step", FAIL),
     (with_arm("candidate", throughput=1.05 * GOOD.baseline.throughput), "throughput", PASS),
     (with_arm("candidate", throughput=1.04 * GOOD.baseline.throughput), "throughput", FAIL),
     (with_arm("candidate", throughput=None), "throughput", MISSING),
@@ -151,8 +213,8 @@ def test_one_rule_decides(comparison, rule, outcome):
 def test_every_rule_passes_fails_and_misses_somewhere():
     seen = {(rule, outcome) for _, rule, outcome in CASES} | {(r.rule, PASS) for r in assess(GOOD, Policy()).rules}
     names = [r.rule for r in assess(GOOD, Policy()).rules]
-    never = {("samples", FAIL)}  # too few samples say nothing against the candidate
-    assert seen >= set(itertools.product(names, (PASS, FAIL, MISSING))) - never
+    never = {("samples", FAIL), ("tokens", FAIL)}  # neither too few samples nor other traffic are its fault
+    assert seen == set(itertools.product(names, (PASS, FAIL, MISSING))) - never
 
 
 @pytest.mark.parametrize("failing", [c for c, _, o in CASES if o is FAIL])
@@ -185,10 +247,17 @@ def test_the_trap_cell_is_rejected():
 
 
 def test_messages_carry_value_and_limit():
-    messages = {r.rule: r.message for r in assess(with_arm("candidate", failed=2, first_error="boom"), Policy()).rules}
+    failing = replace(
+        with_failures(baseline=1, candidate=3, new=2),
+        candidate=replace(GOOD.candidate, failed=3, first_error="boom", output_tokens=78),
+    )
+    messages = {r.rule: r.message for r in assess(failing, Policy()).rules}
     assert messages == {
-        "errors": "2 of 8 requests failed on the candidate, 0 on the baseline; first: boom",
+        "errors": (
+            "3 of 8 requests failed, 1 on the baseline; the candidate failed 2 that the baseline answered; first: boom"
+        ),
         "samples": "8 prompts answered by both arms, at least 8 needed",
+        "tokens": "78 tokens by usage, 80 by the engine (limit 5% apart)",
         "outputs": "0 of 8 greedy outputs differ (limit 0%)",
         "tokens per step": "tokens per step 2.50 (at least 1.10)",
         "throughput": "throughput 2.00x the baseline's (at least 1.05x)",
@@ -197,9 +266,22 @@ def test_messages_carry_value_and_limit():
     }
 
 
+@pytest.mark.parametrize(
+    ("comparison", "rule", "message"),
+    [
+        (GOOD, "errors", "0 of 8 requests failed, 0 on the baseline"),
+        (with_failures(baseline=2, candidate=1, new=0), "errors", "1 of 8 requests failed, 2 on the baseline"),
+        (with_arm("candidate", window=None), "tokens", "the candidate's engine counted no token"),
+        (counted(window(0.0)), "tokens", "the candidate's engine counted no token"),
+    ],
+)
+def test_other_messages(comparison, rule, message):
+    assert {r.rule: r.message for r in assess(comparison, Policy()).rules}[rule] == message
+
+
 def test_taking_speculation_away_is_not_asked_for_drafts():
     """``mpctl rollout --spec none`` sets this limit to 0; an engine without the counters then passes."""
-    plain = with_arm("candidate", window=window())
+    plain = counted(window())
     assert outcomes(plain)["tokens per step"] is FAIL
     assert assess(plain, Policy(min_tokens_per_step=0.0)).outcome is Outcome.PROMOTE
     none = with_arm("candidate", window=None)
@@ -225,6 +307,15 @@ def test_a_share_of_different_outputs_can_be_allowed():
     some = replace(GOOD, different=2)
     assert outcomes(some, Policy(max_different=0.25))["outputs"] is PASS
     assert outcomes(some, Policy(max_different=0.24))["outputs"] is FAIL
+
+
+def test_the_gap_between_token_counts_can_be_limited():
+    apart = with_arm("candidate", output_tokens=72)  # 10% of the engine's 80
+    assert outcomes(apart)["tokens"] is MISSING
+    assert outcomes(apart, Policy.from_record({"max_token_gap": 0.1}))["tokens"] is PASS
+    assert outcomes(apart, Policy.from_record({"max_token_gap": 0.09}))["tokens"] is MISSING
+    assert outcomes(with_arm("candidate", output_tokens=79), Policy(max_token_gap=0.0))["tokens"] is MISSING
+    assert outcomes(GOOD, Policy(max_token_gap=0.0))["tokens"] is PASS
 
 
 @pytest.mark.parametrize("value", [-0.1, "1.2", None, True, math.nan, [1]])

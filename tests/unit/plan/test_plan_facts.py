@@ -45,10 +45,23 @@ def facts(*args, model="Qwen/Qwen2.5-7B", **known):
         (("--max-model-len=4096",), ModelFacts(context=40960), 4096),
         (("--max-model-len", "4096"), None, 4096),
         (("--max_model_len=4096", "--max-model-len=8192"), None, 8192),
+        # small letters are powers of 1000, capital ones of 1024
+        (("--max-model-len=8k",), ModelFacts(context=40960), 8000),
+        (("--max-model-len", "8K"), ModelFacts(context=40960), 8192),
+        (("--max-model-len=1m",), None, 1_000_000),
+        (("--max-model-len=1M",), None, 1_048_576),
+        (("--max-model-len=1.5k",), None, 1500),
+        (("--max-model-len=1g",), None, 1_000_000_000),
+        (("--max-model-len=1G",), None, 1_073_741_824),
+        # what is no number says nothing
+        *(((f"--max-model-len={word}",), ModelFacts(context=40960), 40960) for word in ("auto", "-1", "8kb", "k", "")),
+        (("--max-model-len=auto",), None, None),
     ],
 )
 def test_served_context_is_the_flag_before_the_checkpoint(args, target, context):
-    assert facts(*args, target=target).served_context == context
+    found = facts(*args, target=target).served_context
+    assert found == context
+    assert type(found) is type(context)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +74,12 @@ def test_served_context_is_the_flag_before_the_checkpoint(args, target, context)
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct", None, None, None),
         ("Qwen/Qwen3-8B-Base", None, None, None),
         ("Qwen/Qwen2.5-7B", None, None, None),
+        # the directories above a model do not name it
+        ("/models/Qwen3-8B/", None, None, True),
+        ("/base/instruct/coder/Qwen3-8B", None, None, True),
+        ("/models/qwen3-tests/Llama-3.1-8B", None, None, None),
+        ("/models/qwen3-tests/Llama-3.1-8B/", None, None, None),
+        ("/models/Qwen3-8B/Qwen3-8B-Base", None, None, None),
         (None, None, None, None),
         # what the template says outweighs the name
         ("Qwen/Qwen3-8B", False, None, False),
@@ -88,7 +107,10 @@ def test_thinking(model, template, kwargs, thinking):
         (("--enable-lora",), "enable_lora", True),
         (("--enable-lora", "--no-enable-lora"), "enable_lora", False),
         ((), "prefix_caching", True),
+        (("--enable-prefix-caching",), "prefix_caching", True),
         (("--no-enable-prefix-caching",), "prefix_caching", False),
+        (("--no-enable-prefix-caching", "--enable-prefix-caching"), "prefix_caching", True),
+        (("--enable-prefix-caching", "--no-enable-prefix-caching"), "prefix_caching", False),
         ((), "async_scheduling", None),
         (("--async-scheduling",), "async_scheduling", True),
         ((), "tensor_parallel", 1),
@@ -186,7 +208,14 @@ def test_experts(key, moe):
 
 @pytest.mark.parametrize(
     ("template", "thinks"),
-    [(None, None), (THINKS, True), ("{{ messages }}", False), ("{{ messages }}<think>", False)],
+    [
+        (None, None),
+        (THINKS, True),
+        ("{{ messages }}", False),
+        ("{{ messages }}{{ enable_thinking }}", False),
+        ("{{ messages }}<think>", None),  # opened always, or only parsed: the text alone does not tell
+        ("", False),
+    ],
 )
 def test_templates(template, thinks):
     assert describe_model(QWEN3, chat_template=template).template_thinks is thinks

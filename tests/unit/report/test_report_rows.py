@@ -14,8 +14,8 @@ from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
 ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))
 BASE = ArmSummary("baseline", 2, 8, 0, "", 200, 100.04, 9.876, 12.34, 500.0, OFF)
-CAND = ArmSummary("candidate", 2, 8, 1, "boom", 175, 161.25, 6.1, 11.96, 300.0, ON)
-BOTH = Comparison(BASE, CAND, (1.5, 1.725), compared=7, different=0)
+CAND = ArmSummary("candidate", 2, 8, 1, "boom", 195, 161.25, 6.1, 11.96, 300.0, ON)
+BOTH = Comparison(BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1)
 HEADER = ["ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
 
 
@@ -64,17 +64,31 @@ def test_a_baseline_that_speculates_shows_it_too():
     assert rows(replace(BOTH, baseline=replace(BASE, window=ON)))[1][5:8] == ["2.50", "60.0%", "50.0%"]
 
 
+def test_a_speedup_is_shown_only_of_what_was_measured():
+    without = {arm: replace(getattr(BOTH, arm), throughput=None) for arm in ("baseline", "candidate")}
+    assert [row[2] for row in rows(replace(BOTH, **without, throughput_ratios=()))[1:]] == ["?", "?"]
+    no_base = replace(BOTH, baseline=without["baseline"], throughput_ratios=())
+    assert [row[2] for row in rows(no_base)[1:]] == ["?", "?"]
+    no_cand = replace(BOTH, candidate=without["candidate"], throughput_ratios=())
+    assert [row[2] for row in rows(no_cand)[1:]] == ["1.00x", "?"]
+
+
 def test_no_measurement_at_all():
     empty = rows(Comparison.of([]))
-    assert empty[1] == ["baseline: none", "?", "1.00x", "?", "?", "?", "-", "-", "0/0"]
+    assert empty[1] == ["baseline: none", "?", "?", "?", "?", "?", "-", "-", "0/0"]
     assert empty[2][1:] == ["?", "?", "?", "?", "?", "-", "-", "0/0"]
 
 
 def test_the_gate_in_the_order_of_its_rules():
     assert gate_rows(assess(BOTH, Policy())) == [
         ["GATE", "", "REASON"],
-        ["errors", "NO", "1 of 8 requests failed on the candidate, 0 on the baseline; first: boom"],
+        [
+            "errors",
+            "NO",
+            "1 of 8 requests failed, 0 on the baseline; the candidate failed 1 that the baseline answered; first: boom",
+        ],
         ["samples", "?", "7 prompts answered by both arms, at least 8 needed"],
+        ["tokens", "ok", "195 tokens by usage, 200 by the engine (limit 5% apart)"],
         ["outputs", "ok", "0 of 7 greedy outputs differ (limit 0%)"],
         ["tokens per step", "ok", "tokens per step 2.50 (at least 1.10)"],
         ["throughput", "ok", "throughput 1.61x the baseline's (at least 1.05x)"],
@@ -97,7 +111,7 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
     assert record["candidate"] == {
         "requests": 8,
         "failed": 1,
-        "outputTokens": 175,
+        "outputTokens": 195,
         "tokensPerSecond": 161.25,
         "medianTpotMs": 6.1,
         "medianTtftMs": 11.96,

@@ -6,8 +6,9 @@ import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
 
 from mpctl.errors import Conflict, InputError
+from mpctl.measure.gate import Policy
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Kind, Operation, Strategy
+from mpctl.rollout.operation import Ending, Kind, Operation, Strategy
 from mpctl.rollout.ports import Live
 from mpctl.rollout.records import Revision, text_digest
 
@@ -65,6 +66,51 @@ def test_a_rollout_beside_another_unfinished_operation_names_it(unfinished):
     with pytest.raises(Conflict, match=rf"{unfinished.id} of svc is unfinished") as caught:
         decide_rollout(ROLLOUT, live(), unfinished)
     assert "mpctl resume" in caught.value.hint
+
+
+OTHERWISE = {
+    "strategy": Strategy.IN_PLACE,
+    "policy": Policy(min_speedup=1.2),
+    "workload": "workload-2",
+    "keep_baseline": True,
+}
+
+
+@pytest.mark.parametrize("text", [BASELINE_TEXT, CANDIDATE_TEXT])
+@pytest.mark.parametrize(
+    ("terms", "named"),
+    [
+        (("strategy",), "strategy"),
+        (("policy",), "policy"),
+        (("workload",), "workload"),
+        (("keep_baseline",), "keep baseline"),
+        (("keep_baseline", "strategy"), "strategy, keep baseline"),
+        (tuple(OTHERWISE), "strategy, policy, workload, keep baseline"),
+    ],
+)
+def test_an_unfinished_rollout_does_not_go_on_under_other_terms(text, terms, named):
+    changes = {"strategy": Strategy.SIDE_BY_SIDE, **{term: OTHERWISE[term] for term in terms}}
+    with pytest.raises(Conflict, match=rf"rollout-1 of svc .* was planned with another {named}$") as caught:
+        decide_rollout(plan(**changes), live(text), operation())
+    assert "mpctl resume" in caught.value.hint
+    assert "mpctl rollback" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "unfinished", "act"),
+    [
+        ({"ready_timeout_s": 7.0, "why": "again"}, BASELINE_TEXT, operation(), Act.RESUME),  # no terms of the change
+        ({"baseline": CANDIDATE_TEXT}, CANDIDATE_TEXT, operation(), Act.RESUME),  # read after it was adopted
+        (OTHERWISE, CANDIDATE_TEXT, BY_ITSELF, Act.RESUME),  # a way back has no terms
+        (OTHERWISE, CANDIDATE_TEXT, None, Act.ALREADY),
+        (OTHERWISE, BASELINE_TEXT, None, Act.OPEN),
+    ],
+)
+def test_terms_count_only_for_an_unfinished_rollout(changes, text, unfinished, act):
+    request = plan(**{"strategy": Strategy.SIDE_BY_SIDE, **changes})
+    decision = decide_rollout(request, live(text), unfinished)
+    assert (decision.act, decision.operation) == (act, unfinished)
+    assert decision.plan == (request if act is Act.OPEN else None)
 
 
 def back(text, unfinished=None, last=None, revisions=(ONE, TWO), to=None, **options):
@@ -161,3 +207,46 @@ def test_an_undone_rollout_that_recorded_nothing_has_no_target():
 def test_rollback_takes_the_strategy_of_the_last_operation(asked, last, chosen):
     assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.strategy is chosen
     assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.ready_timeout_s == 5.0
+
+
+def ended(of, ending=Ending.ROLLED_BACK):
+    return operation(of.plan, of.id, ending=ending)
+
+
+TO_ONE = operation(back(CANDIDATE_TEXT, to=1).plan, "rollback-2")
+BACK_ON_TOP = (ONE, TWO, THREE)
+
+
+@pytest.mark.parametrize(
+    ("text", "last", "revisions", "to", "target"),
+    [
+        # repeated after a way back by hand: stays
+        (BASELINE_TEXT, ended(BY_HAND), BACK_ON_TOP, None, None),
+        (BASELINE_TEXT, ended(BY_HAND), (ONE,), None, None),  # nothing had been promoted
+        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, None, None),
+        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, 1, None),
+        # unless another revision is named
+        (BASELINE_TEXT, ended(BY_HAND), BACK_ON_TOP, 2, 2),
+        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, 2, 2),
+        # or the service is no longer what the way back left
+        (OTHER_TEXT, ended(BY_HAND), BACK_ON_TOP, None, 3),
+        (CANDIDATE_TEXT, ended(TO_ONE), BACK_ON_TOP, None, 3),
+        # after a way back that the rollout itself took: the revision before
+        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, None, 2),
+        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, 2, 2),
+        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, 3, None),
+        # after a rollout, however it ended
+        (CANDIDATE_TEXT, ended(UNDONE, Ending.PROMOTED), (ONE, TWO), None, 1),
+        (BASELINE_TEXT, ended(UNDONE, Ending.FAILED), BACK_ON_TOP, None, 2),
+    ],
+)
+def test_rollback_again(text, last, revisions, to, target):
+    decision = back(text, last=last, revisions=revisions, to=to)
+    assert decision.act is (Act.ALREADY if target is None else Act.OPEN)
+    assert (decision.plan.target if decision.plan else None) == target
+    assert decision.operation is None
+
+
+def test_rollback_after_a_refused_first_rollout_has_nowhere_to_go():
+    with pytest.raises(InputError, match="no other revision than the present one"):
+        back(BASELINE_TEXT, last=ended(BY_ITSELF), revisions=(ONE,))

@@ -20,7 +20,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.counters import Counters
 from mpctl.measure.gate import Policy
 from mpctl.rollout import machine, steps
-from mpctl.rollout.decide import decide_rollback
+from mpctl.rollout.decide import Act, decide_rollback
 from mpctl.rollout.operation import Ending, Strategy
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.records import Event
@@ -31,6 +31,13 @@ both = pytest.mark.parametrize("strategy", list(Strategy))
 
 def rollout(memory, strategy, **changes):
     return machine.run(memory.world, machine.open_plan(memory.world, plan(strategy, **changes)))
+
+
+def ask_back(memory):
+    """What ``mpctl rollback`` decides."""
+    return decide_rollback(
+        memory.live(), memory.unfinished(), memory.operations()[-1], tuple(memory.disk.revisions), None
+    )
 
 
 def interfere(memory, where, action):
@@ -225,6 +232,29 @@ def test_a_kept_baseline_is_found_again_on_the_way_back():
     )
     machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
     assert memory.disk.engines == {BASELINE: kept}
+
+
+@both
+def test_a_rollback_repeated_does_not_go_forward_again(strategy):
+    memory = MemoryWorld(FASTER)
+    rollout(memory, strategy)
+    machine.run(memory.world, machine.open_plan(memory.world, ask_back(memory).plan))
+    assert memory.disk.text == BASELINE_TEXT
+    assert ask_back(memory).act is Act.ALREADY
+
+
+@both
+def test_a_rollback_after_a_refused_rollout_takes_back_the_one_before_it(strategy):
+    memory = MemoryWorld({**FASTER, OTHER_TEXT: Behaviour(seconds=0.2, speculates=True)})
+    rollout(memory, strategy)
+    rollout(memory, strategy, baseline=CANDIDATE_TEXT, text=OTHER_TEXT, spec="eagle3", baseline_spec="ngram")
+    assert memory.endings() == ["promoted", "rejected", "rolled back"]
+    assert memory.disk.text == CANDIDATE_TEXT
+    decision = ask_back(memory)
+    assert decision.act is Act.OPEN
+    machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
+    assert memory.disk.text == BASELINE_TEXT
+    assert ask_back(memory).act is Act.ALREADY
 
 
 def test_the_same_service_is_recorded_once():

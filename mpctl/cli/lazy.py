@@ -1,0 +1,111 @@
+"""Groups whose commands are imported when they are used, and the state of one call that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mpctl.cli.terminal import Terminal, as_called
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.cli.settings_files import SettingsFiles
+
+# Commands that must work whatever the settings files say.
+_WITHOUT_SETTINGS = ("help", "completion", "config")
+
+
+class Call:
+    """One call of the program: how it was named, and what every command needs. The root context carries it."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.terminal = Terminal.of_environment(program=program)
+        self.debug = False
+        self._files: SettingsFiles | None = None
+
+    @property
+    def files(self) -> SettingsFiles:
+        """The settings files, read once.
+
+        Raises:
+            InputError: one of them cannot be used.
+        """
+        if self._files is None:
+            from mpctl.cli.settings_files import find_settings
+
+            self._files = find_settings()
+        return self._files
+
+
+def named(command: click.Command, program: str) -> click.Command:
+    """The command, speaking of itself as the user calls it."""
+    if program == "mpctl":
+        return command
+    from copy import copy
+
+    renamed = copy(command)
+    renamed.help = as_called(command.help or "", program)
+    renamed.epilog = as_called(command.epilog or "", program)
+    return renamed
+
+
+class LazyGroup(click.Group):
+    """``table``: name -> (module, one line of help, topic of the listing). Every module calls its command
+    ``command``."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str, str]], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in self.table:
+            return None
+        loaded: click.Command = import_module(self.table[cmd_name][0]).command
+        call = ctx.find_root().obj
+        return named(loaded, call.program) if isinstance(call, Call) else loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which command was probably meant; give the one found its settings from the files."""
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.table, n=1)
+            shown = ctx.command_path
+            hint = f"did you mean {shown} {near[0]}" if near else f"{shown} --help lists the commands"
+            raise InputError(f"there is no command {shown} {args[0]}", hint=hint)
+        name, command, rest = super().resolve_command(ctx, args)
+        call = ctx.find_root().obj
+        path = path_of(ctx, str(name))
+        only_looks = ctx.resilient_parsing or {"-h", "--help"} & set(rest) or path[0] in _WITHOUT_SETTINGS
+        if isinstance(call, Call) and command and not only_looks:
+            ctx.default_map = {path[-1]: call.files.defaults(path, command)}
+        return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List by topic without importing anything."""
+        topics: dict[str, list[tuple[str, str]]] = {}
+        for name, (_, text, topic) in self.table.items():
+            topics.setdefault(topic, []).append((name, text))
+        for topic, rows in topics.items():
+            with formatter.section(topic):
+                formatter.write_dl(rows)
+
+
+def path_of(ctx: click.Context, *below: str) -> tuple[str, ...]:
+    """The names of the commands down to ``ctx`` and below, without the program's."""
+    names: list[str] = []
+    while ctx.parent is not None:
+        names.insert(0, str(ctx.info_name))
+        ctx = ctx.parent
+    return (*names, *below)

@@ -1,0 +1,48 @@
+"""What would be done, for ``--dry-run``: the same for every operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpctl.cli.change import unified
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.cli.session import Session
+    from mpctl.rollout.operation import Plan
+
+
+def require_client(dry_run: str) -> None:
+    """Refuse a dry run that this platform cannot make.
+
+    Raises:
+        InputError: it asks for a server.
+    """
+    if dry_run == "server":
+        raise InputError(
+            "the local platform has no server to ask", field="--dry-run", hint="--dry-run=client makes the same checks"
+        )
+
+
+def show_preview(session: Session, plan: Plan, explanation: str, output: str) -> None:
+    """Print the change to the manifest and what would happen."""
+    live = session.platform.read().text
+    diff = unified(live, plan.text, (f"{session.name} (live)", f"{session.name} ({plan.spec})"))
+    if output in ("json", "yaml"):
+        body = {
+            "metadata": {"name": session.name, "namespace": session.namespace},
+            "spec": {
+                "kind": plan.kind.value,
+                "strategy": plan.strategy.value,
+                "speculation": plan.spec,
+                "baseline": plan.baseline_spec,
+                "planDigest": plan.digest(),
+            },
+            "diff": diff,
+        }
+        session.terminal.record("Preview", body, output)
+    elif output == "name":
+        session.terminal.result(f"{session.namespace}/{session.name}")
+    elif diff:
+        session.terminal.result(diff)
+    session.terminal.note(f"dry run: {explanation}; nothing was done")

@@ -1,0 +1,122 @@
+"""The root command: finds commands by name, loads the one that is used, and turns errors into exit codes.
+
+A command's module is imported when the command is used, and what the command needs when it runs, so that help and
+completion stay fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from mpctl import __version__
+from mpctl.cli.lazy import Call, LazyGroup, named
+from mpctl.cli.options import shared_options
+from mpctl.cli.size import width
+from mpctl.errors import Cancelled, MpctlError
+
+# name -> (module, one line of help, topic of the listing)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "rollout": ("mpctl.cli.rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
+    "rollback": ("mpctl.cli.rollback", "Restore a recorded revision exactly", "Rollout"),
+    "resume": ("mpctl.cli.resume", "Go on with what was interrupted", "Rollout"),
+    "status": ("mpctl.cli.status", "Show services, what runs and what is under way", "Look"),
+    "history": ("mpctl.cli.history", "List recorded revisions, or print one", "Look"),
+    "diff": ("mpctl.cli.diff", "Compare the service with a revision or with a change", "Look"),
+    "preflight": ("mpctl.cli.preflight", "Check a change without making it", "Look"),
+    "methods": ("mpctl.cli.methods", "List speculation methods and their defaults", "Look"),
+    "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
+    "config": ("mpctl.cli.config", "Show settings and where they come from", "Other"),
+    "completion": ("mpctl.cli.completion", "Print a completion script for a shell", "Other"),
+    "help": ("mpctl.cli.help", "Explain a command or a topic such as exit-codes", "Other"),
+    "version": ("mpctl.cli.version", "Print versions", "Other"),
+}
+HELP_WIDTH = 80  # columns; narrower where the terminal is
+_COMPLETE = "_MPCTL_COMPLETE"
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: mpctl help exit-codes",
+)
+@click.version_option(__version__, "--version", message="mpctl %(version)s")
+@shared_options
+def cli(**_shared: Any) -> None:
+    """Speculative decoding for vLLM, rolled out behind a measured gate and rolled back exactly.
+
+    \b
+    Examples:
+      mpctl local up -f service.yaml          start a service on this machine
+      mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
+      mpctl rollback                          the exact way back
+      mpctl history                           what was done
+    """
+
+
+def run(program: str, arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code; the one place where errors become codes."""
+    call = Call(program)
+    instruction = os.environ.get(_COMPLETE)
+    if instruction:
+        return _complete(call, instruction)
+    try:
+        return _invoke(call, list(arguments))
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return 2
+    except BrokenPipeError:
+        drop_output()  # mpctl history | head: nothing is wrong
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        if call.debug or os.environ.get("MPCTL_DEBUG") or "--debug" in arguments:
+            import traceback
+
+            traceback.print_exc()
+        return _tell(call, error)
+
+
+def _invoke(call: Call, arguments: list[str]) -> int:
+    root = named(cli, call.program)
+    wide = max(min(width(), HELP_WIDTH) - 2, 50)
+    with root.make_context(call.program, arguments, obj=call, terminal_width=wide) as ctx:
+        code = root.invoke(ctx)
+    return code if isinstance(code, int) else 0
+
+
+def _tell(call: Call, error: BaseException) -> int:
+    terminal = call.terminal
+    if isinstance(error, MpctlError):
+        terminal.error(error.message, error.hint)
+        return error.exit_code
+    if isinstance(error, click.UsageError):
+        from mpctl.cli.usage import explain
+
+        terminal.error(*explain(error))
+        return 2
+    if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
+        terminal.error("interrupted", "mpctl status shows what is unfinished")
+        return Cancelled.exit_code
+    terminal.error(f"{type(error).__name__}: {error}", "this is a fault of mpctl; run again with --debug and report it")
+    return 1
+
+
+def _complete(call: Call, instruction: str) -> int:
+    """Answer a shell; it is in the middle of somebody's typing, so nothing is said about what goes wrong."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(cli, {"obj": call}, "mpctl", _COMPLETE, instruction)
+    except Exception:  # noqa: BLE001
+        return 1
+
+
+def drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,59 @@
+"""What ``mpctl --help`` prints, kept here so that it needs no click to be imported; renewed by
+``python -m tests.unit.cli.test_cli_startup``."""
+
+WIDTH = 80  # of the terminal, at least
+TEXT = """\
+Usage: mpctl [OPTIONS] COMMAND [ARGS]...
+
+  Speculative decoding for vLLM, rolled out behind a measured gate and rolled
+  back exactly.
+
+  Examples:
+    mpctl local up -f service.yaml          start a service on this machine
+    mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
+    mpctl rollback                          the exact way back
+    mpctl history                           what was done
+
+Options:
+  --version                      Show the version and exit.
+  --platform [local|kubernetes]  Where services run.  [env var:
+                                 MPCTL_PLATFORM; default: local]
+  -n, --namespace NAME           Namespace of the service; default: wherever
+                                 it is.  [env var: MPCTL_NAMESPACE]
+  --context NAME                 Context of the kubeconfig.  [env var:
+                                 MPCTL_CONTEXT]
+  --kubeconfig FILE              Path of the kubeconfig.  [env var:
+                                 MPCTL_KUBECONFIG]
+  --color [auto|always|never]    Colour on a terminal.  [env var: MPCTL_COLOR;
+                                 default: auto]
+  -v, --verbose                  Say more; twice: with the time before each
+                                 line.  [env var: MPCTL_VERBOSE; default: 0]
+  -q, --quiet                    Say nothing but results, warnings and errors.
+                                 [env var: MPCTL_QUIET]
+  --debug                        Show a stack trace with every error.  [env
+                                 var: MPCTL_DEBUG]
+  -h, --help                     Show this message and exit.
+
+Rollout:
+  rollout   Roll speculation onto a service behind a measured gate
+  rollback  Restore a recorded revision exactly
+  resume    Go on with what was interrupted
+
+Look:
+  status     Show services, what runs and what is under way
+  history    List recorded revisions, or print one
+  diff       Compare the service with a revision or with a change
+  preflight  Check a change without making it
+  methods    List speculation methods and their defaults
+
+Platform:
+  local  Run services as processes on this machine
+
+Other:
+  config      Show settings and where they come from
+  completion  Print a completion script for a shell
+  help        Explain a command or a topic such as exit-codes
+  version     Print versions
+
+  Exit codes: mpctl help exit-codes
+"""

@@ -1,0 +1,47 @@
+"""What click says of a command line that cannot be used, in our words: the thing at fault, where its value came from,
+what to type instead."""
+
+from __future__ import annotations
+
+import click
+from click.core import ParameterSource
+
+from mpctl.cli.lazy import Call, path_of
+from mpctl.cli.settings_files import options_of
+
+
+def explain(error: click.UsageError) -> tuple[str, str | None]:
+    """Message and hint."""
+    hint = f"{error.ctx.command_path} --help explains the options" if error.ctx else None
+    if isinstance(error, click.NoSuchOption):
+        near = f"did you mean {error.possibilities[0]}" if error.possibilities else hint
+        return f"there is no option {error.option_name}", near
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{_flag(error.param)} is missing", hint
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return f"{_origin(error, error.param)}{_flag(error.param)}: {_plain(error.message)}", hint
+    return _plain(error.format_message()), hint
+
+
+def _flag(param: click.Parameter) -> str:
+    if isinstance(param, click.Option):
+        return next(o for o in param.opts if o.startswith("--"))
+    return (param.metavar or str(param.name).upper()).strip("[]")
+
+
+def _origin(error: click.BadParameter, param: click.Parameter) -> str:
+    ctx, name = error.ctx, param.name or ""
+    source = ctx.get_parameter_source(name) if ctx else None
+    if source is ParameterSource.ENVIRONMENT:
+        return f"environment variable {param.envvar}: "
+    if ctx and source is ParameterSource.DEFAULT_MAP and isinstance(call := ctx.find_root().obj, Call):
+        key = next(k for k, v in options_of(ctx.command).items() if v == name)
+        setting = call.files.find(path_of(ctx), key)
+        return f"{setting.where}: " if setting else ""
+    return ""
+
+
+def _plain(message: str) -> str:
+    """Sentence case without a full stop."""
+    text = message.rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

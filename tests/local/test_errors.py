@@ -1,0 +1,319 @@
+"""What goes wrong says what it is about and what to do, has its exit code, and has changed nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "2", "--max-tokens", "24")
+# Written by whoever looks or tries; no state.
+_TRACES = {"lease.lock", "lease.json", "desired.lock", "supervisor.lock", "supervisor.log", "observed.json"}
+
+
+def snapshot(mpctl):
+    """Every file that holds state, and every engine."""
+    files = {
+        str(p.relative_to(mpctl.state)): p.read_bytes()
+        for p in mpctl.state.rglob("*")
+        if p.is_file() and p.name not in _TRACES and p.suffix != ".log"
+    }
+    return files, sorted(p.pid for p in mpctl.engines())
+
+
+@contextmanager
+def unchanged(mpctl):
+    before = snapshot(mpctl)
+    yield
+    assert snapshot(mpctl) == before
+
+
+def said(done, *parts):
+    """The error line holds the parts, a hint follows, and there is no stack trace."""
+    error = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
+    for part in parts:
+        assert part in done.stderr, f"{part!r} is missing from {done.stderr!r}"
+    assert "hint: " in done.stderr[done.stderr.index(error) :]
+    assert "Traceback" not in done.stderr
+
+
+def wait_for(condition, timeout_s=60):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+# Before a service is up
+
+
+def test_manifests_that_cannot_be_used(mpctl):
+    path = mpctl.manifest()
+    good = path.read_text()
+    broken = good.replace("metadata:", "metadata: [")
+    cases = [
+        ("not there", None, 2, ["service.yaml", "cannot be read: No such file or directory"]),
+        ("syntax", broken, 2, [f"{path}:"]),
+        ("nothing usable", "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 2, [str(path)]),
+        ("empty", "", 2, [str(path)]),
+        ("model path missing", good.replace("--model=.", "--model=./nowhere"), 9, ["--model ./nowhere does not exist"]),
+        ("no model", good.replace('"--model=.", ', "").replace("--model=., ", ""), 9, ["demo names no model"]),
+    ]
+    for name, text, code, parts in cases:
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        done = mpctl("local", "up", "-f", str(path), code=code)
+        for part in parts:
+            assert part in done.stderr, (name, done.stderr)
+        assert done.stdout == ""
+        assert not mpctl.state.exists(), name
+    path.write_text(broken)
+    line = mpctl("local", "up", "-f", str(path), code=2).stderr.split(f"{path}:")[1].split(":")[0]
+    assert int(line) > 1
+
+
+def test_no_engine_to_start(mpctl):
+    for vllm, code, parts in [
+        ("/nowhere/bin/vllm", 2, ["--vllm: /nowhere/bin/vllm is not there"]),
+        (str(mpctl.manifest()), 2, ["--vllm", "cannot be executed"]),
+    ]:
+        mpctl.environment["MPCTL_VLLM"] = vllm
+        said(mpctl("local", "up", "-f", str(mpctl.manifest()), code=code), *parts)
+        assert not mpctl.state.exists()
+
+
+def test_a_port_in_use_names_the_process_and_creates_nothing(mpctl):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = mpctl("local", "up", "-f", str(mpctl.manifest()), "--port", str(port), code=3)
+    said(done, f"port {port} is in use by {psutil.Process().name()} (pid {os.getpid()})", "--port")
+    assert not mpctl.state.exists()
+
+
+def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
+    done = mpctl("local", "up", "-f", str(mpctl.manifest(script={"exit": 3})), code=1)
+    said(done, "exited with code 3", "ValueError: scripted to end at start-up", ".log")
+    assert mpctl.processes() == []
+    assert mpctl.json("status") == {
+        "apiVersion": "mpctl.dev/v1alpha1",
+        "kind": "StatusList",
+        "items": [],
+        "orphans": [],
+    }
+    assert not (mpctl.service / "desired.json").exists()
+
+
+# A service is up, and the request cannot be
+
+
+def test_requests_that_are_refused_before_anything(up):
+    directory = up.directory
+    (directory / "few.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    (directory / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt":\n')
+    (directory / "other.jsonl").write_text('{"text": "a"}\n')
+    (directory / "syntax.yaml").write_text("min_speedup: 1\nmax_tpot_ratio: [\n")
+    (directory / "unknown.yaml").write_text("min_sped: 1\n")
+    (directory / "list.yaml").write_text("- 1\n")
+    (directory / "negative.yaml").write_text("min_speedup: -1\n")
+    ngram = ["--spec", "ngram"]
+    cases = [
+        (["--spec", "ngarm"], 2, ["ngarm", "ngram"]),
+        ([*ngram, "--set", "num_speculative_tokens=many"], 2, ["num_speculative_tokens"]),
+        ([*ngram, "--set", "num_speculative_tokens"], 2, ["set: must be KEY=VALUE"]),
+        ([*ngram, "--spec-config", "{"], 2, ["error: line 1: spec-config: is not JSON"]),
+        ([*ngram, "--spec-config", "@none.json"], 2, ["none.json", "cannot be read"]),
+        (["--spec", "eagle3"], 9, ["eagle3", "draft"]),
+        (["--spec", "eagle3", "--draft", "./nowhere"], 9, ["./nowhere"]),
+        ([*ngram, "--ignore", "nonsense"], 2, ["--ignore: no such finding: nonsense"]),
+        ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
+        ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts are too few"]),
+        ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),
+        ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: prompt: needs a non-empty string"]),
+        ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
+        ([*ngram, "--policy", "syntax.yaml"], 2, ["syntax.yaml:3: not YAML"]),
+        ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml: min_sped: unknown"]),
+        ([*ngram, "--policy", "list.yaml"], 2, ["list.yaml: must be a mapping"]),
+        ([*ngram, "--policy", "negative.yaml"], 2, ["negative.yaml: min_speedup: must be a number of zero or more"]),
+    ]
+    with unchanged(up):
+        for arguments, code, parts in cases:
+            done = up("rollout", *arguments, code=None)
+            assert done.returncode == code, (arguments, done.stderr)
+            assert done.stdout == "", arguments
+            assert "Traceback" not in done.stderr
+            for part in parts:
+                assert part in done.stderr, (arguments, done.stderr)
+    said(up("rollout", "--spec", "ngarm", code=2), "ngram")
+
+
+def test_services_and_revisions_that_are_not_there(up):
+    with unchanged(up):
+        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "there is no service dmeo", "did you mean demo")
+        said(up("-n", "other", "status", "demo", code=2), "there is no service demo in namespace other")
+        said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
+        said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
+        up("history", "--revision", "1", code=2)
+        said(up("local", "logs", "--arm", "arm-none", code=2), "there is no log of arm-none", "arm-")
+
+
+def test_another_manifest_of_the_same_service_is_a_conflict(up):
+    path = up.manifest()
+    path.write_text(path.read_text() + "# edited\n")
+    with unchanged(up):
+        said(up("local", "up", "-f", str(path), code=3), "already up with another manifest", "mpctl rollout")
+
+
+def test_nothing_is_asked_without_a_terminal(up):
+    del up.environment["MPCTL_YES"]
+    with unchanged(up):
+        said(up(*ROLLOUT, code=2), "there is no terminal to ask on", "-y")
+        said(up(*ROLLOUT, "--no-input", code=2), "--no-input forbids to ask", "-y")
+
+
+# In the middle of something
+
+
+@contextmanager
+def running(mpctl, *arguments):
+    """A command that runs beside the test."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mpctl.cli.main", *arguments],
+        cwd=mpctl.directory,
+        env=mpctl.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def begun(mpctl, step):
+    ledger = mpctl.service / "ledger.jsonl"
+    return ledger.exists() and f'"step": "{step}"' in ledger.read_text()
+
+
+def test_two_at_once_one_wins_and_the_other_names_the_holder(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
+    with running(mpctl, *ROLLOUT) as first:
+        wait_for(lambda: begun(mpctl, "ready"))
+        said(mpctl(*ROLLOUT, code=3), f"(pid {first.pid}, rollout, since ", "held by", "mpctl status -w")
+        said(mpctl("rollback", code=3), f"(pid {first.pid}, rollout, since ")
+        said(mpctl("local", "down", "--force", code=3), f"(pid {first.pid}, rollout, since ")
+        said(mpctl("rollout", "--spec", "suffix", code=3), "rollout-1", "is unfinished")
+        assert mpctl.json("status")["items"][0]["status"]["state"] == "Progressing"
+        assert first.poll() is None
+        assert len(mpctl.engines()) == 2
+
+
+def test_ctrl_c_says_what_is_unfinished_and_how_to_go_on(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
+    before = mpctl.live_text()
+    with running(mpctl, *ROLLOUT) as process:
+        wait_for(lambda: begun(mpctl, "ready"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "stopping; press Ctrl-C again to stop at once" in err
+    assert err.splitlines()[-2:] == [
+        "error: interrupted at step ready; rollout-1 of service default/demo is unfinished",
+        "hint: mpctl resume demo goes on with it, mpctl rollback demo undoes it",
+    ]
+    assert mpctl.json("status")["items"][0]["status"]["state"] == "Interrupted"
+    said(mpctl("local", "down", code=3), "rollout-1 of service default/demo is unfinished", "--force")
+    mpctl("rollback")
+    assert mpctl.live_text() == before
+    assert len(mpctl.engines()) == 1
+
+
+def test_a_damaged_revision_is_named_and_nothing_is_overwritten(up):
+    up(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
+    path = up.service / "revisions" / "0001.json"
+    whole = path.read_text()
+    record = json.loads(whole)
+    for text, parts in [
+        (whole[: len(whole) // 2], [str(path), "is damaged"]),
+        ("{}", [str(path), "is damaged"]),
+        (
+            json.dumps({**record, "text": record["text"] + "x"}),
+            [str(path), "revision 1 is damaged", record["digest"][:12]],
+        ),
+    ]:
+        path.write_text(text)
+        with unchanged(up):
+            for command in (["history"], ["diff"], ["rollback", "--to-revision", "1"]):
+                said(up(*command, code=1), *parts)
+
+
+# Orphans
+
+
+def supervisor_of(mpctl):
+    return psutil.Process(json.loads((mpctl.service / "observed.json").read_text())["supervisor"]["pid"])
+
+
+@pytest.mark.parametrize("repair", ["up", "rollout"])
+def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
+    (engine,) = up.engines()
+    supervisor = supervisor_of(up)
+    supervisor.kill()
+    wait_for(lambda: not supervisor.is_running() or supervisor.status() == psutil.STATUS_ZOMBIE)
+    with unchanged(up):
+        for _ in range(2):
+            done = up("status")
+            assert "Unsupervised" in done.stdout
+            assert "problem: the supervisor is gone" in done.stdout
+            assert f"(pid {engine.pid}) has lost its supervisor; mpctl local up with the same manifest" in done.stderr
+        record = up.json("status")
+        assert record["items"][0]["status"]["supervised"] is False
+        assert [o["pid"] for o in record["orphans"]] == [engine.pid]
+        assert up.processes() == [engine], "looking started nothing"
+
+    if repair == "up":
+        assert "is already up" in up("local", "up", "-f", str(up.manifest())).stderr
+    else:
+        up(*ROLLOUT, "--keep-baseline", "--policy", str(_any(up)))
+    assert engine.pid in [p.pid for p in up.engines()], "adopted, not started again"
+    record = up.json("status")
+    assert record["items"][0]["status"]["state"] == "Ready"
+    assert record["orphans"] == []
+
+
+def test_a_service_whose_processes_are_all_gone_is_not_called_ready(up):
+    for process in up.processes():
+        process.kill()
+    wait_for(lambda: up.processes() == [])
+    status = up.json("status")["items"][0]["status"]
+    assert (status["state"], status["arms"][0]["phase"]) == ("Unsupervised", "Absent")
+    assert up.processes() == []
+    up("local", "up", "-f", str(up.manifest()))
+    assert len(up.engines()) == 1
+
+
+def test_down_orphans_stops_what_nobody_looks_after(up):
+    supervisor_of(up).kill()
+    (engine,) = up.engines()
+    done = up("local", "down", "--orphans")
+    assert f"stopped default/demo/{json.loads((up.service / 'desired.json').read_text())['route']}" in done.stderr
+    assert f"(pid {engine.pid})" in done.stderr
+    assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+    assert up.processes() == []
+
+
+def _any(mpctl):
+    policy = mpctl.directory / "policy.yaml"
+    policy.write_text("min_speedup: 0\nmax_tpot_ratio: 99\nmax_ttft_ratio: 99\nmin_compared: 1\n")
+    return policy

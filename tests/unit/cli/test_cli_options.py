@@ -1,0 +1,66 @@
+"""Options declared once: durations, words, variables and defaults in every help."""
+
+import click
+import pytest
+
+from mpctl.cli import options
+from mpctl.cli.settings_files import COMMON, every_command, options_of
+from mpctl.rollout.operation import Strategy
+
+COMMANDS = list(every_command())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("90s", 90.0),
+        ("1.5s", 1.5),
+        ("10m", 600.0),
+        ("1h", 3600.0),
+        ("1h30m", 5400.0),
+        ("1h2m3s", 3723.0),
+        (" 5m ", 300.0),
+        (20, 20.0),
+        (0.5, 0.5),
+    ],
+)
+def test_a_duration(text, seconds):
+    assert options.Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "soon", "-5s", "10 m", "1d", "5m1h", "1.5h", "10ms", True])
+def test_no_duration(text):
+    with pytest.raises(click.BadParameter, match="is no duration; write 90s, 10m or 1h30m"):
+        options.Duration().convert(text, None, None)
+
+
+def test_strategies_are_those_of_operations():
+    assert [s.value for s in Strategy] == list(options.STRATEGIES)
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(p) for p, _ in COMMANDS])
+def test_every_flag_names_its_variable_and_its_help(path, command):
+    ctx = click.Context(command, info_name=" ".join(path), terminal_width=300)
+    text = command.get_help(ctx)
+    assert command.help, "the command explains itself"
+    for param in command.params:
+        if isinstance(param, click.Option):
+            long = next(o for o in param.opts if o.startswith("--"))
+            assert param.help, long
+            assert not param.help.endswith(" ")
+            assert f"MPCTL_{long[2:].upper().replace('-', '_')}" in text, long
+
+
+def test_every_command_takes_the_shared_options():
+    for path, command in COMMANDS:
+        names = options_of(command)
+        if path[0] in ("help", "completion"):  # they print text alone
+            assert names == {}
+            continue
+        assert {"platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"} <= set(names)
+
+
+def test_common_names_are_options_of_several_commands():
+    for name in COMMON:
+        assert sum(name in options_of(command) for _, command in COMMANDS) > 1, name

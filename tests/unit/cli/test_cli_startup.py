@@ -1,0 +1,86 @@
+"""What a command line loads before it does anything: counted in modules, which no busy machine changes.
+
+``python -m tests.unit.cli.test_cli_startup`` renews ``mpctl/cli/root_help.py``.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpctl.cli import root, root_help
+from mpctl.cli.lazy import Call
+
+HEAVY = {
+    *("kubernetes", "vllm", "torch", "boto3", "google", "cdktf", "httpx", "yaml", "ruamel", "psutil"),
+    *("prometheus_client", "hypothesis", "asyncio", "subprocess", "ssl", "logging", "rich"),
+}
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+def modules(tmp_path, *command):
+    """Modules that a process loads, names as the interpreter reports them."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MPCTL_", "_MPCTL", "COLUMNS"))}
+    environment |= {"MPCTL_STATE_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip() for line in lines[1:]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs_click", "at_most"),
+    [
+        (["--help"], False, 10),
+        (["--version"], False, 10),
+        (["version", "--client"], True, 30),
+        (["completion", "bash"], True, 20),
+        (["rollout", "--help"], True, 20),
+        (["local", "up", "--help"], True, 22),
+        (["help", "exit-codes"], True, 20),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_modules_loaded_beyond_python_and_click(tmp_path, arguments, needs_click, at_most):
+    plain = modules(tmp_path, "-c", "import runpy, click" if needs_click else "import runpy")
+    loaded = modules(tmp_path, "-m", "mpctl.cli.main", *arguments)
+    assert not {name.partition(".")[0] for name in loaded} & HEAVY
+    assert ("click" in loaded) is needs_click
+    more = sorted(loaded - plain)
+    assert len(more) <= at_most, more
+
+
+def test_status_loads_neither_a_client_nor_what_measures(tmp_path):
+    loaded = modules(tmp_path, "-m", "mpctl.cli.main", "status")
+    assert not loaded & {"httpx", "prometheus_client", "rich", "vllm", "torch", "mpctl.platform.local.meter"}
+
+
+def rendered():
+    """The root command's help as click makes it."""
+    ctx = root.cli.make_context("mpctl", ["status"], obj=Call("mpctl"), terminal_width=root.HELP_WIDTH - 2)
+    return root.cli.get_help(ctx) + "\n"
+
+
+def test_the_kept_help_is_what_click_prints(cli):
+    assert rendered() == root_help.TEXT
+    assert root.HELP_WIDTH == root_help.WIDTH
+    cli.env(COLUMNS="120")
+    assert cli("--help").out == cli("-h").out == root_help.TEXT == cli("-q", "--help").out
+    cli.env(COLUMNS="60")
+    narrow = cli("--help").out
+    assert narrow != root_help.TEXT
+    assert max(map(len, narrow.splitlines()[:4])) <= 58
+
+
+if __name__ == "__main__":
+    before, _, _ = (ROOT / "mpctl" / "cli" / "root_help.py").read_text().partition('TEXT = """')
+    (ROOT / "mpctl" / "cli" / "root_help.py").write_text(f'{before}TEXT = """\\\n{rendered()}"""\n')

@@ -1,0 +1,204 @@
+"""What is printed where: colour, redrawn lines, questions, the alternate screen, characters a locale lacks."""
+
+import io
+import sys
+
+import pytest
+
+from mpctl.cli.terminal import Terminal, as_called, columns, document
+from mpctl.errors import Cancelled, InputError
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        raise OSError
+
+
+@pytest.fixture
+def tty(monkeypatch):
+    """Call it in the test: standard error and output are terminals from then on."""
+    for name in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def attach():
+        for name in ("stderr", "stdout", "stdin"):
+            monkeypatch.setattr(sys, name, Screen())
+        return sys
+
+    return attach
+
+
+@pytest.mark.parametrize(
+    ("flag", "variables", "on_terminal", "in_pipe"),
+    [
+        ("auto", {}, True, False),
+        ("auto", {"NO_COLOR": "1"}, False, False),
+        ("auto", {"NO_COLOR": ""}, True, False),
+        ("auto", {"CLICOLOR": "0"}, False, False),
+        ("auto", {"CLICOLOR_FORCE": "1"}, True, True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, True, False),
+        ("auto", {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False, False),
+        ("auto", {"TERM": "dumb"}, False, False),
+        ("always", {"NO_COLOR": "1"}, True, True),
+        ("never", {"CLICOLOR_FORCE": "1"}, False, False),
+    ],
+)
+def test_colour(tty, monkeypatch, flag, variables, on_terminal, in_pipe):
+    tty = tty()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Terminal.of_environment(flag).color is on_terminal
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert Terminal.of_environment(flag).color is in_pipe
+
+
+def test_colour_carries_no_meaning_alone(capsys):
+    for color in (True, False):
+        Terminal(color=color, live=False).error("it broke", "mend it")
+    assert capsys.readouterr().err.splitlines() == [
+        *("\x1b[31merror:\x1b[0m it broke", "\x1b[36mhint:\x1b[0m mend it"),
+        *("error: it broke", "hint: mend it"),
+    ]
+
+
+def test_the_flag_colours_errors_too(cli):
+    assert "\x1b[31merror:" in cli("--color", "always", "rollback").err
+    assert "\x1b[31merror:" in cli("rollback", "--color=always").err
+    assert "\x1b" not in cli("rollback").err
+
+
+def test_a_redrawn_line_keeps_its_step_and_is_finished_before_anything_else(tty):
+    tty = tty()
+    terminal = Terminal.of_environment("never")
+    terminal.step("ready", "waiting")
+    terminal.update("loading")
+    terminal.update("dropped: it comes at once")
+    terminal.note("done")
+    assert tty.stderr.getvalue() == f"\r\x1b[K{'ready':<16}waiting\r\x1b[K{'ready':<16}loading\ndone\n"
+
+
+def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
+    for verbose in (0, 1):
+        terminal = Terminal(color=False, live=False, verbose=verbose)
+        terminal.step("ready", "waiting")
+        terminal.update("loading")
+    assert capsys.readouterr().err.splitlines() == [
+        f"{'ready':<16}waiting",
+        f"{'ready':<16}waiting",
+        f"{'':<16}loading",
+    ]
+
+
+def test_twice_verbose_has_the_time_before_each_line(capsys):
+    Terminal(color=False, live=False, verbose=2).note("done")
+    stamp, text = capsys.readouterr().err.split(" ")
+    assert text == "done\n"
+    assert len(stamp) == len("2025-01-01T00:00:00+0000")
+
+
+def test_quiet_keeps_warnings_errors_and_results(capsys):
+    terminal = Terminal(color=False, live=False, quiet=True)
+    terminal.step("a", "b")
+    terminal.update("c")
+    terminal.note("d")
+    terminal.next_command("e")
+    terminal.warn("careful")
+    terminal.error("broken", None)
+    terminal.result("42")
+    assert capsys.readouterr() == ("42\n", "warning: careful\nerror: broken\n")
+
+
+def test_nobody_is_asked_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    terminal = Terminal(color=False, live=False)
+    terminal.confirm("Go on?", yes=True)
+    with pytest.raises(InputError, match="there is no terminal to ask on") as caught:
+        terminal.confirm("Go on?", yes=False)
+    assert caught.value.hint == "say yes beforehand with -y"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_no_input_forbids_to_ask_even_on_a_terminal(tty):
+    tty = tty()
+    with pytest.raises(InputError, match="--no-input forbids to ask"):
+        Terminal(color=False, live=True, asks=False).confirm("Go on?", yes=False)
+    assert tty.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("n", False), ("", False), (None, False)])
+def test_the_answer_counts_and_ctrl_c_is_a_no(tty, monkeypatch, answer, agreed):
+    tty = tty()
+
+    def reply(_prompt):
+        if answer is None:
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", reply)
+    terminal = Terminal.of_environment("never")
+    if agreed:
+        terminal.confirm("Go on?", yes=False)
+        return
+    with pytest.raises(Cancelled, match="cancelled; nothing was changed"):
+        terminal.confirm("Go on?", yes=False)
+
+
+def test_watching_a_terminal_uses_the_alternate_screen_and_leaves_the_last_state(tty):
+    tty = tty()
+    with Terminal.of_environment("never").screen() as show:
+        show("first")
+        show("\n".join(f"line {n}" for n in range(100)))
+        raise KeyboardInterrupt
+    text = tty.stdout.getvalue()
+    assert text.startswith("\x1b[?1049h\x1b[?25l\x1b[H\x1b[Jfirst\x1b[H\x1b[Jline 0\n")
+    on_screen, left = text.split("\x1b[?25h\x1b[?1049l")
+    assert "line 22" in on_screen
+    assert "line 23" not in on_screen, "24 lines are the height"
+    assert left.splitlines()[99] == "line 99"
+
+
+def test_an_error_while_watching_leaves_the_alternate_screen(tty):
+    tty = tty()
+    with pytest.raises(InputError), Terminal.of_environment("never").screen() as show:
+        show("first")
+        raise InputError("gone")
+    assert tty.stdout.getvalue().endswith("\x1b[?25h\x1b[?1049lfirst\n")
+
+
+def test_watching_elsewhere_prints_when_something_changed(capsys):
+    with Terminal(color=False, live=False).screen() as show:
+        for text in ("a", "a", "b", "b", "a"):
+            show(text)
+        raise KeyboardInterrupt
+    assert capsys.readouterr() == ("a\nb\na\n", "")
+
+
+def test_columns_are_left_aligned_and_end_without_blanks():
+    assert columns([["NAME", "STATE", "WHY"], ["a", "Ready", ""], ["longer", "x", "because"]]) == (
+        "NAME     STATE   WHY\na        Ready\nlonger   x       because"
+    )
+
+
+def test_documents_have_a_kind_and_keep_their_characters():
+    assert (
+        document("K", {"a": "é"}, "json") == '{\n  "apiVersion": "mpctl.dev/v1alpha1",\n  "kind": "K",\n  "a": "é"\n}'
+    )
+    assert document("K", {"b": 1, "a": "é"}, "yaml") == "apiVersion: mpctl.dev/v1alpha1\nkind: K\nb: 1\na: é"
+
+
+def test_our_name_in_hints():
+    assert as_called("mpctl resume goes on, mpctl rollback undoes", "kubectl mpctl") == (
+        "kubectl mpctl resume goes on, kubectl mpctl rollback undoes"
+    )
+    assert as_called("pip install 'mpctl[local]'", "kubectl mpctl") == "pip install 'mpctl[local]'"
+
+
+def test_exact_is_utf8_and_keeps_line_ends(capsysbinary):
+    Terminal(color=False, live=False).exact("a: é\r\nb: 1")
+    assert capsysbinary.readouterr().out == "a: é\r\nb: 1".encode()

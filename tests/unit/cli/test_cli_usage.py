@@ -1,0 +1,141 @@
+"""Command lines that cannot be used: the whole message, and the exit code."""
+
+import click
+import pytest
+
+CASES = [
+    (["stauts"], "there is no command mpctl stauts", "did you mean mpctl status"),
+    (["xyzzy"], "there is no command mpctl xyzzy", "mpctl --help lists the commands"),
+    (["local", "donw"], "there is no command mpctl local donw", "did you mean mpctl local down"),
+    (["config", "veiw"], "there is no command mpctl config veiw", "did you mean mpctl config view"),
+    (["rollout", "--sepc", "ngram"], "there is no option --sepc", "did you mean --spec"),
+    (["status", "--zzz"], "there is no option --zzz", "mpctl status --help explains the options"),
+    (["rollout"], "--spec is missing", "mpctl rollout --help explains the options"),
+    (["local", "up"], "--filename is missing", "mpctl local up --help explains the options"),
+    (["status", "a", "b"], "got unexpected extra argument (b)", "mpctl status --help explains the options"),
+    (
+        ["rollout", "--spec", "ngram", "--strategy", "in-plac"],
+        "--strategy: 'in-plac' is not one of side-by-side, in-place; did you mean in-place",
+        "mpctl rollout --help explains the options",
+    ),
+    (
+        ["rollout", "--spec", "ngram", "--requests", "0"],
+        "--requests: 0 is not in the range x>=1",
+        "mpctl rollout --help explains the options",
+    ),
+    (
+        ["rollback", "--timeout", "soon"],
+        "--timeout: 'soon' is no duration; write 90s, 10m or 1h30m",
+        "mpctl rollback --help explains the options",
+    ),
+    (
+        ["status", "-o", "jsn"],
+        "--output: 'jsn' is not one of table, wide, json, yaml, name; did you mean json",
+        "mpctl status --help explains the options",
+    ),
+    (["help", "exit-code"], "there is no help on exit-code", "did you mean exit-codes"),
+    (
+        ["help", "local", "upp"],
+        "there is no help on local upp",
+        "did you mean up",
+    ),
+    (
+        ["completion", "bsh"],
+        "SHELL: 'bsh' is not one of bash, zsh, fish; did you mean bash",
+        "mpctl completion --help explains the options",
+    ),
+    (["status", "demo"], "there is no service demo on this machine", None),
+    (["rollback"], "no service is up on this machine", "mpctl local up -f MANIFEST starts one"),
+    (["-n", "team", "diff"], "no service is up in namespace team", "mpctl local up -f MANIFEST starts one"),
+    (
+        ["rollout", "--spec", "ngram", "--dry-run", "server"],
+        "--dry-run: the local platform has no server to ask",
+        "--dry-run=client makes the same checks",
+    ),
+    (["local", "up", "-f", "none.yaml"], "none.yaml: the manifest cannot be read: No such file or directory", None),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), CASES, ids=[" ".join(c[0]) for c in CASES])
+def test_what_is_wrong_and_what_to_type(cli, arguments, message, hint):
+    done = cli(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    lines = done.err.splitlines()
+    assert lines[0] == f"error: {message}"
+    if hint is not None:
+        assert lines[1:] == [f"hint: {hint}"]
+    assert not cli.state.exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["local"], ["config"]])
+def test_a_group_without_a_command_prints_its_help_as_an_error(cli, arguments):
+    done = cli(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Usage: {' '.join(['mpctl', *arguments])} [OPTIONS] COMMAND")
+
+
+@pytest.mark.parametrize("command", ["status", "rollout --spec ngram", "rollback", "local down", "diff", "history"])
+@pytest.mark.parametrize("place", ["before", "behind", "environment", "file"])
+def test_another_platform_is_refused_before_anything(cli, command, place):
+    words = command.split()
+    match place:
+        case "before":
+            done = cli("--platform", "kubernetes", *words)
+        case "behind":
+            done = cli(*words, "--platform", "kubernetes")
+        case "environment":
+            cli.env(MPCTL_PLATFORM="kubernetes")
+            done = cli(*words)
+        case _:
+            cli.project("platform: kubernetes\n")
+            done = cli(*words)
+    assert done.code == 9
+    assert done.err == (
+        "error: this build has no kubernetes platform yet\nhint: --platform local runs services on this machine\n"
+    )
+    assert not cli.state.exists()
+
+
+def test_flags_of_a_cluster_are_said_to_mean_nothing_here(cli):
+    done = cli("status", "--context", "prod")
+    assert done.code == 0
+    assert "warning: --context means nothing on the local platform\n" in done.err
+
+
+def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("mpctl.cli.session.known_services", broken)
+    done = cli("status")
+    assert done.code == 1
+    assert done.err == (
+        "error: ZeroDivisionError: planted\nhint: this is a fault of mpctl; run again with --debug and report it\n"
+    )
+    for arguments in (["--debug", "status"], ["status", "--debug"]):
+        traced = cli(*arguments)
+        assert traced.code == 1
+        assert "Traceback" in traced.err
+        assert traced.err.endswith(done.err)
+    cli.env(MPCTL_DEBUG="1")
+    assert "Traceback" in cli("status").err
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, EOFError, click.Abort])
+def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
+    def stop(*_):
+        raise raised
+
+    monkeypatch.setattr("mpctl.cli.session.known_services", stop)
+    done = cli("status")
+    assert (done.code, done.err) == (2, "error: interrupted\nhint: mpctl status shows what is unfinished\n")
+
+
+def test_nothing_up_is_no_error_for_status_and_down_all(cli):
+    done = cli("status")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "no service is up on this machine\nnext: mpctl local up -f MANIFEST\n"
+    assert cli("-q", "status").err == ""
+    done = cli("local", "down", "--all")
+    assert (done.code, done.err) == (0, "no service is up\n")
