@@ -9,8 +9,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.clouds import cluster_options, named, now, terminal_of
-from mpctl.cli.options import option, output_option, yes_option
+from mpctl.cli.clouds import cluster_options, named, now
+from mpctl.cli.options import ask_options, option, output_option, shared_options
+from mpctl.cli.settings import terminal_of
 from mpctl.errors import InputError, Refused, Undecided
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ ANSWERS = {
 )
 @option("--gpus", type=click.IntRange(1), default=1, help="GPUs of each replica.")
 @option("--pool", default=None, metavar="NAME", help="The GPU pool; default: the only one.")
-@option("--objects", type=click.File(), default=None, metavar="FILE|-", envvar=None, show_envvar=False,
-        help="Output of: kubectl get nodes,resourceslices,resourceclaims -A -o json")  # fmt: skip
-@click.option("--make-room", is_flag=True, help="Enlarge the pool by what is missing, recorded first.")
-@click.option("--give-back", is_flag=True, help="Set the pool back to its size before --make-room.")
-@click.option("--accept-unchecked", is_flag=True, help="Count what could not be looked up as room.")
-@yes_option
-@output_option("table", "json", "yaml")
+@option("--objects", type=click.File(), metavar="FILE|-", help=LISTING)
+@option("--make-room", is_flag=True, help="Enlarge the pool by what is missing, recorded first.")
+@option("--give-back", is_flag=True, help="Set the pool back to its size before --make-room.")
+@option("--accept-unchecked", is_flag=True, help="Count what could not be looked up as room.")
+@ask_options
+@output_option
+@shared_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -80,7 +81,7 @@ def command(
     if pool and nodes is not None and target.provider == "gke":
         # The container API only knows the initial size; the nodes are the truth.
         pool = replace(pool, size=sum(1 for node in nodes if node.pool == pool.name))
-    terminal = terminal_of(ctx)
+    terminal = terminal_of(ctx, options)
     if options["give_back"]:
         size, changed = _return(cloud, target, pool, nodes or (), options["yes"], terminal)
         return terminal.result(
@@ -127,7 +128,9 @@ def _answer(cloud: Cloud, pool: Pool | None, nodes: Any, options: dict[str, Any]
     from mpctl.plan.capacity import Need, Room, assess_fit
 
     fit = assess_fit(Need(options["replicas"], options["gpus"]), nodes, pool, cloud.room(pool) if pool else Room())
-    if options["output"] == "table":
+    if options["output"] == "name":
+        terminal.result(fit.verdict)
+    elif options["output"] in ("table", "wide"):
         terminal.result("\n".join([ANSWERS[fit.verdict], *(f"  {line}" for line in fit.reasons)]))
         for line in fit.unchecked:
             terminal.result(f"  not checked: {line}")

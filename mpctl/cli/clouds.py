@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mpctl.cli.options import option
-from mpctl.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from mpctl.cloud.cluster import Cluster
@@ -41,12 +40,6 @@ def named(ctx: click.Context, cluster: str, **places: str | None) -> Cluster:
         typed = ParameterSource.COMMANDLINE
         places = {name: place for name, place in places.items() if ctx.get_parameter_source(name) is typed}
     return parse_cluster(cluster, **places)
-
-
-def terminal_of(ctx: click.Context) -> Terminal:
-    """The terminal as the options before the command ask for it."""
-    early = ctx.find_root().params
-    return Terminal.of_environment(str(early.get("color") or "auto"), quiet=bool(early.get("quiet")))
 
 
 def now() -> datetime:

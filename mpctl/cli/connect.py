@@ -8,19 +8,16 @@ from typing import Any
 
 import click
 
-from mpctl.cli.clouds import cluster_options, named, terminal_of
-from mpctl.cli.options import option, output_option
+from mpctl.cli.clouds import cluster_options, named
+from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.settings import pick, terminal_of
 
 
 @click.command("connect")
 @cluster_options
-@option(
-    "--kubeconfig", default=None, metavar="FILE", help="File to write; default: KUBECONFIG's first, ~/.kube/config."
-)
-@option("--context", default=None, metavar="NAME", help="Name of the entry; default: the cluster's short name.")
-@option("-n", "--namespace", default=None, metavar="NAME", help="Namespace of the context.")
 @option("--use", is_flag=True, help="Make it the current context even if there is one.")
-@output_option("table", "json", "yaml", "name")
+@output_option
+@shared_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -36,6 +33,9 @@ def command(
 ) -> None:
     """Write a kubeconfig entry for an EKS or GKE cluster.
 
+    --kubeconfig names the file (default: KUBECONFIG's first, ~/.kube/config), --context the entry (default: the
+    cluster's short name), --namespace the one it starts in.
+
     kubectl then asks `mpctl credential` for a short-lived token at each call. Nothing secret is written, and no
     entry that another program wrote is touched.
 
@@ -48,22 +48,21 @@ def command(
     from mpctl.cloud.kubeconfig import Entry, kubeconfig_path, write_entry
     from mpctl.cloud.reach import open_cloud
 
-    early = ctx.find_root().params
     target = named(ctx, cluster, region=region, project=project, location=location)
     endpoint = open_cloud(target, profile=profile).endpoint()
     entry = Entry(
-        name=options["context"] or early.get("context") or target.short,
+        name=pick(ctx, options, "context") or target.short,
         server=endpoint.server,
         ca_data=endpoint.ca_data,
         command=shutil.which("mpctl") or "mpctl",
         args=("credential", target.short),
         env={"AWS_PROFILE": profile} if profile else {},
-        namespace=options["namespace"] or early.get("namespace"),
+        namespace=pick(ctx, options, "namespace"),
     )
-    path = kubeconfig_path(options["kubeconfig"] or early.get("kubeconfig"), os.environ)
+    path = kubeconfig_path(pick(ctx, options, "kubeconfig"), os.environ)
     written = write_entry(path, entry, use=options["use"])
-    terminal = terminal_of(ctx)
-    if output == "table":
+    terminal = terminal_of(ctx, options)
+    if output in ("table", "wide"):
         done = "Wrote" if written.changed else "Already there:"
         terminal.result(f"{done} context {entry.name} in {written.path}")
     elif output == "name":

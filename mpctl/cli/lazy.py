@@ -54,8 +54,8 @@ def named(command: click.Command, program: str) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """``table``: name -> (module, one line of help, topic of the listing). Every module calls its command
-    ``command``."""
+    """``table``: name -> (module, one line of help, topic of the listing; without one it is not listed). Every module
+    calls its command ``command``."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str, str]], **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -96,7 +96,8 @@ class LazyGroup(click.Group):
         """List by topic without importing anything."""
         topics: dict[str, list[tuple[str, str]]] = {}
         for name, (_, text, topic) in self.table.items():
-            topics.setdefault(topic, []).append((name, text))
+            if topic:
+                topics.setdefault(topic, []).append((name, text))
         for topic, rows in topics.items():
             with formatter.section(topic):
                 formatter.write_dl(rows)

@@ -58,7 +58,9 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     session = open_session(settings, name)
     decision = decide(session, options)
     if decision.act is Act.ALREADY:
-        session.terminal.note(f"{session.title} already is revision {options['to_revision']}")
+        wanted = options["to_revision"]
+        done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further"
+        session.terminal.note(f"{session.title} already {done}")
         return
     plan = decision.plan or (decision.operation.plan if decision.operation else None)
     assert plan is not None
@@ -77,14 +79,13 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
 def decide(session: Session, options: dict[str, Any]) -> Decision:
     """What to restore, from the service and the ledger as they are now."""
     from mpctl.rollout.decide import decide_rollback
-    from mpctl.rollout.operation import Strategy, open_operation, operations
+    from mpctl.rollout.operation import Strategy, last_change, open_operation
 
     entries = session.store.entries()
-    every = operations(entries)
     return decide_rollback(
         session.platform.read(),
         open_operation(entries),
-        every[-1] if every else None,
+        last_change(entries),
         session.store.revisions(),
         options["to_revision"],
         strategy=Strategy(options["strategy"]) if options["strategy"] else None,

@@ -30,6 +30,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "preflight": ("mpctl.cli.preflight", "Check a change without making it", "Look"),
     "methods": ("mpctl.cli.methods", "List speculation methods and their defaults", "Look"),
     "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
+    "connect": ("mpctl.cli.connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
+    "capacity": ("mpctl.cli.capacity", "Say whether a rollout fits a cluster, and make room", "Clouds"),
+    "credential": ("mpctl.cli.credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
     "config": ("mpctl.cli.config", "Show settings and where they come from", "Other"),
     "completion": ("mpctl.cli.completion", "Print a completion script for a shell", "Other"),
     "help": ("mpctl.cli.help", "Explain a command or a topic such as exit-codes", "Other"),

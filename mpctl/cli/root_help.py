@@ -49,6 +49,10 @@ Look:
 Platform:
   local  Run services as processes on this machine
 
+Clouds:
+  connect   Write a kubeconfig entry for an EKS or GKE cluster
+  capacity  Say whether a rollout fits a cluster, and make room
+
 Other:
   config      Show settings and where they come from
   completion  Print a completion script for a shell

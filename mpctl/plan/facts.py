@@ -102,7 +102,8 @@ def facts_of(
 
 
 def _prefix_caching(argv: tuple[str, ...]) -> bool:
-    said = [word for word in argv if word in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    flags = [word.replace("_", "-") for word in argv]  # vLLM takes both spellings
+    said = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
     return not said or said[-1] == "--enable-prefix-caching"
 
 

@@ -18,6 +18,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "speedupByRepeat": list(comparison.throughput_ratios),
         "outputsCompared": comparison.compared,
         "outputsDifferent": comparison.different,
+        "newlyFailed": comparison.newly_failed,
     }
 
 

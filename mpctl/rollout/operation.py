@@ -178,6 +178,17 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
     return tuple(found.values())
 
 
+def last_change(entries: Iterable[Entry]) -> Operation | None:
+    """The last operation that changed what is served: promoted, or taken back by hand. Rejected ones and their
+    automatic ways back changed nothing in the end."""
+    changed = [
+        op
+        for op in operations(entries)
+        if op.ending is Ending.PROMOTED or (op.ending is Ending.ROLLED_BACK and not op.plan.automatic)
+    ]
+    return changed[-1] if changed else None
+
+
 def open_operation(entries: Iterable[Entry]) -> Operation | None:
     """The last operation that has not ended, or None. A rollback stands for what it undoes."""
     unfinished = [op for op in operations(entries) if op.ending is None]

@@ -6,48 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import psutil
-import pytest
+
+from tests.local.unchanged import said, unchanged, wait_for
 
 ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "2", "--max-tokens", "24")
-# Written by whoever looks or tries; no state.
-_TRACES = {"lease.lock", "lease.json", "desired.lock", "supervisor.lock", "supervisor.log", "observed.json"}
-
-
-def snapshot(mpctl):
-    """Every file that holds state, and every engine."""
-    files = {
-        str(p.relative_to(mpctl.state)): p.read_bytes()
-        for p in mpctl.state.rglob("*")
-        if p.is_file() and p.name not in _TRACES and p.suffix != ".log"
-    }
-    return files, sorted(p.pid for p in mpctl.engines())
-
-
-@contextmanager
-def unchanged(mpctl):
-    before = snapshot(mpctl)
-    yield
-    assert snapshot(mpctl) == before
-
-
-def said(done, *parts):
-    """The error line holds the parts, a hint follows, and there is no stack trace."""
-    error = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
-    for part in parts:
-        assert part in done.stderr, f"{part!r} is missing from {done.stderr!r}"
-    assert "hint: " in done.stderr[done.stderr.index(error) :]
-    assert "Traceback" not in done.stderr
-
-
-def wait_for(condition, timeout_s=60):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 # Before a service is up
@@ -256,64 +221,3 @@ def test_a_damaged_revision_is_named_and_nothing_is_overwritten(up):
         with unchanged(up):
             for command in (["history"], ["diff"], ["rollback", "--to-revision", "1"]):
                 said(up(*command, code=1), *parts)
-
-
-# Orphans
-
-
-def supervisor_of(mpctl):
-    return psutil.Process(json.loads((mpctl.service / "observed.json").read_text())["supervisor"]["pid"])
-
-
-@pytest.mark.parametrize("repair", ["up", "rollout"])
-def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
-    (engine,) = up.engines()
-    supervisor = supervisor_of(up)
-    supervisor.kill()
-    wait_for(lambda: not supervisor.is_running() or supervisor.status() == psutil.STATUS_ZOMBIE)
-    with unchanged(up):
-        for _ in range(2):
-            done = up("status")
-            assert "Unsupervised" in done.stdout
-            assert "problem: the supervisor is gone" in done.stdout
-            assert f"(pid {engine.pid}) has lost its supervisor; mpctl local up with the same manifest" in done.stderr
-        record = up.json("status")
-        assert record["items"][0]["status"]["supervised"] is False
-        assert [o["pid"] for o in record["orphans"]] == [engine.pid]
-        assert up.processes() == [engine], "looking started nothing"
-
-    if repair == "up":
-        assert "is already up" in up("local", "up", "-f", str(up.manifest())).stderr
-    else:
-        up(*ROLLOUT, "--keep-baseline", "--policy", str(_any(up)))
-    assert engine.pid in [p.pid for p in up.engines()], "adopted, not started again"
-    record = up.json("status")
-    assert record["items"][0]["status"]["state"] == "Ready"
-    assert record["orphans"] == []
-
-
-def test_a_service_whose_processes_are_all_gone_is_not_called_ready(up):
-    for process in up.processes():
-        process.kill()
-    wait_for(lambda: up.processes() == [])
-    status = up.json("status")["items"][0]["status"]
-    assert (status["state"], status["arms"][0]["phase"]) == ("Unsupervised", "Absent")
-    assert up.processes() == []
-    up("local", "up", "-f", str(up.manifest()))
-    assert len(up.engines()) == 1
-
-
-def test_down_orphans_stops_what_nobody_looks_after(up):
-    supervisor_of(up).kill()
-    (engine,) = up.engines()
-    done = up("local", "down", "--orphans")
-    assert f"stopped default/demo/{json.loads((up.service / 'desired.json').read_text())['route']}" in done.stderr
-    assert f"(pid {engine.pid})" in done.stderr
-    assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
-    assert up.processes() == []
-
-
-def _any(mpctl):
-    policy = mpctl.directory / "policy.yaml"
-    policy.write_text("min_speedup: 0\nmax_tpot_ratio: 99\nmax_ttft_ratio: 99\nmin_compared: 1\n")
-    return policy

@@ -14,8 +14,10 @@ from mpctl.errors import EXIT_CODES
 def test_the_listing_names_every_command_once_below_its_topic(cli):
     out = cli("--help").out
     listing = out[out.index("\nRollout:") :]
-    assert re.findall(r"^  ([a-z]+)  ", listing, re.MULTILINE) == list(COMMANDS)
-    assert re.findall(r"^([A-Z][a-z]+):$", out, re.MULTILINE) == [*("Options", "Rollout", "Look", "Platform", "Other")]
+    assert re.findall(r"^  ([a-z]+)  ", listing, re.MULTILINE) == [n for n, (_, _, topic) in COMMANDS.items() if topic]
+    assert re.findall(r"^([A-Z][a-z]+):$", out, re.MULTILINE) == [
+        *("Options", "Rollout", "Look", "Platform", "Clouds", "Other")
+    ]
     assert out.endswith("Exit codes: mpctl help exit-codes\n")
 
 

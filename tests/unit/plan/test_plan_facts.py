@@ -110,6 +110,8 @@ def test_thinking(model, template, kwargs, thinking):
         (("--enable-prefix-caching",), "prefix_caching", True),
         (("--no-enable-prefix-caching",), "prefix_caching", False),
         (("--no-enable-prefix-caching", "--enable-prefix-caching"), "prefix_caching", True),
+        (("--no_enable_prefix_caching",), "prefix_caching", False),
+        (("--no-enable-prefix-caching", "--enable_prefix_caching"), "prefix_caching", True),
         (("--enable-prefix-caching", "--no-enable-prefix-caching"), "prefix_caching", False),
         ((), "async_scheduling", None),
         (("--async-scheduling",), "async_scheduling", True),

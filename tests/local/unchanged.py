@@ -1,0 +1,40 @@
+"""What tests of failures share: nothing has changed, and the message says what and what to do."""
+
+import time
+from contextlib import contextmanager
+
+# Written by whoever looks or tries; no state.
+_TRACES = {"lease.lock", "lease.json", "desired.lock", "supervisor.lock", "supervisor.log", "observed.json"}
+
+
+def snapshot(mpctl):
+    """Every file that holds state, and every engine."""
+    files = {
+        str(p.relative_to(mpctl.state)): p.read_bytes()
+        for p in mpctl.state.rglob("*")
+        if p.is_file() and p.name not in _TRACES and p.suffix != ".log"
+    }
+    return files, sorted(p.pid for p in mpctl.engines())
+
+
+@contextmanager
+def unchanged(mpctl):
+    before = snapshot(mpctl)
+    yield
+    assert snapshot(mpctl) == before
+
+
+def said(done, *parts):
+    """The error line holds the parts, a hint follows, and there is no stack trace."""
+    error = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
+    for part in parts:
+        assert part in done.stderr, f"{part!r} is missing from {done.stderr!r}"
+    assert "hint: " in done.stderr[done.stderr.index(error) :]
+    assert "Traceback" not in done.stderr
+
+
+def wait_for(condition, timeout_s=60):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
