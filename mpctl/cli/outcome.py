@@ -30,7 +30,9 @@ def carry_out(session: Session, world: World, operation: Operation, output: str)
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:
-    """A resumed automatic way back is reported as the rollout it belongs to."""
+    """A resumed automatic way back is reported as the rollout it belongs to; one asked for by hand as itself."""
+    if not operation.plan.automatic:
+        return operation
     for other in operations(session.store.entries()):
         if other.id == operation.plan.undoes and other.ending in _ERRORS:
             return other
