@@ -10,7 +10,6 @@
     +-- GateRejected       5  the gate said no; the service is as it was
     +-- Undecided          6  too little or missing data; the service is as it was
     +-- RolledBack         7  a step failed and the service was restored
-    +-- InProgress         8  still running, or waiting for somebody
     +-- Refused            9  the preflight said no; nothing was changed
 
 `mpctl help exit-codes` prints the same table from :data:`EXIT_CODES`. Only ``mpctl.cli.main`` turns an error into
@@ -98,12 +97,6 @@ class RolledBack(MpctlError):
     exit_code = 7
 
 
-class InProgress(MpctlError):
-    """The work is not finished; the hint says how to go on."""
-
-    exit_code = 8
-
-
 class Refused(MpctlError):
     """A preflight finding forbids the change; nothing was changed."""
 
@@ -119,6 +112,5 @@ EXIT_CODES: dict[int, str] = {
     5: "The gate said no; the service is as it was",
     6: "Undecided: too few samples or missing data; the service is as it was",
     7: "A step failed after something was changed; the service was restored",
-    8: "Still in progress",
     9: "Refused by the preflight; nothing was changed",
 }

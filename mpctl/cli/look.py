@@ -85,8 +85,8 @@ def read_status(session: Session) -> Status:
     problems += [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
     if not supervised and holder is None:
         problems.append(
-            f"the supervisor is gone, port {desired.port} does not answer: mpctl local up with the same manifest, or "
-            "any command that changes the service, brings both back"
+            f"the supervisor is gone, port {desired.port} does not answer: mpctl local up {session.name} "
+            "brings both back"
         )
     elif session.platform.router_error():
         problems.append(session.platform.router_error())

@@ -6,7 +6,7 @@ from typing import Any
 
 from mpctl.cli.session import Session
 from mpctl.cli.terminal import Terminal, columns
-from mpctl.errors import GateRejected, RolledBack, Undecided
+from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.measure.gate import Verdict
 from mpctl.measure.summary import Comparison
 from mpctl.report import comparison_rows, gate_rows, operation_record
@@ -22,6 +22,7 @@ def carry_out(session: Session, world: World, operation: Operation, output: str)
 
     Raises:
         GateRejected, Undecided, RolledBack: the operation was a rollout that did not end promoted.
+        MpctlError: it failed before anything was changed, or its automatic way back failed.
     """
     operation = machine.run(world, operation)
     if operation.plan.kind is Kind.ROLLBACK:
@@ -82,7 +83,10 @@ def _conclude(session: Session, operation: Operation) -> None:
     assert operation.ending is not None
     kind: type[Any] = _ERRORS[operation.ending]
     if operation.ending is Ending.FAILED:
-        changed = "was restored" if "record" in operation.done else "was not changed"
+        recorded = "record" in operation.done  # nothing is changed before that
+        changed = "was restored" if recorded else "was not changed"
+        if not recorded:
+            kind = MpctlError
         raise kind(
             f"{operation.id} failed and {title} {changed}: {operation.detail}",
             hint=f"the same command tries again once the cause is gone; mpctl history {session.name} keeps the record",

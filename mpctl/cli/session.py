@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import sys
 import time
@@ -39,8 +40,12 @@ class SystemClock:
 
 
 def who() -> str:
-    """``user@host`` of whoever runs the command."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """``user@host`` of whoever runs the command; ``uid-N@host`` where the user has no name, as in many containers."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # KeyError up to Python 3.12
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 @dataclass(frozen=True)

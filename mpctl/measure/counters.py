@@ -168,8 +168,14 @@ class Window:
 
     @property
     def steps(self) -> float | None:
-        """Decode steps per sequence: every step commits one token of the target's own."""
-        return None if self.accepted is None else self.generation_tokens - self.accepted
+        """Decode steps per sequence: every step commits one token of the target's own.
+
+        None when no fewer tokens were accepted than generated: acceptances are counted before an answer is cut at its
+        stop or its limit, so up to K tokens per answer may be accepted and never generated.
+        """
+        if self.accepted is None or self.accepted >= self.generation_tokens:
+            return None
+        return self.generation_tokens - self.accepted
 
     @property
     def tokens_per_step(self) -> float | None:

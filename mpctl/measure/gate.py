@@ -136,28 +136,37 @@ def assess_errors(c: Comparison, policy: Policy) -> RuleResult:
 
 
 def assess_tokens(c: Comparison, policy: Policy) -> RuleResult:
-    """The engine's own count must be that of the usage records, or something else used the candidate meanwhile."""
-    window, told = c.candidate.window, c.candidate.output_tokens
-    if window is None or not window.generation_tokens:
-        return RuleResult("tokens", Outcome.MISSING, "the candidate's engine counted no token")
-    gap = abs(window.generation_tokens - told) / window.generation_tokens
-    text = (
-        f"{told} tokens by usage, {window.generation_tokens:.0f} by the engine (limit {policy.max_token_gap:.0%} apart)"
-    )
-    return RuleResult("tokens", Outcome.MISSING if gap > policy.max_token_gap else Outcome.PASS, text)
+    """The engine's own count must be that of the usage records, or something else used that arm meanwhile: on the
+    candidate it hides in tokens per step, on the baseline it slows what the candidate is held against."""
+    agree: list[str] = []
+    apart: list[str] = []
+    for arm in (c.baseline, c.candidate):
+        counted = arm.window.generation_tokens if arm.window else 0.0
+        if not counted:
+            apart.append(f"the {arm.arm}'s engine counted no token")
+            continue
+        gap = abs(counted - arm.output_tokens) / counted
+        text = (
+            f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine "
+            f"(limit {policy.max_token_gap:.0%} apart)"
+        )
+        (apart if gap > policy.max_token_gap else agree).append(text)
+    return RuleResult("tokens", Outcome.MISSING if apart else Outcome.PASS, "; ".join(apart or agree))
 
 
 def assess_samples(c: Comparison, policy: Policy) -> RuleResult:
     """Fewer paired prompts than the policy asks decide nothing."""
     enough = c.compared >= policy.min_compared
     text = f"{c.compared} prompts answered by both arms, at least {policy.min_compared} needed"
+    if c.textless:
+        text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
     return RuleResult("samples", Outcome.PASS if enough else Outcome.MISSING, text)
 
 
 def assess_outputs(c: Comparison, policy: Policy) -> RuleResult:
     """Greedy outputs must not change: speculation is to be exact."""
     if not c.compared:
-        return RuleResult("outputs", Outcome.MISSING, "no prompt was answered by both arms")
+        return RuleResult("outputs", Outcome.MISSING, "no prompt was answered by both arms with text")
     share = c.different / c.compared
     text = f"{c.different} of {c.compared} greedy outputs differ (limit {policy.max_different:.0%})"
     return RuleResult("outputs", Outcome.FAIL if share > policy.max_different else Outcome.PASS, text)

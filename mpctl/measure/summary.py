@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from mpctl.measure.counters import Window
 
 BASELINE = "baseline"
 CANDIDATE = "candidate"
+_NO_TEXT = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Comparison:
 
     ``throughput_ratios``: candidate over baseline, one per repeat, so that the reader sees the spread.
     ``compared`` prompts were answered by both arms; ``different`` of them gave another text; ``newly_failed`` were
-    answered by the baseline alone.
+    answered by the baseline alone. ``textless`` were answered by both with tokens but without text, as when a
+    reasoning parser keeps it to itself: nothing says whether they are the same, so they are not compared.
     """
 
     baseline: ArmSummary
@@ -68,6 +71,7 @@ class Comparison:
     compared: int
     different: int
     newly_failed: int
+    textless: int = 0
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Comparison:
@@ -75,7 +79,7 @@ class Comparison:
         by_key = {(b.arm, b.repeat): b for b in blocks}
         repeats = sorted({b.repeat for b in blocks})
         ratios: list[float] = []
-        compared = different = newly_failed = 0
+        compared = different = newly_failed = textless = 0
         for repeat in repeats:
             base, cand = by_key.get((BASELINE, repeat)), by_key.get((CANDIDATE, repeat))
             if base is None or cand is None:
@@ -84,7 +88,11 @@ class Comparison:
                 ratios.append(cand.throughput / base.throughput)
             for one, two in zip(base.samples, cand.samples, strict=True):
                 newly_failed += bool(two.error) and not one.error
-                if not one.error and not two.error:
+                if one.error or two.error:
+                    continue
+                if one.text_digest == two.text_digest == _NO_TEXT:
+                    textless += 1
+                else:
                     compared += 1
                     different += one.text_digest != two.text_digest
         return cls(
@@ -94,6 +102,7 @@ class Comparison:
             compared,
             different,
             newly_failed,
+            textless,
         )
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.errors import MpctlError
+from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.gate import Outcome, Verdict
 from mpctl.rollout import steps
 from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy, operations
@@ -124,10 +124,20 @@ def _run_steps(world: World, operation: Operation) -> Operation:
             break
         _append(world, operation.id, Event.BEGUN, step=name)
         operation = _reread(world, operation.id)
-        data = act(world, operation)
+        data = _act(act, name, world, operation)
         _append(world, operation.id, Event.DONE, step=name, data=data)
         operation = _reread(world, operation.id)
     return operation
+
+
+def _act(act: Step, name: str, world: World, operation: Operation) -> dict[str, Any]:
+    """Whatever the system refuses (a full disk, a port taken) fails the step, so that the way back is gone."""
+    try:
+        return act(world, operation)
+    except BrokenPipeError:  # nobody reads what we print; that is no failure of the step
+        raise
+    except OSError as error:
+        raise MpctlError(f"step {name} of {operation.id}: {error}") from error
 
 
 def _refused(operation: Operation) -> bool:
@@ -143,7 +153,17 @@ def _judgement(operation: Operation) -> tuple[Ending, str]:
 
 
 def _run_rollback(world: World, operation: Operation) -> Operation:
-    operation = _run_steps(world, operation)
+    try:
+        operation = _run_steps(world, operation)
+    except MpctlError as error:
+        if not operation.plan.automatic:
+            raise
+        kind = Conflict if isinstance(error, Conflict) else MpctlError
+        going_on = "mpctl rollback goes on with it once the cause is gone"
+        raise kind(
+            f"{operation.id} could not restore the service: {error.message} ({operation.plan.why})",
+            hint=going_on if error.hint is None else f"{going_on}; {error.hint}",
+        ) from error
     undone = operation.plan.undoes
     # The undone operation is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
     for other in operations(world.store.entries()):

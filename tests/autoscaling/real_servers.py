@@ -87,7 +87,7 @@ def engine(folder: Path) -> Iterator[str]:
     command = [
         python, str(ENGINE_MAIN), "serve", str(model), "--served-model-name", "tiny",
         "--host", "127.0.0.1", "--port", str(port),
-        "--load-format", "dummy", "--enforce-eager", "--max-num-seqs", str(SLOTS), "--max-model-len", "16384",
+        "--load-format", "dummy", "--enforce-eager", "--max-num-seqs", str(SLOTS), "--max-model-len", "131072",
         "--enable-per-request-metrics",
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"

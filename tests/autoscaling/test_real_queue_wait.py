@@ -72,14 +72,14 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     seen["idle"] = [(await value(base, "queue_wait_ms"))[0]]
 
     client.waits.clear()
-    load = [asyncio.create_task(client.loop(48)) for _ in range(CLIENTS)]
+    load = [asyncio.create_task(client.loop(256)) for _ in range(CLIENTS)]
     await asyncio.sleep(LOAD)
     rule, at = await value(base, "queue_wait_ms")
     seen["loaded"] = [rule, client.mean_wait(at)]
     seen["halves"] = [(await value(base, f"queue_wait_ms:{half}"))[0] for half in ("finished", "queued")]
     await stop(load)
 
-    held = [asyncio.create_task(client.complete(16000)) for _ in range(SLOTS)]
+    held = [asyncio.create_task(client.complete(130000)) for _ in range(SLOTS)]
     await asyncio.sleep(2)
     stuck = [asyncio.create_task(client.complete(8)) for _ in range(CLIENTS - SLOTS)]
     seen["stuck"], seen["stuck, finished half"] = [], []
@@ -105,7 +105,7 @@ def test_the_rule_tells_the_wait_that_requests_had(prometheus: str, rules_file: 
         sys.stdout.write(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values) + "\n")
     assert seen["idle"] == [0.0]
     rule, truth = seen["loaded"]
-    assert truth > 100, "the load made no queue"
+    assert truth > 20, "the load made no queue"
     assert rule == pytest.approx(truth, rel=0.10)
     assert seen["stuck"] == sorted(set(seen["stuck"])), "the rule does not rise while the queue is stuck"
     assert seen["stuck"][-1] > 2 * max(rule, seen["stuck, finished half"][-1]), "the histogram alone would have done"

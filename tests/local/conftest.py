@@ -100,6 +100,7 @@ def mpctl(tmp_path):
     environment |= {
         STATE_VARIABLE: str(tmp_path / "state"),
         "MPCTL_VLLM": str(SCRIPTED),
+        "MPCTL_MAX_TOKENS": "24",  # the scripted engine takes its time for each
         "MPCTL_LIFELINE": str(os.getpid()),
         "MPCTL_YES": "1",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),

@@ -25,7 +25,7 @@ def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
             done = up("status")
             assert "Unsupervised" in done.stdout
             assert "problem: the supervisor is gone" in done.stdout
-            assert f"(pid {engine.pid}) has lost its supervisor; mpctl local up with the same manifest" in done.stderr
+            assert f"(pid {engine.pid}) has lost its supervisor; mpctl local up demo" in done.stderr
         record = up.json("status")
         assert record["items"][0]["status"]["supervised"] is False
         assert [o["pid"] for o in record["orphans"]] == [engine.pid]

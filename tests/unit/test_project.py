@@ -57,3 +57,8 @@ def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
     assert "mpctl/measure/prompts/edits.jsonl" in names
     assert "mpctl/platform/local/engine_side/serve.py" in names
     assert "mpctl/py.typed" in names
+
+
+def test_no_document_was_left_unfinished():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        assert not re.search(r"@[A-Z]+@|TODO|FIXME", page.read_text()), page.name

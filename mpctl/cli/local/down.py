@@ -37,20 +37,30 @@ def command(ctx: click.Context, /, name: str | None, every: bool, orphans: bool,
         sessions = []
     else:
         sessions = [open_session(settings, name)]
+    conflicts: list[Conflict] = []
     for session in sessions:
-        operation = None if force else open_operation(session.store.entries())
-        if operation is not None:
-            raise Conflict(
-                f"{operation.id} of {session.title} is unfinished",
-                hint=f"mpctl rollback {session.name} undoes it, mpctl resume {session.name} goes on; or --force",
-            )
-        with session.store.lease("local down"):
-            session.platform.remove()
-        settings.terminal.note(f"{session.title} is down")
+        try:
+            operation = None if force else open_operation(session.store.entries())
+            if operation is not None:
+                raise Conflict(
+                    f"{operation.id} of {session.title} is unfinished",
+                    hint=f"mpctl rollback {session.name} undoes it, mpctl resume {session.name} goes on; or --force",
+                )
+            with session.store.lease("local down"):
+                session.platform.remove()
+        except Conflict as conflict:
+            conflicts.append(conflict)  # told at the end: the others are stopped all the same
+        else:
+            settings.terminal.note(f"{session.title} is down")
     if every and not sessions:
         settings.terminal.note("no service is up")
     if orphans:
         for orphan in stop_orphans():
             settings.terminal.note(f"stopped {orphan.arm} (pid {orphan.pid})")
-    elif sessions:
+    elif len(sessions) > len(conflicts):
         settings.terminal.next_command("local up -f MANIFEST")
+    if len(conflicts) == 1:
+        raise conflicts[0]
+    if conflicts:
+        hints = dict.fromkeys(c.hint for c in conflicts if c.hint)
+        raise Conflict("; ".join(c.message for c in conflicts), hint="; ".join(hints))

@@ -21,7 +21,7 @@ _ADOPTED_S = 10.0
 
 @click.command("up")
 @name_argument
-@option("-f", "--filename", required=True, metavar="FILE", help="Manifest; - for standard input.")
+@option("-f", "--filename", metavar="FILE", help="Manifest; - for standard input. Default: of the service that is up.")
 @option("--port", type=click.IntRange(1, 65535), help="Port of the service; default: a free one.")
 @option("--vllm", metavar="COMMAND", help="vllm command or its python; default: of this environment.")
 @option("--lifeline", type=int, metavar="PID", help="Take the service down when this process ends.")
@@ -29,26 +29,32 @@ _ADOPTED_S = 10.0
 @timeout_option("10m")
 @shared_options
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, filename: str, **options: Any) -> None:
+def command(ctx: click.Context, /, name: str | None, filename: str | None, **options: Any) -> None:
     """Start a service from its manifest: KServe InferenceService or Modelplane ModelDeployment.
 
     The container's arguments are run as they are, with a loopback address of our own; image and resources are ignored.
-    The same command again finds the service up, and brings back what had been lost of it.
+    The same command again finds the service up, and brings back what had been lost of it, as it was last written.
 
     \b
     Examples:
       mpctl local up -f service.yaml
       mpctl local up qwen -f all.yaml --port 8000 --timeout 20m
+      mpctl local up qwen                      after a restart of this machine
     """
     settings = Settings.of(ctx, options)
-    from mpctl.cli.session import make_session, read_file
+    from mpctl.cli.session import make_session, open_session, read_file
     from mpctl.platform.local.engine import check_model, notes, python_of
     from mpctl.platform.local.platform import check_port
     from mpctl.service import load, select
 
-    text = read_file(filename, "the manifest")
-    service = select(load(text, file=filename), name)
-    cwd = Path.cwd()
+    if filename is None:
+        live = open_session(settings, name)
+        text, name = live.platform.read().text, live.name
+        settings = settings._replace(namespace=live.namespace)
+    else:
+        text = read_file(filename, "the manifest")
+    service = select(load(text, file=filename or "<live>"), name)
+    cwd = Path(live.platform.desired().cwd) if filename is None else Path.cwd()
     check_model(service, cwd)
     python = python_of(options["vllm"])
     session = make_session(settings, settings.namespace or service.namespace or "default", service.name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mpctl.errors import InputError
+from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import locked, read_json, write_json
 
 DESIRED = "desired.json"
@@ -29,10 +29,11 @@ class DesiredArm:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be mistaken for another: pid and start time (seconds since the epoch)."""
+    """A process that cannot be mistaken for another: pid, and when it started in terms of which boot, which no change
+    of the clock moves."""
 
     pid: int
-    created: float
+    created: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,16 @@ class Desired:
         return replace(self, arms={**self.arms, arm_id: arm})
 
     def only(self, arm_id: str) -> Desired:
-        """With that arm alone."""
+        """With that arm alone.
+
+        Raises:
+            Conflict: it is not there.
+        """
+        if arm_id not in self.arms:
+            raise Conflict(
+                f"service {self.namespace}/{self.name} has no engine {arm_id} any more",
+                hint=f"mpctl rollback {self.name} restores what was recorded",
+            )
         return replace(self, arms={arm_id: self.arms[arm_id]})
 
     def to_record(self) -> dict[str, Any]:

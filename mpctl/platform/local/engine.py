@@ -23,9 +23,17 @@ DEFAULT_ENV = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "NO_PROXY": "127.0.0.1,localhost",
 }
 ARM_VARIABLE = "MPCTL_ARM"
+
+
+def with_loopback(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which no proxy stands between us and this machine."""
+    direct = {
+        name: ",".join(filter(None, (environment.get(name), "127.0.0.1,localhost")))
+        for name in ("NO_PROXY", "no_proxy")
+    }
+    return {**environment, **direct}
 
 
 def read_service(manifest: str, name: str | None = None) -> Service:
@@ -78,7 +86,8 @@ def served_name(service: Service) -> str:
 
 def api_key(service: Service) -> str | None:
     """What requests must be authorised with, if the engine asks for it."""
-    return service.command.get("api-key") or dict(service.env).get("VLLM_API_KEY")
+    manifest = service.command.get("api-key") or dict(service.env).get("VLLM_API_KEY")
+    return manifest or os.environ.get("VLLM_API_KEY")  # which the engine inherits
 
 
 def engine_arguments(service: Service, port: int) -> list[str]:
@@ -94,11 +103,11 @@ def engine_command(python: str, service: Service, port: int) -> list[str]:
     return [python, str(ENGINE_MAIN), "serve", *engine_arguments(service, port)]
 
 
-def engine_environment(service: Service, arm_id: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+def engine_environment(service: Service, tag: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
     own."""
-    chosen = {**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}}
-    chosen[ARM_VARIABLE] = f"{service.namespace or 'default'}/{service.name}/{arm_id}"
+    chosen = with_loopback({**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}})
+    chosen[ARM_VARIABLE] = tag
     if Path(model_of(service)).expanduser().exists():
         chosen.setdefault("HF_HUB_OFFLINE", "1")
     return chosen
@@ -139,11 +148,17 @@ def python_of(vllm: str | None) -> str:
             return script
         with Path(script).open("rb") as file:
             first = file.readline().decode(errors="replace").strip()
-        if first.startswith("#!") and "python" in first:
-            return first[2:].split()[-1]
+        words = first.removeprefix("#!").split()
+        if first.startswith("#!") and words:
+            interpreter = words[1] if words[0].endswith("/env") and len(words) > 1 else words[0]
+            if "python" in Path(interpreter).name:
+                return shutil.which(interpreter) or interpreter
+        beside = Path(script).with_name("python")  # a console script with a long path starts through sh
+        if beside.exists():
+            return str(beside)
     raise Refused(
         "no vLLM is installed for the local platform",
-        hint="pip install 'mpctl[local]', or point --vllm at a vllm command or its python",
+        hint="point --vllm at a vllm command or its python; docs/local-engine.md says how to get one for a CPU",
     )
 
 

@@ -29,6 +29,8 @@ from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.ports import Endpoint
 
 WORKER = Path(__file__).parent / "engine_side" / "bench.py"
+_SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
+_READ_LOG = "read the engine's log: mpctl local logs"
 
 
 class LocalMeter:
@@ -41,9 +43,18 @@ class LocalMeter:
         self._worker: _Worker | None = None
 
     def prepare(self) -> None:
-        """Start loading the bench client, which takes as long as starting an engine."""
-        if self._worker is None or not self._worker.running:
-            self._worker = _Worker(self._python, self._cwd)
+        """Start loading the bench client, which takes as long as starting an engine.
+
+        Raises:
+            MpctlError: it cannot be started.
+        """
+        if self._worker is not None and not self._worker.running:
+            self.close()
+        if self._worker is None:
+            try:
+                self._worker = _Worker(self._python, self._cwd)
+            except OSError as error:
+                raise MpctlError(f"the load client cannot be started: {error}") from error
 
     def close(self) -> None:
         """End the bench process."""
@@ -70,14 +81,16 @@ class LocalMeter:
         try:
             answer = httpx.post(url, json=body, headers=headers, timeout=120.0, trust_env=False)
         except httpx.HTTPError as error:
-            raise MpctlError(f"{url}: {error}", hint="read the engine's log: mpctl local logs") from error
+            raise MpctlError(f"{url}: {error}", hint=_READ_LOG) from error
         if answer.status_code != 200:
-            raise MpctlError(
-                f"{url} answered {answer.status_code}: {answer.text[:300]}",
-                hint="read the engine's log: mpctl local logs",
-            )
-        if not answer.json().get("usage", {}).get("completion_tokens"):
-            raise MpctlError(f"{url} answered without a single token", hint="read the engine's log: mpctl local logs")
+            raise MpctlError(f"{url} answered {answer.status_code}: {answer.text[:300]}", hint=_READ_LOG)
+        try:
+            told = answer.json()
+        except ValueError as error:
+            raise MpctlError(f"{url} answered what is not JSON: {answer.text[:300]}", hint=_READ_LOG) from error
+        usage = told.get("usage") if isinstance(told, dict) else None
+        if not isinstance(usage, dict) or not usage.get("completion_tokens"):
+            raise MpctlError(f"{url} answered without a single token", hint=_READ_LOG)
 
     def counters(self, endpoint: Endpoint) -> Counters:
         """Scrape /metrics.
@@ -100,6 +113,14 @@ class LocalMeter:
         Raises:
             MpctlError: the client failed; its last lines are in the message.
         """
+        try:
+            return self._run(endpoint, prompts, workload)
+        except OSError as error:
+            raise MpctlError(
+                f"a block could not be sent: {error}", hint="is the disk full, or /tmp read-only"
+            ) from error
+
+    def _run(self, endpoint: Endpoint, prompts: tuple[str, ...], workload: Workload) -> dict[str, Any]:
         self.prepare()
         assert self._worker is not None
         with tempfile.TemporaryDirectory(prefix="mpctl-bench-") as scratch:
@@ -107,9 +128,20 @@ class LocalMeter:
             data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
             result = Path(scratch) / "result.json"
             arguments = bench_arguments(endpoint, data, result, len(prompts), workload)
-            self._worker.ask({"arguments": arguments, "token": endpoint.token}, self._timeout_s)
-            loaded: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+            self._worker.ask({"arguments": arguments, "token": endpoint.token}, self._limit_s(len(prompts), workload))
+            try:
+                loaded = json.loads(result.read_text(encoding="utf-8"))
+            except FileNotFoundError as error:
+                raise MpctlError("vllm bench serve ended without a result", hint=self._worker.last_lines) from error
+            except ValueError as error:
+                raise MpctlError(f"vllm bench serve's result is not JSON: {error}") from error
+            if not isinstance(loaded, dict):
+                raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
             return loaded
+
+    def _limit_s(self, count: int, workload: Workload) -> float:
+        """How long a block may take: more work may take longer."""
+        return self._timeout_s + count * workload.max_tokens * _SLOWEST_TOKEN_S / workload.concurrency
 
 
 def bench_arguments(endpoint: Endpoint, data: Path, result: Path, count: int, workload: Workload) -> list[str]:
@@ -152,7 +184,8 @@ class _Worker:
         )
         self._tail: deque[str] = deque(maxlen=20)
         assert self._process.stderr is not None
-        threading.Thread(target=self._keep_tail, args=(self._process.stderr,), daemon=True).start()
+        self._reader = threading.Thread(target=self._keep_tail, args=(self._process.stderr,), daemon=True)
+        self._reader.start()
 
     @property
     def running(self) -> bool:
@@ -175,18 +208,33 @@ class _Worker:
             line = ""
         finally:
             watchdog.cancel()
-        answer = json.loads(line) if line else {"error": f"it ended, or gave no answer in {timeout_s:.0f} s"}
-        if "error" in answer:
-            lines = "\n".join(self._tail)
-            raise MpctlError(f"vllm bench serve failed: {answer['error']}", hint=f"its last lines:\n{lines}")
+        try:
+            answer = json.loads(line) if line else {"error": f"it ended, or gave no answer in {timeout_s:.0f} s"}
+        except ValueError:
+            answer = {"error": f"it answered what is not JSON: {line.rstrip()[:300]}"}
+        if not isinstance(answer, dict) or "error" in answer:
+            why = answer["error"] if isinstance(answer, dict) else f"it answered {line.rstrip()[:300]}"
+            raise MpctlError(f"vllm bench serve failed: {why}", hint=self.last_lines)
+
+    @property
+    def last_lines(self) -> str:
+        return "its last lines:\n" + "\n".join(tuple(self._tail))
 
     def close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        """Closed input tells it to end. Its output is read until then, or it could block on a full pipe, and closing
+        a stream that another thread reads would wait for that thread."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(timeout=1.0)  # ends with the pipe, unless a child of the client still holds it
+        if self._process.stdout is not None:
+            with suppress(OSError):
+                self._process.stdout.close()
+        if self._process.stderr is not None and not self._reader.is_alive():
+            with suppress(OSError):
+                self._process.stderr.close()

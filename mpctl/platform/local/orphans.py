@@ -26,7 +26,7 @@ class Orphan:
     def remedy(self) -> str:
         """What to type."""
         stop = "mpctl local down --orphans stops it"
-        return f"mpctl local up with the same manifest adopts it, {stop}" if self.adoptable else stop
+        return f"mpctl local up {self.arm.split('/')[1]} adopts it, {stop}" if self.adoptable else stop
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -48,7 +48,8 @@ def stop_orphans() -> tuple[Orphan, ...]:
     """Stop them, and say which they were."""
     found = find_orphans()
     for orphan in found:
-        stop_group(identify(orphan.pid))
+        leader = identify(orphan.pid)
+        stop_group(leader)
     return found
 
 

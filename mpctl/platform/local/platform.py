@@ -12,7 +12,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from mpctl.errors import Conflict, InputError, MpctlError
+import psutil
+
+from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
@@ -20,6 +22,7 @@ from mpctl.platform.local.processes import (
     STATE_VARIABLE,
     alive,
     arguments_of,
+    memory_of,
     stop_group,
     wait_until_gone,
     who_listens,
@@ -29,7 +32,7 @@ from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase
 from mpctl.rollout.records import text_digest
 from mpctl.service import Service
 
-_STOP_TIMEOUT_S = 40.0
+_STOP_TIMEOUT_S = 75.0  # draining and two signals
 _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}
 
 
@@ -41,6 +44,7 @@ class LocalPlatform:
 
     def __init__(self, namespace: str, service: str, *, keeps: bool = False) -> None:
         self._keeps = keeps
+        self._spawned: subprocess.Popen[bytes] | None = None
         self.directory = service_dir(namespace, service)
         self._namespace = namespace
         self._service = service
@@ -78,10 +82,24 @@ class LocalPlatform:
         return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
 
     def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
-        """Refuse a manifest whose model is not on this machine."""
+        """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
         service = read_service(arm.manifest, self._service)
-        check_model(service, Path(self.desired().cwd))
+        desired = self.desired()
+        check_model(service, Path(desired.cwd))
+        if beside and arm.id not in desired.arms:
+            self._check_memory(desired.route)
         return notes(service)
+
+    def _check_memory(self, serving: str) -> None:
+        """A second engine takes about what the serving one takes; without room the kernel may end the serving one."""
+        observed = read_observed(self.directory)
+        seen = observed.arms.get(serving) if observed else None
+        needed, free = memory_of(seen.process if seen else None), psutil.virtual_memory().available
+        if free < needed:
+            raise Refused(
+                f"a second engine needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are available",
+                hint="--strategy in-place runs one engine at a time",
+            )
 
     def state(self, arm_id: str) -> ArmState:
         """What is known of an arm."""
@@ -148,15 +166,15 @@ class LocalPlatform:
         """
         arm = Arm(manifest)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        present = read_desired(self.directory)
+        if present is not None and present.text == manifest:
+            self.start(Arm(manifest))  # brings back what had been lost of it
+            return present
         with locked(self.directory / "desired.lock"):
-            present = read_desired(self.directory)
-            if present is not None:
-                if present.text == manifest:
-                    self.ensure_supervisor()
-                    return present
+            if read_desired(self.directory) is not None:
                 raise Conflict(
                     f"service {self._namespace}/{self._service} is already up with another manifest",
-                    hint=f"change it with mpctl rollout, or take it down first: mpctl local down {self._service}",
+                    hint=f"mpctl local up {self._service} without -f brings it back; mpctl rollout changes it",
                 )
             if port is not None:
                 check_port(port)
@@ -232,14 +250,17 @@ class LocalPlatform:
 
     def ensure_supervisor(self) -> None:
         """Start the supervisor unless one runs."""
-        lock = self.directory / "supervisor.lock"
-        descriptor = try_lock(lock)
+        if self._spawned is not None and self._spawned.poll() is None:
+            return  # it runs, or is about to take the lock
+        descriptor = try_lock(self.directory / "supervisor.lock")
         if descriptor is None:
             return
         os.close(descriptor)
         with (self.directory / "supervisor.log").open("ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", "mpctl.platform.local.supervisor", str(self.directory)],
+            # Not from the user's directory: a random.py there would be found before the standard library's.
+            self._spawned = subprocess.Popen(
+                [sys.executable, "-P", "-m", "mpctl.platform.local.supervisor", str(self.directory)],
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

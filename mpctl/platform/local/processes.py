@@ -4,10 +4,10 @@ environment."""
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -19,22 +19,26 @@ STATE_VARIABLE = "MPCTL_STATE_DIR"
 
 def identify(pid: int) -> Process | None:
     """The process with this pid now, or None."""
+    created = _created(pid)
+    return Process(pid, created) if created else None
+
+
+def _created(pid: int) -> str | None:
+    """Boot and start time in clock ticks since it (proc_pid_stat(5), field 22); the wall clock may be set meanwhile."""
     try:
-        return Process(pid, psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{fields[19]}"
+    except (OSError, IndexError):
         return None
 
 
 def alive(process: Process | None) -> psutil.Process | None:
     """The very process, if it still runs; a zombie does not."""
-    if process is None:
+    if process is None or _created(process.pid) != process.created:
         return None
     try:
         found = psutil.Process(process.pid)
-        # Start times are derived from the boot time, which the kernel may shift by a tick.
-        if abs(found.create_time() - process.created) > 1.0 or found.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return found
+        return None if found.status() == psutil.STATUS_ZOMBIE else found
     except psutil.NoSuchProcess:
         return None
 
@@ -50,37 +54,67 @@ def arguments_of(process: Process | None) -> tuple[str, ...] | None:
         return None
 
 
-def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
-    """End a process and its whole group: a polite signal, then after ``grace_s`` the other one. Nothing to stop is
-    fine."""
+def memory_of(process: Process | None) -> int:
+    """Bytes that a process and its children hold, shared pages counted once."""
     leader = alive(process)
-    if leader is None:
+    total = 0
+    for member in [leader, *leader.children(recursive=True)] if leader else []:
+        with suppress(psutil.Error):
+            total += member.memory_full_info().pss
+    return total
+
+
+def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
+    """End an engine with all its group: a polite signal, then after ``grace_s`` the other one.
+
+    The leader may be gone already; children that it left behind are ended too. Nothing to stop is fine.
+    """
+    if process is None:
         return
-    group = leader.pid
-    members = [leader]
-    with suppress(psutil.NoSuchProcess):
-        members += leader.children(recursive=True)
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGTERM)
-    _, left = psutil.wait_procs(members, timeout=grace_s)
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+    members = _group(process.pid)
+    leader = alive(process)
+    if leader is not None:
+        members = [leader, *(m for m in members if m.pid != leader.pid)]
+        with suppress(psutil.NoSuchProcess):
+            leader.terminate()
+        psutil.wait_procs([leader], timeout=grace_s)  # vLLM's API server ends its own children
+    for member in members:
+        with suppress(psutil.NoSuchProcess):
+            member.terminate()
+    _, left = psutil.wait_procs(members, timeout=grace_s if leader is None else 2.0)
     for member in left:
         with suppress(psutil.NoSuchProcess):
             member.kill()
     psutil.wait_procs(left, timeout=5.0)
 
 
+def _group(group: int) -> list[psutil.Process]:
+    """Engine processes of a group; those of somebody else who got the number later carry no tag of ours."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and ARM_VARIABLE in process.environ():
+                found.append(process)
+        except (psutil.Error, ProcessLookupError):
+            continue  # it ended while we looked, or belongs to somebody else
+    return found
+
+
 def tagged(state_dir: str) -> Iterator[tuple[str, psutil.Process]]:
-    """(arm tag, leader process) of every engine that was started from ``state_dir``."""
+    """(arm tag, process) of every engine that was started from ``state_dir``: its leader, or where that is gone, one of
+    the processes it left behind."""
+    groups: dict[int, tuple[str, psutil.Process]] = {}
     for process in psutil.process_iter():
         try:
             environment = process.environ()
             ours = environment.get(STATE_VARIABLE) == state_dir and ARM_VARIABLE in environment
-            if ours and os.getpgid(process.pid) == process.pid and process.status() != psutil.STATUS_ZOMBIE:
-                yield environment[ARM_VARIABLE], process
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                group = os.getpgid(process.pid)
+                if group not in groups or process.pid == group:
+                    groups[group] = (environment[ARM_VARIABLE], process)
         except (psutil.Error, ProcessLookupError):
             continue  # it ended while we looked, or belongs to somebody else
+    yield from groups.values()
 
 
 def who_listens(port: int) -> str:

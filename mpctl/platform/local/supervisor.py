@@ -9,12 +9,13 @@ ready is left failed, with its exit code.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
+import traceback
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from mpctl.platform.local.router import Router
 
 TICK_S = 0.25
 MAX_PAUSE_S = 60.0
+DRAIN_S = 30.0  # for requests in flight at a switch
 
 
 class Supervisor:
@@ -48,6 +50,7 @@ class Supervisor:
         self._arms = _found_running(directory)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._not_before: dict[str, float] = {}
+        self._ports: dict[str, int] = {}
         self._me = me
         self._desired: Desired | None = None
         self._router: Router | None = None
@@ -55,8 +58,14 @@ class Supervisor:
 
     async def run(self) -> None:
         """Tick until the service is down or its lifeline is gone."""
-        while await self.tick():
-            await asyncio.sleep(TICK_S)
+        going = True
+        while going:
+            try:
+                going = await self.tick()
+                await asyncio.sleep(TICK_S)
+            except Exception:  # noqa: BLE001 - the service's port must outlive a full disk or a damaged file
+                traceback.print_exc()
+                await asyncio.sleep(1.0)
         if self._router:
             await self._router.close()
 
@@ -73,8 +82,9 @@ class Supervisor:
             self._router = Router(desired.port, self._route)
         await self._router.ensure()
         for arm_id in [a for a in self._arms if a not in desired.arms]:
-            await self._stop(arm_id)
+            await self._stop(arm_id, drain=True)
             self._report()
+        self._ports |= {arm_id: arm.port for arm_id, arm in desired.arms.items()}
         for arm_id, arm in desired.arms.items():
             self._arms[arm_id] = await self._keep(arm_id, arm, desired)
         self._report()
@@ -97,11 +107,12 @@ class Supervisor:
                 return replace(seen, phase="Ready", message="")
             return replace(seen, message=last_words(self._log(arm_id)))
         code = self._exit_code(arm_id)
-        if seen.phase == "Starting":
-            self._not_before.pop(arm_id, None)
+        if seen.phase in ("Starting", "Ready") and seen.process is not None:
+            await asyncio.to_thread(stop_group, seen.process)  # children that a dead leader left behind
+        if seen.phase == "Starting" and not seen.restarts:
             return replace(seen, phase="Failed", process=None, exit_code=code, message=_ended(code))
-        if seen.phase == "Ready":
-            pause = min(MAX_PAUSE_S, 2.0**seen.restarts)
+        if seen.phase in ("Starting", "Ready"):  # it was ready once
+            pause = min(MAX_PAUSE_S, 2.0 ** min(seen.restarts, 6))
             self._not_before[arm_id] = time.monotonic() + pause
             return replace(seen, phase="Restarting", process=None, exit_code=code, message=_ended(code))
         if seen.phase == "Restarting" and time.monotonic() >= self._not_before.get(arm_id, 0.0):
@@ -109,17 +120,22 @@ class Supervisor:
         return seen
 
     def _launch(self, arm_id: str, arm: DesiredArm, desired: Desired, *, restarts: int) -> ObservedArm:
-        service = read_service(arm.manifest, desired.name)
+        try:
+            service = read_service(arm.manifest, desired.name)
+            command = engine_command(desired.python, service, arm.port)
+            tag = f"{desired.namespace}/{desired.name}/{arm_id}"
+            environment = {**engine_environment(service, tag), STATE_VARIABLE: str(state_root())}
+        except MpctlError as error:
+            return ObservedArm("Failed", None, error.message, restarts=restarts)
         log = self._log(arm_id)
         log.parent.mkdir(exist_ok=True, mode=0o700)
-        environment = {**engine_environment(service, arm_id), STATE_VARIABLE: str(state_root())}
         # Written first: a supervisor that dies between the start and the report would leave an engine nobody knows of.
         self._arms[arm_id] = ObservedArm("Starting", None, "starting", restarts=restarts)
         self._report()
-        with log.open("ab") as output:
+        with log.open("ab" if restarts else "wb") as output:  # an earlier start's errors are not this one's
             try:
                 child = subprocess.Popen(
-                    engine_command(desired.python, service, arm.port),
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -136,8 +152,16 @@ class Supervisor:
         child = self._children.pop(arm_id, None)
         return child.wait() if child is not None else None
 
-    async def _stop(self, arm_id: str) -> None:
+    async def _drain(self, port: int) -> None:
+        """Let requests end that were sent before the route changed, for a while."""
+        end = time.monotonic() + DRAIN_S
+        while time.monotonic() < end and await asyncio.to_thread(_busy, port):
+            await asyncio.sleep(TICK_S)
+
+    async def _stop(self, arm_id: str, *, drain: bool = False) -> None:
         seen = self._arms.pop(arm_id)
+        if drain and seen.phase == "Ready" and arm_id in self._ports:
+            await self._drain(self._ports[arm_id])
         await asyncio.to_thread(stop_group, seen.process)
         child = self._children.pop(arm_id, None)
         if child is not None:
@@ -160,7 +184,8 @@ class Supervisor:
 def _found_running(directory: Path) -> dict[str, ObservedArm]:
     """What an earlier supervisor reported, and engines that it started but no longer could report."""
     before = read_observed(directory)
-    arms = dict(before.arms) if before else {}
+    # What was about to start is started again, unless the tag below finds it running.
+    arms = {k: v for k, v in (before.arms if before else {}).items() if v.process or v.phase != "Starting"}
     mine = f"{directory.parent.name}/{directory.name}/"
     for tag, process in tagged(str(state_root())):
         arm_id = tag.removeprefix(mine)
@@ -198,18 +223,38 @@ def _ended(code: int | None) -> str:
     return f"the engine exited with code {code}"
 
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
+
+
 def _healthy(port: int) -> bool:
+    return _get(port, "/health") is not None
+
+
+def _busy(port: int) -> bool:
+    """Whether the engine has requests, running or waiting."""
+    lines = (_get(port, "/metrics") or "").splitlines()
+    gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
+    return any(float(line.rpartition(" ")[2]) > 0 for line in lines if line.startswith(gauges))
+
+
+def _get(port: int, path: str) -> str | None:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2.0) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
+        with _DIRECT.open(f"http://127.0.0.1:{port}{path}", timeout=2.0) as answer:
+            content: bytes = answer.read()
+            return content.decode() if answer.status == 200 else None
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def main() -> int:
     """Run the supervisor of the directory given; 0 also when another one is already there."""
     directory = Path(sys.argv[1])
     lock = try_lock(directory / "supervisor.lock")
+    for _ in range(3):  # whoever looks for a supervisor holds the lock for a moment, too
+        if lock is not None:
+            break
+        time.sleep(0.05)
+        lock = try_lock(directory / "supervisor.lock")
     if lock is None:
         return 0
     me = identify(os.getpid())

@@ -11,7 +11,7 @@ CASES = [
     (["rollout", "--sepc", "ngram"], "there is no option --sepc", "did you mean --spec"),
     (["status", "--zzz"], "there is no option --zzz", "mpctl status --help explains the options"),
     (["rollout"], "--spec is missing", "mpctl rollout --help explains the options"),
-    (["local", "up"], "--filename is missing", "mpctl local up --help explains the options"),
+    (["local", "up"], "no service is up on this machine", "mpctl local up -f MANIFEST starts one"),
     (["status", "a", "b"], "got unexpected extra argument (b)", "mpctl status --help explains the options"),
     (
         ["rollout", "--spec", "ngram", "--strategy", "in-plac"],

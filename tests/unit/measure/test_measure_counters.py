@@ -271,7 +271,7 @@ def test_the_identities_hold_for_any_number_of_engines(after, drawn):
     new = [a for (late, _), (early, _) in zip(after, before, strict=True) for a in late[len(early) :]]
     undrafted = sum(late - early for (_, late), (_, early) in zip(after, before, strict=True))
     assert (seen.drafts, seen.accepted, seen.draft_tokens) == (len(new), sum(new), 4 * len(new))
-    assert seen.steps == len(new) + undrafted
+    assert seen.steps == (len(new) + undrafted or None)
     if new:
         assert seen.acceptance_length == pytest.approx(1 + sum(seen.position_rates))
         assert seen.acceptance_rate == pytest.approx(sum(seen.position_rates) / 4)
@@ -288,3 +288,11 @@ def test_pooling_is_counting_everything_at_once(runs):
     everything = [([a for r in runs for accepted, _ in r for a in accepted], sum(u for r in runs for _, u in r))]
     at_once = Window.between(zero, Counters.parse(exposition(everything + [([], 0)] * 3)))
     assert Window.total(tuple(windows)) == at_once
+
+
+@pytest.mark.parametrize("accepted", [10.0, 12.0])
+def test_steps_are_unknown_where_no_fewer_were_accepted_than_generated(accepted):
+    """Accepted tokens are counted before an answer is cut at its stop or limit."""
+    cut = window(10.0, 3.0, 15.0, accepted)
+    assert (cut.steps, cut.tokens_per_step, cut.coverage) == (None, None, None)
+    assert window(10.0, 3.0, 15.0, 9.0).steps == 1.0

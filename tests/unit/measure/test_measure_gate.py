@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -71,6 +72,18 @@ def test_who_answered_one_prompt(base, cand, new):
     made = Comparison.of([block(BASELINE, texts=("same", base)), block(CANDIDATE, texts=("same", cand))])
     assert made.newly_failed == new
     assert made.compared == 1 + (base is not None and cand is not None)
+
+
+def test_answers_without_text_are_not_taken_for_equal_ones():
+    empty = hashlib.sha256(b"").hexdigest()
+    made = Comparison.of(
+        [block(BASELINE, texts=("a", empty, empty, "d")), block(CANDIDATE, texts=("a", empty, "c", empty))]
+    )
+    assert (made.compared, made.different, made.textless) == (3, 2, 1)
+    swallowed = Comparison.of(pair(texts=(empty,) * 8))
+    assert (swallowed.compared, swallowed.textless) == (0, 8)
+    assert outcomes(swallowed)["samples"] is MISSING
+    assert assess(swallowed, Policy()).outcome is Outcome.UNDECIDED
 
 
 def test_as_many_failures_of_other_prompts_are_not_the_same():
@@ -165,7 +178,11 @@ CASES = [
     (with_arm("candidate", window=speculating(160.0)), "tokens", MISSING),  # somebody else's traffic
     (with_arm("candidate", window=None), "tokens", MISSING),
     (counted(window(0.0, 0.0, 0.0, 0.0)), "tokens", MISSING),
-    (with_arm("baseline", output_tokens=1), "tokens", PASS),
+    (with_arm("baseline", output_tokens=76), "tokens", PASS),
+    (with_arm("baseline", output_tokens=75), "tokens", MISSING),
+    (with_arm("baseline", window=window(160.0)), "tokens", MISSING),  # users were served meanwhile
+    (with_arm("baseline", window=None), "tokens", MISSING),
+    (replace(GOOD, compared=0, textless=8), "samples", MISSING),
     (replace(GOOD, different=1), "outputs", FAIL),
     (replace(GOOD, compared=0), "outputs", MISSING),
     (counted(window()), "tokens per step", FAIL),
@@ -174,6 +191,8 @@ CASES = [
     (counted(window(110.0, 10.0, 50.0, 10.0)), "tokens per step", PASS),
     (counted(window(110.0, 10.0, 50.0, 9.0)), "tokens per step", FAIL),
     (counted(window(110.0, 0.0, 0.0, 0.0)), "tokens per step", FAIL),
+    (counted(window(110.0, 40.0, 200.0, 110.0)), "tokens per step", MISSING),  # cut off more than was generated
+    (counted(window(110.0, 40.0, 200.0, 150.0)), "tokens per step", MISSING),
     (with_arm("candidate", throughput=1.05 * GOOD.baseline.throughput), "throughput", PASS),
     (with_arm("candidate", throughput=1.04 * GOOD.baseline.throughput), "throughput", FAIL),
     (with_arm("candidate", throughput=None), "throughput", MISSING),
@@ -257,7 +276,10 @@ def test_messages_carry_value_and_limit():
             "3 of 8 requests failed, 1 on the baseline; the candidate failed 2 that the baseline answered; first: boom"
         ),
         "samples": "8 prompts answered by both arms, at least 8 needed",
-        "tokens": "78 tokens by usage, 80 by the engine (limit 5% apart)",
+        "tokens": (
+            "baseline: 80 tokens by usage, 80 by the engine (limit 5% apart); "
+            "candidate: 78 tokens by usage, 80 by the engine (limit 5% apart)"
+        ),
         "outputs": "0 of 8 greedy outputs differ (limit 0%)",
         "tokens per step": "tokens per step 2.50 (at least 1.10)",
         "throughput": "throughput 2.00x the baseline's (at least 1.05x)",
@@ -273,6 +295,18 @@ def test_messages_carry_value_and_limit():
         (with_failures(baseline=2, candidate=1, new=0), "errors", "1 of 8 requests failed, 2 on the baseline"),
         (with_arm("candidate", window=None), "tokens", "the candidate's engine counted no token"),
         (counted(window(0.0)), "tokens", "the candidate's engine counted no token"),
+        (with_arm("baseline", window=None), "tokens", "the baseline's engine counted no token"),
+        (
+            with_arm("baseline", window=window(160.0)),
+            "tokens",
+            "baseline: 80 tokens by usage, 160 by the engine (limit 5% apart)",
+        ),
+        (
+            replace(GOOD, compared=0, textless=8),
+            "samples",
+            "0 prompts answered by both arms, at least 8 needed; "
+            "8 more were answered without text and cannot be compared (a reasoning parser?)",
+        ),
     ],
 )
 def test_other_messages(comparison, rule, message):

@@ -88,7 +88,12 @@ def test_the_gate_in_the_order_of_its_rules():
             "1 of 8 requests failed, 0 on the baseline; the candidate failed 1 that the baseline answered; first: boom",
         ],
         ["samples", "?", "7 prompts answered by both arms, at least 8 needed"],
-        ["tokens", "ok", "195 tokens by usage, 200 by the engine (limit 5% apart)"],
+        [
+            "tokens",
+            "ok",
+            "baseline: 200 tokens by usage, 200 by the engine (limit 5% apart); "
+            "candidate: 195 tokens by usage, 200 by the engine (limit 5% apart)",
+        ],
         ["outputs", "ok", "0 of 7 greedy outputs differ (limit 0%)"],
         ["tokens per step", "ok", "tokens per step 2.50 (at least 1.10)"],
         ["throughput", "ok", "throughput 1.61x the baseline's (at least 1.05x)"],

@@ -263,3 +263,50 @@ def test_the_same_service_is_recorded_once():
         rollout(memory, Strategy.SIDE_BY_SIDE)
     assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT]
     assert memory.endings() == ["rejected", "rolled back"] * 3
+
+
+def failing(memory, name, error, *, times=1):
+    """The platform's method raises at its first calls."""
+    real, left = getattr(memory.world.platform, name), [error] * times
+
+    def act(*arguments, **named):
+        if left:
+            raise left.pop()
+        return real(*arguments, **named)
+
+    setattr(memory.world.platform, name, act)
+
+
+@both
+def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy):
+    memory = MemoryWorld(FASTER)
+    failing(memory, "adopt", OSError(28, "No space left on device"))
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.FAILED
+    assert "step promote of rollout-1: [Errno 28] No space left on device" in done.detail
+    assert memory.endings() == ["failed", "rolled back"]
+    assert memory.disk.text == BASELINE_TEXT
+    assert list(memory.disk.engines) == [BASELINE]
+
+
+def test_nobody_reading_the_progress_is_no_failed_step():
+    memory = MemoryWorld(FASTER)
+    failing(memory, "start", BrokenPipeError())
+    with pytest.raises(BrokenPipeError):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert memory.endings() == [None]
+
+
+@both
+def test_a_way_back_that_fails_says_so_and_how_to_go_on(strategy):
+    memory = MemoryWorld(SLOWER)
+    failing(memory, "adopt", OSError(28, "No space left on device"), times=2)
+    for attempt in (lambda: rollout(memory, strategy), lambda: machine.run(memory.world, memory.unfinished())):
+        with pytest.raises(MpctlError, match=r"^rollback-2 could not restore the service: step restore") as caught:
+            attempt()
+        assert "rollout-1 rejected" in caught.value.message
+        assert caught.value.hint.startswith("mpctl rollback goes on")
+        assert caught.value.exit_code == 1
+    machine.run(memory.world, ask_back(memory).operation)
+    assert memory.endings() == ["rejected", "rolled back"]
+    assert list(memory.disk.engines) == [BASELINE]

@@ -5,7 +5,7 @@ Importing the bench client takes many seconds (torch, transformers), so one proc
 on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
 serve``. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What the client
 itself prints goes to standard error. When standard input closes, because the command that asked is gone, the process
-ends at once, also in the middle of a block.
+ends at once, also while it loads or in the middle of a block.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
     os._exit(0)
 
 
-def serve(answers: TextIO) -> None:
-    """Load the client, say so, and run requests until the end of input."""
+def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
+    """Load the client and run requests until the end of input."""
     from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
     from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
         FlexibleArgumentParser,
     )
 
-    requests: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
     while True:
         request = requests.get()
         if request["token"]:
@@ -53,7 +51,10 @@ def serve(answers: TextIO) -> None:
 
 
 if __name__ == "__main__":
+    asked: queue.Queue[dict[str, Any]] = queue.Queue()
+    # Before anything slow is imported: the end of input ends the process while it still loads, too.
+    threading.Thread(target=read_requests, args=(asked,), daemon=True).start()
     name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     own_output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the client prints must not be taken for an answer
-    serve(own_output)
+    serve(asked, own_output)
