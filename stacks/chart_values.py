@@ -61,6 +61,18 @@ def dra_driver(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
     }
 
 
+def node_feature_discovery(tolerations: list[Mapping[str, str]]) -> Values:
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    return {
+        "worker": {
+            # Without it no worker runs on the very nodes whose devices are to be found.
+            "tolerations": [gpu, *tolerations],
+            # The DRA driver's affinity asks for pci-10de.present; NFD's default writes the class into the name.
+            "config": {"sources": {"pci": {"deviceLabelFields": ["vendor"]}}},
+        }
+    }
+
+
 def kserve_resources(version: str) -> Values:
     return {
         "kserve": {
@@ -76,8 +88,15 @@ def kserve_resources(version: str) -> Values:
                     }
                 },
             },
-            # Modelcar containers run as the user of the server, so that it may read the other's files.
-            "storage": {"enableModelcar": True, "uidModelcar": UID},
+            "storage": {
+                # Switches on oci://; oci+native:// needs no switch. The chart of 0.20 passes neither of the newer
+                # settings (enableOciModelSupport, ociModelMode) on to the ConfigMap.
+                "enableModelcar": True,
+                # Modelcar containers run as the user of the server, so that it may read the other's files.
+                "uidModelcar": UID,
+                # The chart's own context for downloads lacks the profile that `restricted` asks for.
+                "containerSecurityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            },
         }
     }
 

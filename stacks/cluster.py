@@ -48,6 +48,7 @@ class EksCluster(Stack):
                 version=plan.minor,
                 subnets=[subnet["id"] for subnet in network.subnets.values()],
                 public_cidrs=settings.access.public_cidrs,
+                private_cidrs=settings.access.private_cidrs,
                 admins=settings.access.admins,
                 log_days=settings.log_days,
                 deletion_protection=settings.deletion_protection,
@@ -73,7 +74,8 @@ class EksCluster(Stack):
     def pools(self, control: eks.Cluster, network: aws_network.Network) -> list[builder.Element]:
         """The system group first, then one GPU group for each pool of the manifest."""
         settings = self.plan.settings
-        made = aws_pools.Pools(self, control.element, control.node_role, [*control.ready, *control.node_attachments])
+        before = [*network.ready, *control.ready, *control.node_attachments]
+        made = aws_pools.Pools(self, control.element, control.node_role, before)
         system = aws_pools.PoolPlan(
             name="system",
             machine=settings.system.eks_machine,
@@ -108,14 +110,10 @@ class EksCluster(Stack):
 
     def bucket_readers(self, control: eks.Cluster) -> None:
         """Service accounts that fetch from S3 get read access to their buckets, and nothing else."""
-        for service in self.plan.settings.services:
-            buckets = sorted({a.uri.split("/")[2] for a in service.artifacts if a.scheme == "s3"})
-            for index, bucket in enumerate(buckets):
-                suffix = f"_{index}" if index else ""
-                name = f"models_{service.name.replace('-', '_')}{suffix}"
-                control.pod_role(
-                    name, policies.read_bucket(bucket), self.plan.settings.namespace, service.service_account
-                )
+        # One role an account: EKS takes one association for a namespace and an account.
+        for account, buckets in buckets_of(self.plan, "s3").items():
+            name = f"models_{account.replace('-', '_')}"
+            control.pod_role(name, policies.read_buckets(buckets), self.plan.settings.namespace, account)
 
     def budget(self) -> None:
         budget = self.plan.settings.budget
@@ -168,8 +166,11 @@ class GkeCluster(Stack):
                 project=plan.project,
                 region=cluster.region,
                 version=plan.minor,
-                zones=settings.network.zones or sorted({zone for pool in cluster.pools for zone in pool.zones}),
+                # Empty: GKE takes three zones of the region. GPU pools name their own; the system pool must
+                # not follow them into a single one.
+                zones=settings.network.zones,
                 public_cidrs=settings.access.public_cidrs,
+                private_cidrs=settings.access.private_cidrs,
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
             ),
@@ -177,8 +178,9 @@ class GkeCluster(Stack):
             project["number"],
         )
         self.pools(control)
+        self.bucket_readers(control, project["number"])
         if settings.budget and settings.budget.billing_account:
-            self.budget(settings.budget.billing_account)
+            self.budget(settings.budget.billing_account, project["number"])
         builder.output(self, "cluster_name", control.element["name"])
         builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
         builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
@@ -193,7 +195,7 @@ class GkeCluster(Stack):
             disk_gb=SYSTEM_DISK_GB,
             minimum=settings.system.minimum,
             maximum=settings.system.maximum,
-            initial=settings.system.minimum,
+            initial=max(settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)),
             zones=settings.network.zones,
             resource_labels=labels(self.plan.tags),
         )
@@ -218,9 +220,40 @@ class GkeCluster(Stack):
             )
             gcp_pools.node_pool(self, control.element, control.nodes, plan)
 
-    def budget(self, account: str) -> None:
+    def bucket_readers(self, control: gke.Cluster, project_number: str) -> None:
+        """Service accounts that fetch from GCS may read their buckets; Workload Identity names them without a
+        Google account between.
+        """
+        pool = f"projects/{project_number}/locations/global/workloadIdentityPools/{self.plan.project}.svc.id.goog"
+        for account, buckets in buckets_of(self.plan, "gs").items():
+            for bucket in buckets:
+                builder.resource(
+                    self,
+                    "google_storage_bucket_iam_member",
+                    f"models_{account}_{bucket}".replace("-", "_").replace(".", "_"),
+                    bucket=bucket,
+                    role="roles/storage.objectViewer",
+                    member=f"principal://iam.googleapis.com/{pool}/subject/ns/{self.plan.settings.namespace}/sa/{account}",
+                    # The pool appears with the project's first cluster that asks for it.
+                    depends_on=[control.element],
+                )
+
+    def budget(self, account: str, project_number: str) -> None:
         budget = self.plan.settings.budget
         assert budget is not None
+        # Without channels a budget writes to the billing administrators alone.
+        channels = [
+            builder.resource(
+                self,
+                "google_monitoring_notification_channel",
+                f"budget_{index}",
+                project=self.plan.project,
+                display_name=f"Budget of {self.plan.name}: {email}",
+                type="email",
+                labels={"email_address": email},
+            )
+            for index, email in enumerate(budget.emails)
+        ]
         builder.resource(
             self,
             "google_billing_budget",
@@ -228,7 +261,7 @@ class GkeCluster(Stack):
             billing_account=account,
             display_name=f"{self.plan.name} monthly",
             budget_filter={
-                "projects": [f"projects/{self.plan.project}"],
+                "projects": [f"projects/{project_number}"],  # the API gives numbers back; an id would differ for ever
                 "labels": {"cluster": self.plan.name},
             },
             amount={"specified_amount": {"currency_code": "USD", "units": str(budget.monthly_usd)}},
@@ -236,7 +269,18 @@ class GkeCluster(Stack):
                 {"threshold_percent": 0.8},
                 {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"},
             ],
+            all_updates_rule={"monitoring_notification_channels": [channel["id"] for channel in channels]},
         )
+
+
+def buckets_of(plan: Plan, scheme: str) -> dict[str, list[str]]:
+    """The buckets that each service account reads."""
+    found: dict[str, set[str]] = {}
+    for service in plan.settings.services:
+        for artifact in service.artifacts:
+            if artifact.scheme == scheme:
+                found.setdefault(service.service_account, set()).add(artifact.uri.split("/")[2])
+    return {account: sorted(buckets) for account, buckets in sorted(found.items())}
 
 
 def publish_next(stack: Stack) -> None:

@@ -6,6 +6,7 @@ Environment variables, all optional:
     MPCTL_FLEET        a fleet manifest or a folder of them                                   manifests/fleet
     MPCTL_CLUSTER      only the clusters with these names, separated by commas                all
     MPCTL_LAYERS       cluster, platform, serving or all; overrides the environment's layers
+    MPCTL_PUBLIC_CIDRS who reaches the Kubernetes API from outside; the dev environment asks for it
     MPCTL_GCP_PROJECT  the Google project, before the environment's and the manifest's
     MPCTL_CDK_CORE     cdktf or cdktn
 
@@ -27,11 +28,12 @@ from mpctl.fleet import Fleet, InferenceCluster, read_fleet
 from stacks.base import Plan, Stack
 from stacks.cluster import EksCluster, GkeCluster
 from stacks.platform import Platform
-from stacks.serving import Serving
-from stacks.settings import LAYERS, Settings, read_settings
+from stacks.serving import Serving, require_one_node
+from stacks.settings import LAYERS, Budget, Settings, read_settings
 from stacks.versions import require_minor, table
 
 ROOT = Path(__file__).resolve().parent.parent
+CHANNELS = 5  # of one budget (Cloud Billing, "Budget notification channels")
 PLACEHOLDER = "my-gcp-project"  # what the published manifests carry
 
 
@@ -46,7 +48,7 @@ def load_settings(environ: Mapping[str, str], root: Path = ROOT) -> Settings:
             file=shown(path, root),
             hint=f"MPCTL_ENV is one of {known}, or a path to a .yaml file",
         )
-    return read_settings(path.read_text("utf-8"), shown(path, root))
+    return read_settings(path.read_text("utf-8"), shown(path, root), environ)
 
 
 def load_fleet(environ: Mapping[str, str], root: Path = ROOT) -> Fleet:
@@ -106,6 +108,8 @@ def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[s
 
 def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: dt.date) -> list[Plan]:
     """Everything checked, nothing constructed."""
+    layers = wanted_layers(environ, settings)
+    require_one_node(settings)
     made = []
     for cluster in wanted_clusters(environ, fleet):
         minor = table().minor(cluster.provider, cluster.version or settings.versions.get(cluster.provider))
@@ -119,8 +123,43 @@ def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: d
                     "minNodeCount",
                     "set minNodeCount: 1",
                 )
+        require_way_out(cluster, settings, layers)
+        if settings.budget and cluster.provider == "GKE":
+            require_billing(cluster, settings.budget)
         made.append(Plan(settings, cluster, table(), minor, project_of(cluster, settings, environ)))
     return made
+
+
+def require_way_out(cluster: InferenceCluster, settings: Settings, layers: Sequence[str]) -> None:
+    """Charts and their images come from public registries, which a network without a way out never reaches."""
+    if settings.network.egress != "endpoints" or not {"platform", "serving"} & set(layers):
+        return
+    if cluster.provider == "GKE":
+        raise settings.network.place.error(
+            f"endpoints exist on EKS only; {cluster.name} is on GKE and could pull no image of the charts",
+            "network.egress",
+            "set egress: nat",
+        )
+    raise settings.network.place.error(
+        f"{cluster.name} has no way to the public registries that the charts of the platform layer and the images of "
+        "the serving layer come from, and these stacks have no setting that points them at a mirror",
+        "network.egress",
+        "set egress: nat, or deploy the cluster layer alone and install the charts from your mirror by hand",
+    )
+
+
+def require_billing(cluster: InferenceCluster, budget: Budget) -> None:
+    """What a budget on Google Cloud cannot be made without."""
+    if not budget.billing_account:
+        raise budget.place.error(
+            f"a budget on Google Cloud belongs to a billing account, and {cluster.name} is on GKE",
+            "budget.billing_account",
+            "gcloud billing accounts list",
+        )
+    if len(budget.emails) > CHANNELS:
+        raise budget.place.error(
+            f"{len(budget.emails)} addresses: a budget on Google Cloud notifies at most {CHANNELS}", "budget.emails"
+        )
 
 
 def build(app: core.App, plan: Plan, layers: Sequence[str]) -> list[Stack]:

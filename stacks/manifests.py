@@ -1,8 +1,8 @@
 """Kubernetes documents for the serving layer: from values, and from the YAML a person edits under manifests/.
 
 Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}``
-and ``${namespace}`` stand for the service's; any other ``$`` belongs to Prometheus or Grafana and stays.
-Absent folders are empty.
+and ``${namespace}`` stand for the service's, ``${runbooks}`` for the address its runbooks are read at; any
+other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are empty.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from constructs import Construct
 from infra import builder, charts
 from mpctl.artifacts import Service
 from mpctl.errors import InputError
+from stacks.settings import RUNBOOKS
 
 Document = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent.parent / "manifests"
@@ -45,9 +46,9 @@ def manifest(
     )
 
 
-def render(text: str, service: Service, namespace: str, file: str) -> list[Document]:
+def render(text: str, service: Service, namespace: str, file: str, runbooks: str = RUNBOOKS) -> list[Document]:
     """The documents in *text* for one service."""
-    filled = Template(text).safe_substitute(service=service.name, namespace=namespace)
+    filled = Template(text).safe_substitute(service=service.name, namespace=namespace, runbooks=runbooks)
     try:
         loaded = [document for document in yaml.safe_load_all(filled) if document]
     except yaml.YAMLError as error:
@@ -59,14 +60,16 @@ def render(text: str, service: Service, namespace: str, file: str) -> list[Docum
     return loaded
 
 
-def from_folders(folders: Iterable[Path], services: Sequence[Service], namespace: str) -> list[Document]:
+def from_folders(
+    folders: Iterable[Path], services: Sequence[Service], namespace: str, runbooks: str = RUNBOOKS
+) -> list[Document]:
     """Every document of every service, each object once: what names no service is the same for all."""
     found: dict[str, Document] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
-            text = path.read_text("utf-8")
+            text, file = path.read_text("utf-8"), str(path.relative_to(FOLDER.parent))
             for service in services:
-                for document in render(text, service, namespace, str(path.relative_to(FOLDER.parent))):
+                for document in render(text, service, namespace, file, runbooks):
                     found.setdefault(address(document), document)
     return list(found.values())
 

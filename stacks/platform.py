@@ -78,8 +78,14 @@ class Platform(Stack):
     def dra(self, after: list[builder.Element]) -> None:
         """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""
         before = list(after)
+        tolerations: list[Mapping[str, str]] = [
+            {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+            for pool in self.plan.cluster.pools
+            for taint in pool.taints
+        ]
         if self.cloud.node_feature_discovery:
-            before.append(self.chart("node-feature-discovery", "node-feature-discovery", {}))
+            found = values.node_feature_discovery(tolerations)
+            before.append(self.chart("node-feature-discovery", "node-feature-discovery", found))
         if self.cloud.driver_installer:
             before.append(manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"))))
         namespace = builder.resource(
@@ -91,11 +97,6 @@ class Platform(Stack):
         before.append(namespace)
         if self.cloud.critical_pods_quota:
             before.append(self.quota(namespace))
-        tolerations: list[Mapping[str, str]] = [
-            {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-            for pool in self.plan.cluster.pools
-            for taint in pool.taints
-        ]
         driver = values.dra_driver(self.cloud, tolerations)
         self.chart("dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15)
 

@@ -18,7 +18,8 @@ from mpctl.artifacts.isolation import fetch_policy, namespace_policies, service_
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
-from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
+from stacks.manifests import AUTOSCALING, FOLDER, MONITORING, Document, address, from_folders, manifest
+from stacks.settings import Settings
 from stacks.storage import DISK, SHARED
 
 SCRIPTS = Path(__file__).parent / "jobs"
@@ -77,9 +78,26 @@ def documents(plan: Plan) -> list[Document]:
     for service in settings.services:
         made += service_documents(service, namespace, image, shared=shared)
         made += service_policies(service, namespace)
-    keda = settings.autoscaler == "keda"
-    scaling = AUTOSCALING / "keda" if keda else AUTOSCALING
-    return made + from_folders((scaling, MONITORING), settings.services, namespace)
+    return made + from_folders((scaling(settings), MONITORING), settings.services, namespace, settings.runbooks)
+
+
+def scaling(settings: Settings) -> Path:
+    return AUTOSCALING / "keda" if settings.autoscaler == "keda" else AUTOSCALING
+
+
+def require_one_node(settings: Settings) -> None:
+    """A volume of one node serves the pods of that node: a replica that is scaled onto another would wait for ever."""
+    for service in settings.services if not settings.shared_models else ():
+        for document in from_folders((scaling(settings),), [service], settings.namespace):
+            most = document["spec"].get("maxReplicas", document["spec"].get("maxReplicaCount", 1))
+            if service.staging == "pvc" and most > 1:
+                raise service.place.error(
+                    f"{service.name} may grow to {most} replicas, and with shared_models: false its models are on the "
+                    "disk of one node",
+                    "staging",
+                    "set serving.shared_models: true, or staging: storageUris, or at most one replica in "
+                    f"{scaling(settings).relative_to(FOLDER.parent)}",
+                )
 
 
 def gateway(plan: Plan) -> list[Document]:

@@ -8,16 +8,32 @@ field.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from mpctl.artifacts import Service, read_service
 from mpctl.fleet.node import Node, documents
+from mpctl.fleet.values import Place
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]
 CIDR = r"\d+(\.\d+){3}/\d+"
+# RFC 5737: blocks that belong to examples and to nobody's network.
+DOCUMENTATION = tuple(ipaddress.ip_network(block) for block in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
+# What the shipped files and the clouds' own documentation write where a real name belongs; deployed as it is,
+# it fails late or lets a stranger in.
+PLACEHOLDERS = (
+    (re.compile(r"example-terraform-state|my-terraform-state"), "the bucket that you made for the state"),
+    (re.compile(r"arn:aws[a-z-]*:iam::(111122223333|444455556666|123456789012):.*"), "a role of your own account"),
+    (re.compile(r"example-inference-prod|my-gcp-project"), "your Google project, or MPCTL_GCP_PROJECT alone"),
+    (re.compile(r".*@example\.(com|org|net)"), "an address that somebody reads"),
+)
+VARIABLE = re.compile(r"\$\{([A-Z_]+)\}")
+# Absolute, because an alert is read in a chat, and nobody's: the name says which setting is missing.
+RUNBOOKS = "https://set-monitoring-runbooks.invalid"
 
 
 @dataclass(frozen=True)
@@ -44,13 +60,17 @@ class Network:
     egress: str
     zones: tuple[str, ...]
     flow_logs: bool
+    place: Place
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who reaches the Kubernetes API. Without ``public_cidrs`` only the network itself does."""
+    """Who reaches the Kubernetes API. Without ``public_cidrs`` only the network itself does, and
+    ``private_cidrs``: addresses that come in over a VPN, a peering or a bastion.
+    """
 
     public_cidrs: tuple[str, ...]
+    private_cidrs: tuple[str, ...]
     admins: tuple[str, ...]
 
 
@@ -61,6 +81,7 @@ class Budget:
     monthly_usd: int
     emails: tuple[str, ...]
     billing_account: str | None
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -101,23 +122,29 @@ class Settings:
     services: tuple[Service, ...]
     credentials: str
     public_gateway: bool
+    runbooks: str
 
 
-def read_settings(text: str, file: str) -> Settings:
-    """The settings in *text*."""
+def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in *text*; *environ* fills what the file leaves to a variable."""
     found = list(documents(text, file))
     root = found[0] if found else next(documents("{}", file))
+    for node, name, value in leaves(root):
+        for pattern, instead in PLACEHOLDERS:
+            if pattern.fullmatch(value):
+                raise node.error(name, f"{value} is an example", f"set {instead}")
     kubernetes = root.node("kubernetes")
     gpu = root.node("gpu")
     serving = root.node("serving")
     gcp = root.node("gcp")
+    monitoring = root.node("monitoring")
     settings = Settings(
         name=root.text("name", pattern=r"[a-z][a-z0-9-]{0,19}", what="a short lower-case name"),
         layers=layers(root),
         backend=backend(root.node("backend")),
         tags=root.mapping("tags", lambda inner, key: inner.text(key)),
         network=network(root.node("network")),
-        access=access(root.node("access")),
+        access=access(root.node("access"), environ),
         budget=budget(root.node("budget")) if root.has("budget") else None,
         system=system(root.node("system_pool")),
         versions=kubernetes.node("versions").mapping_of(("EKS", "GKE")),
@@ -136,10 +163,43 @@ def read_settings(text: str, file: str) -> Settings:
         services=tuple(read_service(node) for node in serving.nodes("services")),
         public_gateway=serving.value("public_gateway", bool, False),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "token"),
+        runbooks=monitoring.text(
+            "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
+        ),
     )
-    for node in (kubernetes, gpu, serving, gcp, root):
+    if settings.pod_security == "restricted":
+        for node in serving.nodes("services"):
+            refuse_modelcar(node)
+    for node in (kubernetes, gpu, serving, gcp, monitoring, root):
         node.done()
     return settings
+
+
+def refuse_modelcar(service: Node) -> None:
+    """KServe gives Modelcar containers no security context but a user (0.20, pkg/utils/storage.go), and nothing of ours
+    can add one; the restricted standard then refuses the pod, long after the service was accepted.
+    """
+    for role in ("target", "draft"):
+        if service.has(role) and service.node(role).text("uri").startswith("oci://"):
+            raise service.node(role).error(
+                "uri",
+                "KServe's Modelcar containers (oci://) do not fit serving.pod_security: restricted",
+                "use oci+native://, which adds no container, or set serving.pod_security: baseline",
+            )
+
+
+def leaves(node: Node) -> Iterator[tuple[Node, str, str]]:
+    """Every text in *node* and below, with the mapping and the name it stands under."""
+    for key, value in node.body.items():
+        name = str(key)
+        if isinstance(value, str):
+            yield node, name, value
+        elif isinstance(value, Mapping):
+            yield from leaves(Node(node.body[key], node.file, node.line_of(name), node.field(name)))
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, str):
+                    yield node, name, item
 
 
 def layers(root: Node) -> tuple[Layer, ...]:
@@ -175,7 +235,29 @@ def cidr(node: Node, name: str, value: str, widest: int) -> str:
         raise node.error(name, f"{value!r} is not an address block: {error}") from error
     if network_.prefixlen < widest:
         raise node.error(name, f"{value} is wider than /{widest}")
+    if any(network_.version == 4 and network_.overlaps(block) for block in DOCUMENTATION):
+        raise node.error(
+            name,
+            f"{value} is a block for documentation (RFC 5737), nobody's address",
+            "set the addresses you deploy from, as CIDR blocks",
+        )
     return value
+
+
+def filled(node: Node, name: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """The texts under *name*; one that is ``${VARIABLE}`` stands for the variable's own list, with commas."""
+    for text in node.texts(name):
+        if not (match := VARIABLE.fullmatch(text)):
+            yield text
+            continue
+        given = [part.strip() for part in environ.get(match[1], "").split(",") if part.strip()]
+        if not given:
+            raise node.error(
+                name,
+                f"{match[1]} is not set",
+                f"export {match[1]}=<the addresses you deploy from, as CIDR blocks with commas>, or write them here",
+            )
+        yield from given
 
 
 def network(node: Node) -> Network:
@@ -187,20 +269,29 @@ def network(node: Node) -> Network:
         egress=node.choice("egress", ("nat", "endpoints"), "nat"),
         zones=node.texts("zones"),
         flow_logs=node.value("flow_logs", bool, True),
+        place=Place(node.file, node.line_of("egress")),
     )
     node.done()
     return result
 
 
-def access(node: Node) -> Access:
-    blocks = tuple(cidr(node, "public_cidrs", block, 8) for block in node.texts("public_cidrs"))
-    result = Access(blocks, node.texts("admins"))
+def access(node: Node, environ: Mapping[str, str]) -> Access:
+    public, private = (
+        tuple(cidr(node, name, block, 8) for block in filled(node, name, environ))
+        for name in ("public_cidrs", "private_cidrs")
+    )
+    for block in private:
+        if ipaddress.ip_network(block).version != 4:
+            raise node.error("private_cidrs", f"{block} is not IPv4, which the private endpoint listens on")
+        if ipaddress.ip_network(block).is_global:
+            raise node.error("private_cidrs", f"{block} is a public block; it belongs to public_cidrs")
+    result = Access(public, private, node.texts("admins"))
     node.done()
     return result
 
 
 def budget(node: Node) -> Budget:
-    result = Budget(node.number("monthly_usd", low=1), node.texts("emails"), node.maybe("billing_account"))
+    result = Budget(node.number("monthly_usd", low=1), node.texts("emails"), node.maybe("billing_account"), node.place)
     if not result.emails:
         raise node.error("emails", "a budget without an address tells nobody")
     node.done()

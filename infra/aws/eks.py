@@ -7,13 +7,14 @@ IRSA: one trust policy for every component, no OIDC provider to keep.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from constructs import Construct
 
-from infra.aws import policies
+from infra.aws import network, policies
 from infra.builder import Element, resource
 
 LOGS = ["api", "audit", "authenticator", "controllerManager", "scheduler"]
@@ -39,6 +40,7 @@ class ClusterPlan:
     version: str
     subnets: Sequence[str]
     public_cidrs: Sequence[str]
+    private_cidrs: Sequence[str]
     admins: Sequence[str]
     log_days: int
     deletion_protection: bool
@@ -101,6 +103,8 @@ class Cluster(Construct):
         )
         for index, principal in enumerate(plan.admins):
             self.admin(index, principal)
+        for index, block in enumerate(plan.private_cidrs):
+            self.reach(index, block)
         self.ready = [self.addon(name) for name in EARLY_ADDONS]
 
     def role(self, name: str, trust: str, managed: Sequence[str]) -> Element:
@@ -109,7 +113,7 @@ class Cluster(Construct):
             self,
             "aws_iam_role",
             name,
-            name=f"{self.plan.name}-{name.replace('_', '-')}",
+            name=role_name(f"{self.plan.name}-{name.replace('_', '-')}"),
             assume_role_policy=trust,
         )
         self.attachments = [
@@ -123,6 +127,20 @@ class Cluster(Construct):
             for index, policy in enumerate(managed)
         ]
         return made
+
+    def reach(self, index: int, block: str) -> None:
+        """The private endpoint lets only members of the cluster's own group in; a VPN's addresses are none."""
+        resource(
+            self,
+            "aws_vpc_security_group_ingress_rule",
+            f"api_{index}",
+            security_group_id=self.element["vpc_config[0].cluster_security_group_id"],
+            description="Kubernetes API from a private network",
+            cidr_ipv4=block,
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+        )
 
     def admin(self, index: int, principal: str) -> None:
         entry = resource(
@@ -187,19 +205,26 @@ class Cluster(Construct):
         return made
 
 
+def role_name(name: str) -> str:
+    """*name* within the 64 characters that IAM allows, still different for different names."""
+    return name if len(name) <= 64 else f"{name[:55]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def log_group(cluster: str) -> str:
     """The name EKS writes control-plane logs to; it cannot be chosen."""
     return f"/aws/eks/{cluster}/cluster"
 
 
 def encryption_key(scope: Construct, name: str, region: str, account: Element) -> Element:
-    """One key for secrets, logs, disks and the model volume of a cluster."""
-    policy = policies.key_policy(account["account_id"], region, "/aws/")
+    """One key for secrets, logs and the model volume of a cluster. Disks of nodes are encrypted with the account's
+    key for EBS: one of ours would need a grant for Auto Scaling's service-linked role in every account.
+    """
+    policy = policies.key_policy(account["account_id"], region, (log_group(name), network.flow_log_group(name)))
     key = resource(
         scope,
         "aws_kms_key",
         "main",
-        description=f"Secrets, logs and volumes of {name}",
+        description=f"Secrets, logs and model volume of {name}",
         enable_key_rotation=True,
         deletion_window_in_days=30,
         policy=policy,

@@ -47,11 +47,14 @@ class NetworkPlan:
 
 
 class Network(Construct):
-    """``subnets`` maps a zone to its private subnet."""
+    """``subnets`` maps a zone to its private subnet. Nodes wait for ``ready``: one that boots before its way out is
+    there joins no cluster, and on destroy the way out must outlive it.
+    """
 
     def __init__(self, scope: Construct, plan: NetworkPlan, key: Element) -> None:
         super().__init__(scope, "network")
         self.plan = plan
+        self.ready: list[Element] = []
         self.vpc = resource(
             self,
             "aws_vpc",
@@ -97,18 +100,19 @@ class Network(Construct):
         )
 
     def associate(self, subnet: Element, table: Element) -> None:
-        resource(
+        made = resource(
             self,
             "aws_route_table_association",
             subnet.name,
             subnet_id=subnet["id"],
             route_table_id=table["id"],
         )
+        self.ready.append(made)
 
     def nat(self) -> None:
         internet = resource(self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet"))
         table = resource(self, "aws_route_table", "public", vpc_id=self.vpc["id"], tags=self.tag("public"))
-        resource(
+        route = resource(
             self,
             "aws_route",
             "internet",
@@ -116,6 +120,7 @@ class Network(Construct):
             destination_cidr_block="0.0.0.0/0",
             gateway_id=internet["id"],
         )
+        self.ready.append(route)
         first = ""
         for index, zone in enumerate(self.plan.zones):
             # Load balancers of services that face the internet need one public subnet a zone; only the
@@ -133,7 +138,7 @@ class Network(Construct):
             tags=self.tag("nat"),
             depends_on=[internet],
         )
-        resource(
+        route = resource(
             self,
             "aws_route",
             "nat",
@@ -141,11 +146,12 @@ class Network(Construct):
             destination_cidr_block="0.0.0.0/0",
             nat_gateway_id=gateway["id"],
         )
+        self.ready.append(route)
 
     def gateway_endpoint(self) -> None:
         """Image layers come from S3; this path costs nothing and does not cross the NAT."""
         service = f"com.amazonaws.{self.plan.region}.s3"
-        resource(
+        made = resource(
             self,
             "aws_vpc_endpoint",
             "s3",
@@ -155,6 +161,7 @@ class Network(Construct):
             route_table_ids=[self.routes["id"]],
             tags=self.tag("s3"),
         )
+        self.ready.append(made)
 
     def interface_endpoints(self) -> None:
         group = resource(
@@ -166,7 +173,7 @@ class Network(Construct):
             vpc_id=self.vpc["id"],
             tags=self.tag("endpoints"),
         )
-        resource(
+        rule = resource(
             self,
             "aws_vpc_security_group_ingress_rule",
             "endpoints",
@@ -177,8 +184,9 @@ class Network(Construct):
             from_port=443,
             to_port=443,
         )
+        self.ready.append(rule)
         for service in ENDPOINTS:
-            resource(
+            made = resource(
                 self,
                 "aws_vpc_endpoint",
                 service.replace(".", "_").replace("-", "_"),
@@ -190,13 +198,14 @@ class Network(Construct):
                 security_group_ids=[group["id"]],
                 tags=self.tag(service.replace(".", "-")),
             )
+            self.ready.append(made)
 
     def flow_logs(self, key: Element) -> None:
         group = resource(
             self,
             "aws_cloudwatch_log_group",
             "flow",
-            name=f"/aws/vpc/{self.plan.name}",
+            name=flow_log_group(self.plan.name),
             retention_in_days=self.plan.log_days,
             kms_key_id=key["arn"],
             tags=self.tag("flow"),
@@ -227,3 +236,7 @@ class Network(Construct):
             iam_role_arn=role["arn"],
             tags=self.tag("flow"),
         )
+
+
+def flow_log_group(cluster: str) -> str:
+    return f"/aws/vpc/{cluster}"

@@ -56,15 +56,15 @@ def autoscaler(cluster: str) -> str:
     return document(allow(read, ["*"]), allow(write, ["*"], Condition=owned))
 
 
-def key_policy(account: str, region: str, log_group: str) -> str:
-    """The account administers the key; CloudWatch Logs may use it for one group only."""
-    logs_arn = f"arn:aws:logs:{region}:{account}:log-group"
+def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
+    """The account administers the key; CloudWatch Logs may use it for these groups only."""
+    groups = [f"arn:aws:logs:{region}:{account}:log-group:{name}" for name in log_groups]
     logs = {
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
         "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
         "Resource": "*",
-        "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"{logs_arn}:{log_group}*"}},
+        "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": groups}},
     }
     root = {
         "Effect": "Allow",
@@ -90,7 +90,10 @@ def flow_logs(group_arn: str) -> str:
     return document(allow(actions, [group_arn, f"{group_arn}:*"]))
 
 
-def read_bucket(bucket: str) -> str:
-    """Read-only on one bucket, for downloading models."""
-    arn = f"arn:aws:s3:::{bucket}"
-    return document(allow(["s3:ListBucket", "s3:GetBucketLocation"], [arn]), allow(["s3:GetObject"], [f"{arn}/*"]))
+def read_buckets(buckets: Sequence[str]) -> str:
+    """Read-only on these buckets, for downloading models."""
+    arns = [f"arn:aws:s3:::{bucket}" for bucket in buckets]
+    return document(
+        allow(["s3:ListBucket", "s3:GetBucketLocation"], arns),
+        allow(["s3:GetObject"], [f"{arn}/*" for arn in arns]),
+    )

@@ -74,7 +74,7 @@ class Pools(Construct):
                     "ebs": {
                         "volume_size": plan.disk_gb,
                         "volume_type": "gp3",
-                        "encrypted": "true",
+                        "encrypted": "true",  # with the account's key for EBS
                         "delete_on_termination": "true",
                     },
                 }

@@ -6,6 +6,7 @@ Prometheus is off because kube-prometheus-stack is the one source of the rules.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from infra.builder import Element, resource
 from infra.gcp.network import PODS, SERVICES, Network
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
+WEBHOOK_PORTS = ["6443", "8443", "9443"]
 COMPONENTS = ["SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"]
 
 
@@ -28,6 +30,7 @@ class ClusterPlan:
     version: str
     zones: Sequence[str]
     public_cidrs: Sequence[str]
+    private_cidrs: Sequence[str]
     deletion_protection: bool
     labels: Mapping[str, str]
 
@@ -43,7 +46,7 @@ class Cluster(Construct):
             self,
             "google_service_account",
             "nodes",
-            account_id=f"{plan.name[:24]}-nodes",
+            account_id=f"{shortened(plan.name)}-nodes",
             display_name=f"Nodes of {plan.name}",
         )
         member = f"serviceAccount:{self.nodes['email']}"
@@ -60,7 +63,8 @@ class Cluster(Construct):
         ]
         public = bool(plan.public_cidrs)
         blocks = [
-            {"cidr_block": block, "display_name": f"allowed-{index}"} for index, block in enumerate(plan.public_cidrs)
+            {"cidr_block": block, "display_name": f"allowed-{index}"}
+            for index, block in enumerate([*plan.public_cidrs, *plan.private_cidrs])
         ]
         self.element = resource(
             self,
@@ -123,6 +127,19 @@ class Cluster(Construct):
             # GKE's channel moves the control plane on; the next apply must not try to move it back.
             lifecycle={"ignore_changes": ["min_master_version", "node_config"]},
         )
+        # GKE's own rule lets the control plane reach 443 and 10250 of private nodes only; webhooks and
+        # aggregated APIs of the charts listen elsewhere, and a call to them would time out.
+        resource(
+            self,
+            "google_compute_firewall",
+            "webhooks",
+            name=f"{plan.name}-webhooks",
+            network=network.network["id"],
+            direction="INGRESS",
+            source_ranges=[network.ranges.control_plane],
+            target_service_accounts=[self.nodes["email"]],
+            allow=[{"protocol": "tcp", "ports": WEBHOOK_PORTS}],
+        )
 
     def key(self, project_number: str) -> tuple[Element, Element]:
         """A key for secrets, usable by GKE's own service agent only. A key ring can never be deleted."""
@@ -153,3 +170,8 @@ class Cluster(Construct):
             member=agent,
         )
         return key, grant
+
+
+def shortened(name: str) -> str:
+    """At most 24 characters of *name*, still different for different names: account ids end at 30."""
+    return name if len(name) <= 24 else f"{name[:17]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

@@ -22,6 +22,7 @@ GPU_LABELS = {
 }
 # GKE adds this taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+ZONES_OF_A_REGION = 3
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
@@ -100,5 +101,7 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
 
 
 def per_zone(nodes: int, zones: Sequence[str]) -> int:
-    """GKE counts initial nodes per zone; never more than asked for in all."""
-    return nodes // max(1, len(zones))
+    """GKE counts initial nodes per zone; never more than asked for in all. Without zones the pool is in the three
+    that GKE chooses for a region.
+    """
+    return nodes // (len(zones) or ZONES_OF_A_REGION)

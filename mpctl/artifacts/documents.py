@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mpctl.artifacts.values import Service
+from mpctl.artifacts.values import VOLUME, Service
 from mpctl.errors import InputError
 
 Document = dict[str, Any]
@@ -111,9 +111,19 @@ def models_claim(services: tuple[Service, ...], namespace: str, storage_class: s
     spec = {
         "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
         "storageClassName": storage_class,
-        "resources": {"requests": {"storage": f"{size}Gi"}},
+        "resources": {"requests": {"storage": gibibytes(size)}},
     }
     return named("PersistentVolumeClaim", "v1", MODELS, namespace, spec=spec)
+
+
+def gibibytes(size: int) -> str:
+    """A quantity in the one form Kubernetes gives back: 1024Gi returns as 1Ti, and Terraform calls that
+    inconsistent.
+    """
+    units = ["Gi", "Ti", "Pi"]
+    while size and size % 1024 == 0 and len(units) > 1:
+        size, units = size // 1024, units[1:]
+    return f"{size}{units[0]}"
 
 
 def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> Document:
@@ -167,7 +177,9 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
 def storage_uris(service: Service) -> list[Document]:
     """The ``storageUris`` of the predictor for the chosen way."""
     if service.staging == "pvc":
-        return [{"uri": f"pvc://{MODELS}/{a.folder}", "mountPath": a.mount} for a in service.artifacts]
+        # One entry without a path: KServe reads the path of pvc://name/folder in storageUri alone and mounts the
+        # root of the volume for every entry here (0.20, storage_initializer_injector.go).
+        return [{"uri": f"pvc://{MODELS}", "mountPath": VOLUME}]
     return [
         {
             "uri": a.uri + (f":{a.revision}" if a.scheme == "hf" and a.revision != "main" else ""),
@@ -189,7 +201,7 @@ def inference_service(service: Service, namespace: str) -> Document:
         "image": service.image,
         # The built-in runtime gives port, served name and a memory-backed /dev/shm; the last --model wins
         # over its own.
-        "args": [f"--model={service.target.mount}", *service.args],
+        "args": [f"--model={service.path(service.target)}", *service.args],
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         "resources": {
             "requests": {"cpu": "4", "memory": "16Gi"},

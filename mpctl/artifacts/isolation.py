@@ -4,6 +4,7 @@ its reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mpctl.artifacts.documents import FETCH, Document, named
@@ -11,19 +12,23 @@ from mpctl.artifacts.values import Service
 
 GATEWAY = "envoy-gateway-system"
 MONITORING = "monitoring"
+INGRESS, EGRESS = "Ingress", "Egress"
 # Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's
 # metadata proxy.
 CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
 
 
-def policy(name: str, namespace: str, pods: Document, **rules: Any) -> Document:
-    types = [kind for kind, key in (("Ingress", "ingress"), ("Egress", "egress")) if key in rules]
+def policy(name: str, namespace: str, pods: Document, types: Sequence[str], **rules: Any) -> Document:
+    """A policy of these *types*; a type without a rule denies all of its kind. The key of such a type is left out:
+    Terraform's provider gets an empty list back as null and calls its own apply inconsistent
+    (hashicorp/terraform-provider-kubernetes#2783).
+    """
     return named(
         "NetworkPolicy",
         "networking.k8s.io/v1",
         name,
         namespace,
-        spec={"podSelector": pods, "policyTypes": types, **rules},
+        spec={"podSelector": pods, "policyTypes": list(types), **rules},
     )
 
 
@@ -39,8 +44,8 @@ def namespace_policies(namespace: str) -> list[Document]:
     """Deny by default; name resolution for all."""
     dns = {"to": [from_namespace("kube-system")], "ports": [port(53, "UDP"), port(53)]}
     return [
-        policy("default-deny", namespace, {}, ingress=[], egress=[]),
-        policy("allow-dns", namespace, {}, egress=[dns]),
+        policy("default-deny", namespace, {}, (INGRESS, EGRESS)),
+        policy("allow-dns", namespace, {}, (EGRESS,), egress=[dns]),
     ]
 
 
@@ -58,19 +63,22 @@ def download_egress() -> list[Document]:
 def service_policies(service: Service, namespace: str) -> list[Document]:
     """Requests through the gateway and scrapes in; downloads out only while the pod itself downloads."""
     # The label is KServe's own on its pods; our objects never carry it (its orphan cleanup would take them).
-    pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
+    # The candidate of a rollout is a second service of the same needs; PodMonitor and rules read both.
+    both = [service.name, f"{service.name}-candidate"]
+    pods = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": both}]}
     callers = [
         {
             "from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}],
             "ports": [port(8080)],
         }
     ]
-    rules: dict[str, Any] = {"ingress": callers}
+    name = f"{service.name}-predictor"
     if service.staging == "storageUris":
-        rules["egress"] = download_egress()
-    return [policy(f"{service.name}-predictor", namespace, pods, **rules)]
+        return [policy(name, namespace, pods, (INGRESS, EGRESS), ingress=callers, egress=download_egress())]
+    return [policy(name, namespace, pods, (INGRESS,), ingress=callers)]
 
 
 def fetch_policy(namespace: str) -> Document:
     """The download Job talks to hubs and buckets, and nobody talks to it."""
-    return policy(FETCH, namespace, {"matchLabels": {"app.kubernetes.io/name": FETCH}}, egress=download_egress())
+    pods = {"matchLabels": {"app.kubernetes.io/name": FETCH}}
+    return policy(FETCH, namespace, pods, (EGRESS,), egress=download_egress())

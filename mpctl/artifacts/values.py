@@ -15,14 +15,13 @@ from mpctl.fleet.values import Place
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
 STAGING = ("storageUris", "pvc", "oci")
 SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
-# The release of KServe in which each way works (facts with pull request numbers in docs/stacks.md).
-FLOORS = {"storageUris": (0, 16), "pvc": (0, 16), "oci": (0, 20)}
+VOLUME = "/mnt/models"  # where a server mounts the shared volume, whole
 NAME = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """One model on disk. ``role`` is target or draft; ``mount`` is where the engine finds it."""
+    """One model on disk. ``role`` is target or draft; ``mount`` is where KServe puts it."""
 
     role: str
     uri: str
@@ -61,6 +60,10 @@ class Service:
     def artifacts(self) -> tuple[Artifact, ...]:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
+    def path(self, artifact: Artifact) -> str:
+        """Where the engine finds *artifact*: its folder of the shared volume, or its own mount."""
+        return f"{VOLUME}/{artifact.folder}" if self.staging == "pvc" else artifact.mount
+
 
 def read_service(node: Node) -> Service:
     """A service from the ``serving.services`` list of an environment."""
@@ -68,6 +71,12 @@ def read_service(node: Node) -> Service:
     name = node.text("name", pattern=NAME, what="a lower-case name of at most 50 characters")
     target = read_artifact(node, "target", staging)
     draft = read_artifact(node, "draft", staging) if node.has("draft") else None
+    if draft and all(a.scheme == "oci" for a in (target, draft)) and parent(target.mount) == parent(draft.mount):
+        raise node.node("draft").error(
+            "mount",
+            f"{draft.mount} and {target.mount} are in one folder, where one Modelcar would hide the other",
+            "give each a folder of its own, as /mnt/target/model and /mnt/draft/model",
+        )
     result = Service(
         name=name,
         image=node.text("image"),
@@ -79,26 +88,35 @@ def read_service(node: Node) -> Service:
         draft=draft,
         args=node.texts("args"),
         token_secret=node.maybe("token_secret"),
-        service_account=node.text("service_account", name),
+        service_account=node.text("service_account", name, pattern=NAME, what="a lower-case name"),
         place=node.place,
     )
     node.done()
     return result
 
 
-def read_artifact(parent: Node, role: str, staging: str) -> Artifact:
-    node = parent.node(role)
+def parent(mount: str) -> str:
+    return mount.rstrip("/").rpartition("/")[0]
+
+
+def read_artifact(owner: Node, role: str, staging: str) -> Artifact:
+    node = owner.node(role)
     uri = node.text("uri", pattern=r"[a-z+0-9]+://\S+", what="a URI such as hf://Qwen/Qwen3-8B")
     allowed = SCHEMES[staging]
-    if uri.split("://", 1)[0] not in allowed:
+    scheme = uri.split("://", 1)[0]
+    if scheme not in allowed:
         raise node.error("uri", f"{staging} reads {', '.join(allowed)}, not {uri}")
+    if staging == "pvc" and node.has("mount"):
+        raise node.error("mount", f"with staging: pvc the whole volume is at {VOLUME}, each model in its own folder")
+    # One parent for both: KServe wants non-PVC paths of storageUris under a common parent other than /. A Modelcar
+    # takes the folder above its path for itself.
+    mount = f"/mnt/{role}/model" if scheme == "oci" else f"{VOLUME}/{role}"
     result = Artifact(
         role=role,
         uri=uri,
         revision=node.text("revision", "main", pattern=r"[\w.-]+", what="a branch, tag or commit"),
         size_gib=node.number("size_gib", low=1, high=4096),
-        # One parent for both: KServe wants non-PVC paths of storageUris under a common parent other than /.
-        mount=node.text("mount", f"/mnt/models/{role}", pattern=r"/[\w./-]+", what="an absolute path"),
+        mount=node.text("mount", mount, pattern=r"/[\w./-]+", what="an absolute path"),
     )
     node.done()
     return result

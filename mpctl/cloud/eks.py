@@ -99,12 +99,25 @@ class Eks:
         with aws_errors("eks:DescribeNodegroup", self.cluster):
             client = self._client("eks")
             groups = [client.describe_nodegroup(clusterName=name, nodegroupName=n)["nodegroup"] for n in names]
-        pools = [self._pool(group) for group in groups if group.get("instanceTypes")]
+        machines = [(group, self._machine_of(group)) for group in groups]
+        pools = [self._pool(group, machine) for group, machine in machines if machine]
         return tuple(pool for pool in pools if pool.gpus)
 
-    def _pool(self, group: Any) -> Pool:
+    def _machine_of(self, group: Any) -> str | None:
+        """The instance type; a group on a Capacity Block has it in its launch template alone."""
+        if group.get("instanceTypes"):
+            return str(group["instanceTypes"][0])
+        if not (template := group.get("launchTemplate")):
+            return None
+        with aws_errors("ec2:DescribeLaunchTemplateVersions", self.cluster):
+            found = self._client("ec2").describe_launch_template_versions(
+                LaunchTemplateId=template["id"], Versions=[template["version"]]
+            )
+        machine = found["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("InstanceType")
+        return str(machine) if machine else None
+
+    def _pool(self, group: Any, machine: str) -> Pool:
         scaling = group["scalingConfig"]
-        machine = group["instanceTypes"][0]
         gpus = sum(gpu["Count"] for gpu in self._machine(machine).get("GpuInfo", {}).get("Gpus", []))
         return Pool(
             name=group["nodegroupName"],

@@ -21,6 +21,12 @@ OTHERS = ("AKS", "Nebius", "Vultr", "Existing")
 MACHINE = {"EKS": "instanceType", "GKE": "machineType"}
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+# GKE's rule for clusters and pools (Kubernetes Engine API, Cluster.name), kept on EKS as well: the names of roles,
+# service accounts and Terraform addresses are made from them.
+BUILT = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
+BUILT_WORDS = "a name of at most 40 lower-case letters, digits and dashes that begins with a letter"
+# Taken in the cluster's stack: the pool without GPUs, and its outputs.
+TAKEN = ("system", "cluster-name", "cluster-endpoint", "cluster-ca", "model-volume", "next-step")
 VERSION = r"1\.\d{2}"
 
 
@@ -60,9 +66,10 @@ def provider_of(node: Node, name: str) -> str:
     return node.choice(name, PROVIDERS)
 
 
-def metadata(node: Node) -> tuple[str, dict[str, str]]:
+def metadata(node: Node, *, built: bool = False) -> tuple[str, dict[str, str]]:
     meta = node.node("metadata")
-    name = meta.text("name", pattern=NAME, what="a lower-case name of at most 63 letters, digits and dashes")
+    words = BUILT_WORDS if built else "a lower-case name of at most 63 letters, digits and dashes"
+    name = meta.text("name", pattern=BUILT if built else NAME, what=words)
     return name, meta.mapping("labels", lambda inner, key: inner.text(key))
 
 
@@ -119,7 +126,7 @@ def attribute(node: Node, key: str) -> str | int | bool:
 
 
 def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> InferenceCluster:
-    name, labels = metadata(node)
+    name, labels = metadata(node, built=True)
     spec = node.node("spec")
     cluster = spec.node("cluster")
     provider = provider_of(cluster, "source")
@@ -165,8 +172,11 @@ def read_pool(node: Node, provider: str, region: str, classes: Mapping[str, Infe
         fabric = node.node("fabric")
         if (kind := fabric.text("type", "None")) != "None":
             raise fabric.error("type", f"fabric {kind} is not supported: one service runs on one node here")
+    name = node.text("name", pattern=BUILT, what=BUILT_WORDS)
+    if name in TAKEN:
+        raise node.error("name", f"{name} is taken by the cluster itself", f"set another name, such as gpu-{name}")
     result = NodePool(
-        name=node.text("name", pattern=NAME, what="a lower-case name"),
+        name=name,
         hardware=hardware,
         nodes=max(count, minimum),
         minimum=minimum,

@@ -126,9 +126,13 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
         unchecked.append("free GPUs: no Kubernetes objects were given, so all are counted as taken")
         slots = 0
     else:
+        others = [node.name for node in nodes if pool is not None and node.pool != pool.name]
+        nodes = tuple(node for node in nodes if node.name not in others)
         slots = sum(node.free // need.gpus for node in nodes)
         total, free = sum(node.devices for node in nodes), sum(node.free for node in nodes)
         reasons.append(f"{free} of {total} GPUs on {len(nodes)} nodes are free")
+        if others:
+            reasons.append(f"not counted, as outside pool {pool.name if pool else ''}: {', '.join(others)}")
         silent = [node.name for node in nodes if not node.published]
         if silent:
             reasons.append(

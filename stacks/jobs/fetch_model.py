@@ -6,8 +6,10 @@ ConfigMap.
 
 Knows hf:// (Hugging Face), s3:// and gs://. A file is written to NAME.part, continued with a Range request after an
 interruption, compared with the size and checksum its store publishes, and only then renamed; `.complete` is written
-last, with every file's size and checksum. A second run finds it and does nothing. Where a store publishes no checksum
-of the whole file (S3 multipart uploads), the size is compared and the log says so.
+last, with every file's size and checksum. A second run finds it and does nothing. `.listing` holds the digest of what
+the store listed at the start: when the store has another revision since, the folder is begun anew, so that files of two
+revisions are never mixed. Where a store publishes no checksum of the whole file (S3 multipart uploads), the size is
+compared and the log says so.
 
 Tokens come from a Secret mounted as a file, EKS Pod Identity or GKE Workload Identity, and are never printed.
 """
@@ -38,6 +40,33 @@ def checksum(path: Path, algorithm: str) -> str:
     return made.hexdigest()
 
 
+def difference(file: File, path: Path) -> str | None:
+    """What at *path* is not as the store lists it, or None."""
+    if (size := path.stat().st_size) != file.size:
+        return f"{size} bytes, expected {file.size}"
+    if file.digest and (found := checksum(path, file.digest[0])) != file.digest[1]:
+        return f"{file.digest[0]} is {found}, expected {file.digest[1]}"
+    return None
+
+
+def begin(uri: str, revision: str, folder: Path, files: list[File]) -> None:
+    """Note in *folder* which listing it is filled from; what another one left there is taken away first."""
+    names = [(file.name, file.size, file.digest) for file in sorted(files, key=lambda file: file.name)]
+    digest = hashlib.sha256(json.dumps([uri, revision, names]).encode()).hexdigest()
+    note = folder / ".listing"
+    if note.exists() and note.read_text("utf-8").strip() == digest:
+        return
+    if note.exists():
+        say(f"{uri}: {revision} is another listing than at the start of this folder: begun anew")
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    note.write_text(digest, "utf-8")
+
+
 def fetch(file: File, target: Path, headers: Callable[[str, str], Headers]) -> None:
     """One file, whole and right, at *target*."""
     part = target.with_name(target.name + ".part")
@@ -61,14 +90,11 @@ def fetch(file: File, target: Path, headers: Callable[[str, str], Headers]) -> N
             raise OSError(f"connection ended after {part.stat().st_size} of {file.size} bytes")
 
     retried(attempt, file.name)
-    if (size := part.stat().st_size) != file.size:
+    if problem := difference(file, part):
         part.unlink()
-        raise FailedError(f"{file.name}: {size} bytes, expected {file.size}")
+        raise FailedError(f"{file.name}: {problem}; the file was removed")
     if file.digest is None:
         say(f"{file.name}: {file.size} bytes, no checksum published, size compared")
-    elif (found := checksum(part, file.digest[0])) != file.digest[1]:
-        part.unlink()
-        raise FailedError(f"{file.name}: {file.digest[0]} is {found}, expected {file.digest[1]}; the file was removed")
     part.replace(target)
 
 
@@ -89,6 +115,12 @@ def model(uri: str, revision: str, folder: Path) -> None:
         target = (folder / file.name).resolve()
         if not target.is_relative_to(folder.resolve()):
             raise FailedError(f"{uri}: file name {file.name} leaves the folder")
+    begin(uri, revision, folder, files)
+    for file in files:
+        target = folder / file.name
+        if target.exists() and (problem := difference(file, target)):
+            say(f"{uri}: {file.name}: {problem}; fetched again")
+            target.unlink()
         if not target.exists():
             fetch(file, target, headers)
             say(f"{uri}: {file.name}: {file.size} bytes")

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import sys
 import time
 import urllib.error
@@ -99,16 +100,42 @@ def retried(action: Callable[[], Any], what: str) -> Any:
 
 
 def document(url: str, headers: Mapping[str, str]) -> bytes:
-    def read() -> bytes:
-        with get(url, headers) as answer:
-            return bytes(answer.read())
+    return paged(url, headers)[0]
 
-    return bytes(retried(read, url.split("?", maxsplit=1)[0]))
+
+def paged(url: str, headers: Mapping[str, str]) -> tuple[bytes, str]:
+    """A document and the address of the page after it (RFC 8288, ``Link: <...>; rel="next"``), or ''."""
+
+    def read() -> tuple[bytes, str]:
+        with get(url, headers) as answer:
+            links = ", ".join(answer.headers.get_all("Link") or [])
+            return bytes(answer.read()), links
+
+    body, links = retried(read, url.split("?", maxsplit=1)[0])
+    found = re.search(r'<([^>]*)>[^,<]*;\s*rel="?next"?', links)
+    return body, urllib.parse.urljoin(url, found[1]) if found else ""
+
+
+def below(name: str, prefix: str) -> str:
+    """The name of an object inside the folder *prefix*, or of the object that *prefix* itself is; '' for
+    neighbours that only begin alike (``models/qwen`` and ``models/qwen3-8b``).
+    """
+    if name == prefix:
+        return name.rpartition("/")[2]
+    folder = f"{prefix}/" if prefix else ""
+    return name.removeprefix(folder) if name.startswith(folder) and not name.endswith("/") else ""
 
 
 def huggingface(path: str, revision: str) -> Iterator[File]:
-    url: str | None = f"{HF}/api/models/{path}/tree/{urllib.parse.quote(revision, safe='')}?recursive=true"
-    for entry in json.loads(document(str(url), hf_headers("GET", ""))):
+    url = f"{HF}/api/models/{path}/tree/{urllib.parse.quote(revision, safe='')}?recursive=true"
+    entries: list[dict[str, Any]] = []
+    while url:
+        body, after = paged(url, hf_headers("GET", ""))
+        if after and urllib.parse.urlsplit(after).netloc != urllib.parse.urlsplit(HF).netloc:
+            raise FailedError(f"{path}: the next page of its listing is on another host, where the token must not go")
+        entries += json.loads(body)
+        url = after
+    for entry in entries:
         if entry["type"] == "file" and not entry["path"].endswith(SKIPPED):
             lfs = entry.get("lfs")
             digest = ("sha256", str(lfs["oid"]).removeprefix("sha256:")) if lfs else ("git-blob", str(entry["oid"]))
@@ -132,8 +159,7 @@ def gcs(path: str, _revision: str) -> Iterator[File]:
         )
         body = json.loads(document(f"{GCS}/storage/v1/b/{bucket}/o?{query}", gcs_headers("GET", "")))
         for item in body.get("items", []):
-            name = item["name"].removeprefix(prefix).lstrip("/")
-            if name and not name.endswith("/"):
+            if name := below(item["name"], prefix):
                 digest = ("md5", base64.b64decode(item["md5Hash"]).hex()) if "md5Hash" in item else None
                 source = f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
                 yield File(name, source, int(item["size"]), digest)
@@ -159,9 +185,9 @@ def s3(path: str, _revision: str) -> Iterator[File]:
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
         for item in root.iter(f"{space}Contents"):
             key = item.findtext(f"{space}Key", "")
-            name = key.removeprefix(prefix).lstrip("/")
+            name = below(key, prefix)
             tag = item.findtext(f"{space}ETag", "").strip('"')
-            if name and not name.endswith("/"):
+            if name:
                 digest = ("md5", tag) if tag and "-" not in tag else None
                 yield File(name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest)
         token = root.findtext(f"{space}NextContinuationToken", "")

@@ -36,8 +36,8 @@ def test_what_is_applied_per_service_is_one_object_in_its_namespace(path: Path) 
 
 
 @pytest.mark.parametrize("path", [*APPLIED, MANIFESTS / "autoscaling/keda/scaledobject.yaml"], ids=lambda p: p.name)
-def test_only_the_two_placeholders_are_left_to_fill(path: Path) -> None:
-    assert set(Template(path.read_text()).get_identifiers()) <= {"service", "namespace"}
+def test_only_the_known_placeholders_are_left_to_fill(path: Path) -> None:
+    assert set(Template(path.read_text()).get_identifiers()) <= set(NAMES)
 
 
 def test_the_hpa_is_not_called_as_the_one_that_kserve_deletes() -> None:

@@ -41,6 +41,23 @@ def clean(document: Any) -> Any:
     return [clean(item) for item in document] if isinstance(document, list) else document
 
 
+def production(folder: Path) -> dict[str, str]:
+    """The shipped production environment with its example names replaced, as its user has to."""
+    text = (ROOT / "environments/production.yaml").read_text("utf-8")
+    for example, own in (
+        ("example-terraform-state", "state-of-inference"),
+        ("111122223333", "210987654321"),
+        ("platform-team@example.com", "platform@inference.test"),
+        ("  # billing_account:", "  billing_account: 0A0B0C-1D1E1F-2A2B2C  #"),
+        ("example-inference-prod", "inference-prod"),
+    ):
+        assert example in text
+        text = text.replace(example, own)
+    path = folder / "production.yaml"
+    path.write_text(text, "utf-8")
+    return {"MPCTL_ENV": str(path)}
+
+
 def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any]:
     """Every stack of both example clusters, by name."""
     from infra import core

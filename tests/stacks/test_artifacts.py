@@ -11,7 +11,14 @@ import jsonschema
 import pytest
 
 from mpctl.artifacts import Service, inference_service
-from mpctl.artifacts.documents import claim_template, fetch_job, models_claim, require_kserve, storage_uris
+from mpctl.artifacts.documents import (
+    claim_template,
+    fetch_job,
+    gibibytes,
+    models_claim,
+    require_kserve,
+    storage_uris,
+)
 from mpctl.artifacts.isolation import service_policies
 from mpctl.errors import InputError
 from stacks.manifests import FOLDER, address, from_folders, render
@@ -32,7 +39,8 @@ serving:
 
 
 def service(staging: str = "storageUris", scheme: str = "hf") -> Service:
-    return read_settings(TEXT.format(staging=staging, scheme=scheme), "env.yaml").services[0]
+    text = TEXT.format(staging=staging, scheme=scheme)
+    return read_settings(text.replace("serving:", "serving:\n  pod_security: baseline"), "env.yaml").services[0]
 
 
 def test_claim_from_the_cel_selectors() -> None:
@@ -54,13 +62,55 @@ def test_storage_uris_of_the_three_ways() -> None:
         {"uri": "hf://org/target:abc123", "mountPath": "/mnt/models/target"},
         {"uri": "hf://org/draft", "mountPath": "/mnt/models/draft"},
     ]
-    assert [u["uri"] for u in storage_uris(service("pvc"))] == [
-        "pvc://models/org--target@abc123",
-        "pvc://models/org--draft@main",
-    ]
+    assert storage_uris(service("pvc")) == [{"uri": "pvc://models", "mountPath": "/mnt/models"}]
     assert [u["uri"] for u in storage_uris(service("oci", "oci+native"))] == [
         "oci+native://org/target",
         "oci+native://org/draft",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("staging", "scheme"), [("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci"), ("oci", "oci+native")]
+)
+def test_the_engine_is_told_paths_that_are_mounted(staging: str, scheme: str) -> None:
+    """KServe ignores the path of pvc:// in storageUris and mounts the root of the volume."""
+    wanted = service(staging, scheme)
+    predictor = inference_service(wanted, "n")["spec"]["predictor"]
+    mounts = [entry["mountPath"] for entry in predictor["storageUris"]]
+    models = [arg.removeprefix("--model=") for arg in predictor["model"]["args"] if arg.startswith("--model=")]
+    assert models == [wanted.path(wanted.target)] and wanted.draft
+    for path in (*models, wanted.path(wanted.draft)):
+        assert any(path == mount or path.startswith(f"{mount}/") for mount in mounts)
+    for entry in predictor["storageUris"]:
+        assert not entry["uri"].startswith("pvc://") or "/" not in entry["uri"].removeprefix("pvc://")
+    folders = fetch_job(wanted, "n", "i", shared=True)["spec"]["template"]["spec"]["containers"][0]["args"]
+    if staging == "pvc":
+        written = [f"/mnt/models/{argument.split('=')[1]}" for argument in folders]
+        assert written == [wanted.path(wanted.target), wanted.path(wanted.draft)]
+
+
+def test_no_mount_of_its_own_on_a_volume_and_no_folder_for_two_modelcars() -> None:
+    text = TEXT.format(staging="pvc", scheme="hf").replace("size_gib: 2}", "size_gib: 2, mount: /mnt/draft}")
+    with pytest.raises(InputError, match="whole volume is at /mnt/models") as caught:
+        read_settings(text, "env.yaml")
+    assert caught.value.field == "serving.services[0].draft.mount"
+    text = TEXT.format(staging="oci", scheme="oci").replace("serving:", "serving:\n  pod_security: baseline")
+    with pytest.raises(InputError, match="one Modelcar would hide the other"):
+        read_settings(text.replace("size_gib: 2}", "size_gib: 2, mount: /mnt/target/draft}"), "env.yaml")
+
+
+def test_modelcars_do_not_fit_the_restricted_standard() -> None:
+    with pytest.raises(InputError, match=r"do not fit serving\.pod_security: restricted") as caught:
+        read_settings(TEXT.format(staging="oci", scheme="oci"), "env.yaml")
+    assert (caught.value.field, caught.value.line) == ("serving.services[0].target.uri", 10)
+    assert "oci+native://" in str(caught.value.hint) and "baseline" in str(caught.value.hint)
+    assert read_settings(TEXT.format(staging="oci", scheme="oci+native"), "env.yaml").pod_security == "restricted"
+    assert service("oci", "oci").staging == "oci"
+
+
+def test_quantities_are_written_as_kubernetes_gives_them_back() -> None:
+    assert [gibibytes(size) for size in (38, 1000, 1024, 1536, 2048, 1024 * 1024)] == [
+        *("38Gi", "1000Gi", "1Ti", "1536Gi", "2Ti", "1Pi")
     ]
 
 
@@ -82,7 +132,7 @@ def test_kserve_floors(staging: str, scheme: str, version: str, allowed: bool) -
     else:
         with pytest.raises(InputError, match=r"need KServe 0\.(16|20)") as caught:
             require_kserve(wanted, version)
-        assert caught.value.line == 5
+        assert caught.value.line == 6
 
 
 def test_one_oci_entry_needs_the_older_release() -> None:
@@ -129,8 +179,19 @@ def test_the_claim_has_room_for_the_next_revision() -> None:
 
 
 def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
-    assert "egress" in service_policies(service(), "n")[0]["spec"]
-    assert "egress" not in service_policies(service("pvc"), "n")[0]["spec"]
+    spec = service_policies(service(), "n")[0]["spec"]
+    assert spec["egress"] and spec["policyTypes"] == ["Ingress", "Egress"]
+    spec = service_policies(service("pvc"), "n")[0]["spec"]
+    assert "egress" not in spec and spec["policyTypes"] == ["Ingress"]
+
+
+def test_policies_and_the_monitor_select_the_same_pods() -> None:
+    """A candidate that is scraped and not let in, or the other way round, fails every rollout."""
+    monitors = [d for d in from_folders([FOLDER / "monitoring"], [service()], "n") if d["kind"] == "PodMonitor"]
+    assert len(monitors) == 1
+    chosen = {"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": ["chat", "chat-candidate"]}
+    for spec in (monitors[0]["spec"]["selector"], service_policies(service(), "n")[0]["spec"]["podSelector"]):
+        assert spec["matchExpressions"] == [chosen]
 
 
 def test_our_objects_never_carry_the_label_that_kserve_cleans_up() -> None:

@@ -106,6 +106,7 @@ def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "MPCTL_GCP_PROJECT": "example-project",
+        "MPCTL_PUBLIC_CIDRS": "198.18.5.0/24",
         "MPCTL_LAYERS": "all",
         "CHECKPOINT_DISABLE": "1",
         "CI": "true",

@@ -29,9 +29,13 @@ class Store:
         self.cut_after: int | None = None  # bytes of the weights before the connection ends, once
         self.errors: list[int] = []  # HTTP errors to answer with first
         self.weights = WEIGHTS
+        self.listed = WEIGHTS  # what the listing says they are
         self.token = ""
         self.elsewhere = ""  # where the weights really are: another host, as hubs do it
         self.authorized: list[bool] = []
+        self.pages = False  # the hub's listing in two pages
+        self.next_host = ""  # where the second page is said to be
+        self.objects = ["m/w.bin"]  # names in the bucket
 
 
 def handler(store: Store) -> type[BaseHTTPRequestHandler]:
@@ -63,7 +67,11 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
             path = self.path.split("?")[0]
             if path.startswith("/api/models/org/model/tree/"):
                 oid = hashlib.sha1(b"blob %d\0" % len(CONFIG) + CONFIG).hexdigest()
-                lfs = {"oid": hashlib.sha256(WEIGHTS).hexdigest(), "size": len(WEIGHTS)}
+                lfs = {"oid": hashlib.sha256(store.listed).hexdigest(), "size": len(store.listed)}
+                if store.pages:
+                    second = {"type": "file", "path": "model.safetensors", "size": len(WEIGHTS), "oid": "x", "lfs": lfs}
+                    first = {"type": "file", "path": "config.json", "size": len(CONFIG), "oid": oid}
+                    return json.dumps([second if "cursor=2" in self.path else first]).encode()
                 return json.dumps(
                     [
                         {"type": "directory", "path": "sub"},
@@ -71,7 +79,7 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
                         {
                             "type": "file",
                             "path": "model.safetensors",
-                            "size": len(WEIGHTS),
+                            "size": len(store.listed),
                             "oid": "x",
                             "lfs": lfs,
                         },
@@ -81,7 +89,7 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
             if path == "/storage/v1/b/bucket/o":
                 digest = base64.b64encode(hashlib.md5(WEIGHTS).digest()).decode()
                 return json.dumps(
-                    {"items": [{"name": "m/w.bin", "size": str(len(WEIGHTS)), "md5Hash": digest}]}
+                    {"items": [{"name": n, "size": str(len(WEIGHTS)), "md5Hash": digest} for n in store.objects]}
                 ).encode()
             if path.startswith("/computeMetadata"):
                 return json.dumps({"access_token": store.token}).encode()
@@ -93,6 +101,9 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
             start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(body) - start))
+            if store.pages and "/tree/" in self.path and "cursor=" not in self.path:
+                here = f"http://{self.headers['Host']}"
+                self.send_header("Link", f'<{store.next_host or here}{self.path}&cursor=2>; rel="next"')
             self.end_headers()
             if store.cut_after is not None and len(body) > store.cut_after:
                 self.wfile.write(body[start : store.cut_after])
@@ -171,6 +182,77 @@ def test_a_wrong_checksum_leaves_nothing(
     assert "sha256 is" in capsys.readouterr().err
     assert not (tmp_path / "m/model.safetensors").exists() and not (tmp_path / "m/model.safetensors.part").exists()
     assert not (tmp_path / "m/.complete").exists()
+
+
+def test_a_listing_in_pages_is_read_to_its_end(fetch: Any, store: Store, tmp_path: Path) -> None:
+    store.pages = True
+    assert fetch.main(["hf://org/model@main=m"]) == 0
+    assert set(json.loads((tmp_path / "m/.complete").read_text())["files"]) == {"config.json", "model.safetensors"}
+    assert [path for path, _ in store.requests if "cursor=2" in path]
+
+
+def test_a_next_page_on_another_host_is_not_asked(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.pages, store.next_host = True, "http://127.0.0.1:9"
+    assert fetch.main(["hf://org/model@main=m"]) == 1
+    assert "on another host" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_found_and_fetched_again(
+    fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fetch.main(["hf://org/model@main=m"]) == 0
+    (tmp_path / "m/.complete").unlink()
+    (tmp_path / "m/model.safetensors").write_bytes(b"x" + WEIGHTS[1:])
+    before = len(store.requests)
+    assert fetch.main(["hf://org/model@main=m"]) == 0
+    assert (tmp_path / "m/model.safetensors").read_bytes() == WEIGHTS
+    assert "fetched again" in capsys.readouterr().out
+    assert [path.rpartition("/")[2] for path, _ in store.requests[before + 1 :]] == ["model.safetensors"]
+
+
+def test_two_revisions_are_never_mixed(
+    fetch: Any, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`main` moved while the first run lay dead: its files and parts go, and all is fetched from the new listing."""
+    assert fetch.main(["hf://org/model@main=m"]) == 0
+    folder = tmp_path / "m"
+    (folder / ".complete").unlink()
+    (folder / "sub").mkdir()
+    (folder / "sub/old.safetensors").write_bytes(b"of the old revision")
+    (folder / "model.safetensors.part").write_bytes(WEIGHTS[:1000])
+    store.weights = store.listed = WEIGHTS[::-1]
+    assert fetch.main(["hf://org/model@main=m"]) == 0
+    assert "begun anew" in capsys.readouterr().out
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS[::-1]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".complete",
+        ".listing",
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "inside"),
+    [
+        ("models/qwen/w.bin", "models/qwen", "w.bin"),
+        ("models/qwen/a/b", "models/qwen", "a/b"),
+        ("models/qwen3-8b/w.bin", "models/qwen", ""),
+        ("models/qwen", "models/qwen", "qwen"),
+        ("models/qwen.gguf", "models/qwen", ""),
+        ("models/qwen/", "models/qwen", ""),
+        ("w.bin", "", "w.bin"),
+    ],
+)
+def test_a_prefix_is_a_folder_or_an_object(fetch: Any, name: str, prefix: str, inside: str) -> None:
+    assert sys.modules["model_stores"].below(name, prefix) == inside
+
+
+def test_gcs_leaves_out_neighbours(fetch: Any, store: Store, tmp_path: Path) -> None:
+    store.token = "from-metadata"
+    store.objects = ["m/w.bin", "m3-8b/w.bin", "m.bin"]
+    assert fetch.main(["gs://bucket/m@main=g"]) == 0
+    assert set(json.loads((tmp_path / "g/.complete").read_text())["files"]) == {"w.bin"}
 
 
 def test_passing_faults_are_tried_again(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,9 +337,11 @@ def test_s3_signed_against_moto(fetch: Any, tmp_path: Path, monkeypatch: pytest.
         client.create_bucket(Bucket="models")
         client.put_object(Bucket="models", Key="eagle3/a b/w.bin", Body=WEIGHTS)
         client.put_object(Bucket="models", Key="eagle3/config.json", Body=CONFIG)
+        client.put_object(Bucket="models", Key="eagle3-large/config.json", Body=CONFIG)
         assert fetch.main(["s3://models/eagle3@main=s"]) == 0
         assert (tmp_path / "s/a b/w.bin").read_bytes() == WEIGHTS
         assert (tmp_path / "s/config.json").read_bytes() == CONFIG
+        assert set(json.loads((tmp_path / "s/.complete").read_text())["files"]) == {"a b/w.bin", "config.json"}
     finally:
         server.stop()
 

@@ -65,6 +65,10 @@ def test_other_kinds_are_passed_over() -> None:
 
 
 REFUSALS = [
+    ("- name: gpu-l4", "- name: system", "spec.nodePools[0].name", "taken by the cluster itself"),
+    ("- name: gpu-l4", "- name: model-volume", "spec.nodePools[0].name", "taken by the cluster itself"),
+    ("- name: gpu-l4", "- name: 4xl4", "spec.nodePools[0].name", "begins with a letter"),
+    ("name: eks-l4-single", f"name: e{'k' * 40}", "metadata.name", "at most 40"),
     ("source: EKS", "source: AKS", "spec.cluster.source", "AKS is not supported"),
     ("source: EKS", "source: Existing", "spec.cluster.source", "Existing is not supported"),
     ("source: EKS", "source: ESK", "spec.cluster.source", "did you mean EKS"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +101,13 @@ def test_kserve_runs_standard_with_the_gateway_api(stacks: dict[str, Any]) -> No
         assert controller["gateway"]["ingressGateway"]["enableGatewayApi"] is True
 
 
+def test_kserves_downloads_fit_the_restricted_standard(stacks: dict[str, Any]) -> None:
+    storage = values(chart(stacks, "eks-l4-single-platform", "kserve_resources"))["kserve"]["storage"]
+    added = storage["containerSecurityContext"]  # on top of the chart's own
+    assert added == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert storage["uidModelcar"] == 10001
+
+
 def test_every_chart_is_pinned_waits_and_ends_clean(stacks: dict[str, Any]) -> None:
     for release in resources(stacks, "helm_release").values():
         assert release["version"] and release["atomic"] and release["wait"] and release["timeout"] >= 300
@@ -138,7 +147,7 @@ def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
             assert predictor["resourceClaims"] and predictor["model"]["resources"]["claims"]
             assert any(t["key"] == "nvidia.com/gpu" for t in predictor["tolerations"])
             seen += 1
-    assert seen == 4
+    assert seen == 6
 
 
 def test_everything_taggable_is_tagged(stacks: dict[str, Any]) -> None:
@@ -157,9 +166,79 @@ def test_the_control_plane_is_closed_unless_addresses_are_named(
     closed = rich["eks-l4-single-cluster"]["resource"]["aws_eks_cluster"]["main"]["vpc_config"]
     assert closed["endpoint_public_access"] is False and closed["endpoint_private_access"] is True
     named = synthesised["eks-l4-single-cluster"]["resource"]["aws_eks_cluster"]["main"]["vpc_config"]
-    assert named["public_access_cidrs"] == ["203.0.113.0/24"]
+    assert named["public_access_cidrs"] == ["198.18.5.0/24"]
     gke = rich["gke-l4-single-cluster"]["resource"]["google_container_cluster"]["main"]
     assert gke["private_cluster_config"]["enable_private_endpoint"] is True
+
+
+def test_a_private_api_lets_the_named_networks_in(rich: dict[str, Any], synthesised: dict[str, Any]) -> None:
+    rules = rich["eks-l4-single-cluster"]["resource"]["aws_vpc_security_group_ingress_rule"]
+    rule = rules["api_0"]
+    assert (rule["cidr_ipv4"], rule["from_port"], rule["to_port"]) == ("10.8.0.0/16", 443, 443)
+    assert rule["security_group_id"] == "${aws_eks_cluster.main.vpc_config[0].cluster_security_group_id}"
+    gke = rich["gke-l4-single-cluster"]["resource"]["google_container_cluster"]["main"]
+    blocks = gke["master_authorized_networks_config"]["cidr_blocks"]
+    assert [block["cidr_block"] for block in blocks] == ["10.8.0.0/16"]
+    none = synthesised["eks-l4-single-cluster"]["resource"]["aws_vpc_security_group_ingress_rule"]
+    assert "api_0" not in none
+
+
+def test_nodes_wait_for_their_way_out(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+    for stacks, way in (
+        (synthesised, {"aws_route.nat", "aws_route.internet", "aws_route_table_association.private_a"}),
+        (rich, {"aws_vpc_endpoint.ec2", "aws_vpc_endpoint.s3", "aws_vpc_endpoint.ecr_api"}),
+    ):
+        for group in stacks["eks-l4-single-cluster"]["resource"]["aws_eks_node_group"].values():
+            assert way <= set(group["depends_on"])
+
+
+def test_a_budget_on_google_cloud_tells_the_addresses_and_names_the_project_by_number(rich: dict[str, Any]) -> None:
+    found = rich["gke-l4-single-cluster"]["resource"]
+    budget = found["google_billing_budget"]["monthly"]
+    assert budget["budget_filter"]["projects"] == ["projects/${data.google_project.main.number}"]
+    channels = budget["all_updates_rule"]["monitoring_notification_channels"]
+    assert channels == ["${google_monitoring_notification_channel.budget_0.id}"]
+    assert found["google_monitoring_notification_channel"]["budget_0"]["labels"] == {
+        "email_address": "team@inference.test"
+    }
+
+
+def test_the_control_plane_of_gke_reaches_webhooks(stacks: dict[str, Any]) -> None:
+    found = stacks["gke-l4-single-cluster"]["resource"]
+    rule = found["google_compute_firewall"]["webhooks"]
+    assert rule["allow"] == [{"protocol": "tcp", "ports": ["6443", "8443", "9443"]}]
+    cluster = found["google_container_cluster"]["main"]
+    assert rule["source_ranges"] == [cluster["private_cluster_config"]["master_ipv4_cidr_block"]]
+
+
+def test_system_nodes_of_gke_are_in_the_region_and_not_where_the_gpus_are(stacks: dict[str, Any]) -> None:
+    found = stacks["gke-l4-single-cluster"]["resource"]
+    pool = found["google_container_node_pool"]["system"]
+    assert "node_locations" not in found["google_container_cluster"]["main"] and "node_locations" not in pool
+    assert pool["initial_node_count"] == 1, "one in each of three zones"
+
+
+def test_the_key_serves_the_logs_of_this_cluster_only(stacks: dict[str, Any]) -> None:
+    found = stacks["eks-l4-single-cluster"]["resource"]
+    logs = json.loads(found["aws_kms_key"]["main"]["policy"])["Statement"][1]
+    allowed = logs["Condition"]["ArnEquals"]["kms:EncryptionContext:aws:logs:arn"]
+    names = {group["name"] for group in found["aws_cloudwatch_log_group"].values()}
+    assert {arn.split("log-group:")[1] for arn in allowed} >= names
+    assert all("*" not in arn and "eks-l4-single" in arn for arn in allowed)
+
+
+def test_feature_discovery_runs_on_gpu_nodes_and_writes_the_label_the_driver_asks_for(stacks: dict[str, Any]) -> None:
+    worker = values(chart(stacks, "eks-l4-single-platform", "node_feature_discovery"))["worker"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in worker["tolerations"]
+    assert worker["config"]["sources"]["pci"]["deviceLabelFields"] == ["vendor"]
+
+
+def test_runbooks_are_absolute(stacks: dict[str, Any]) -> None:
+    for found in resources(stacks, "kubernetes_manifest").values():
+        if found["manifest"]["kind"] == "PrometheusRule":
+            rules = [rule for group in found["manifest"]["spec"]["groups"] for rule in group["rules"]]
+            urls = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
+            assert all(url.startswith("https://") and url.endswith(".md") for url in urls)
 
 
 def test_without_nat_every_service_has_an_endpoint_and_nothing_is_public(rich: dict[str, Any]) -> None:
@@ -186,9 +265,73 @@ def test_serving_denies_by_default_and_enforces_pod_security(stacks: dict[str, A
     for cloud in ("eks", "gke"):
         found = stacks[f"{cloud}-l4-single-serving"]["resource"]
         deny = found["kubernetes_manifest"]["networkpolicy_inference_default_deny"]["manifest"]["spec"]
-        assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": []}
+        assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
         labels = found["kubernetes_namespace_v1"]["serving"]["metadata"][0]["labels"]
         assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value that holds no other, with the keys that lead to it."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not items:
+        yield path, value
+    for key, inner in items:
+        yield from leaves(inner, (*path, str(key)))
+
+
+def test_no_manifest_holds_an_empty_list(stacks: dict[str, Any]) -> None:
+    """Terraform's provider gets them back as null (hashicorp/terraform-provider-kubernetes#2783)."""
+    for name, made in resources(stacks, "kubernetes_manifest").items():
+        assert not [path for path, value in leaves(made["manifest"]) if value == []], name
+
+
+def canonical(quantity: str) -> bool:
+    """As the API server writes it: no fraction, and the largest unit that divides."""
+    match = re.fullmatch(r"(0|[1-9]\d*)([KMGTPE]i|[mkMGTPE]?)", quantity)
+    if not match:
+        return False
+    number, unit = int(match[1]), match[2]
+    return number % (1024 if unit.endswith("i") else 1000) != 0 or (not number and not unit)
+
+
+def test_quantities_are_canonical(stacks: dict[str, Any]) -> None:
+    """1000m comes back as 1, and the provider calls that inconsistent."""
+    assert not any(map(canonical, ("1000m", "0.5", "1024Mi", "1000"))) and all(map(canonical, ("1050", "500m", "1Gi")))
+    seen = 0
+    for name, made in resources(stacks, "kubernetes_manifest").items():
+        for path, value in leaves(made["manifest"]):
+            if path[-1] in {"averageValue", "sizeLimit", "storage"} or {"requests", "limits"} & set(path[-2:-1]):
+                assert canonical(str(value)), f"{name}: {'.'.join(path)} is {value}"
+                seen += 1
+    assert seen
+
+
+def test_an_account_has_one_identity_for_all_its_buckets(rich: dict[str, Any]) -> None:
+    found = rich["eks-l4-single-cluster"]["resource"]
+    associations = list(found["aws_eks_pod_identity_association"].values())
+    pairs = [(made["namespace"], made["service_account"]) for made in associations]
+    assert len(set(pairs)) == len(pairs) and ("inference", "qwen3-8b") in pairs
+    policy = json.loads(found["aws_iam_role_policy"]["models_qwen3_8b"]["policy"])
+    assert policy["Statement"][1]["Resource"] == ["arn:aws:s3:::example-drafts/*", "arn:aws:s3:::example-models/*"]
+
+
+def test_role_names_fit(stacks: dict[str, Any]) -> None:
+    from infra.aws.eks import role_name
+
+    names = [made["name"] for made in resources(stacks, "aws_iam_role").values()]
+    assert all(len(name) <= 64 for name in names)
+    long = ["x" * 63 + tail for tail in ("ab", "cd")]
+    assert len({role_name(name) for name in long}) == 2 and all(len(role_name(name)) == 64 for name in long)
+
+
+def test_gke_lets_the_account_read_its_bucket_and_no_other(rich: dict[str, Any]) -> None:
+    grants = rich["gke-l4-single-cluster"]["resource"]["google_storage_bucket_iam_member"]
+    assert [(g["bucket"], g["role"]) for g in grants.values()] == [("example-weights", "roles/storage.objectViewer")]
+    for grant in grants.values():
+        assert grant["member"] == (
+            "principal://iam.googleapis.com/projects/${data.google_project.main.number}/locations/global/"
+            "workloadIdentityPools/example-project.svc.id.goog/subject/ns/inference/sa/qwen3-8b"
+        )
 
 
 def test_the_vpc_cni_enforces_network_policies(stacks: dict[str, Any]) -> None:

@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.stacks.conftest import DATA, ROOT, TODAY, synthesise
+from tests.stacks.conftest import DATA, ROOT, TODAY, production, synthesise
 
 VERSION = "checkov==3.3.30"
 SKIPS = yaml.safe_load((DATA / "checkov-skips.yaml").read_text("utf-8"))
-PRODUCTION = {"MPCTL_ENV": str(ROOT / "environments/production.yaml")}
 
 
 def checkov() -> list[str]:
@@ -64,7 +63,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Pa
     """Every stack and every document of the production environment, and of the one with everything on."""
     checkov()
     folder = tmp_path_factory.mktemp("scan")
-    for name, stacks in (("production", synthesise(PRODUCTION)), ("rich", rich)):
+    for name, stacks in (("production", synthesise(production(folder))), ("rich", rich)):
         for stack, document in stacks.items():
             place = folder / "terraform" / name / stack
             place.mkdir(parents=True)
@@ -80,7 +79,7 @@ def documents(folder: Path) -> None:
     from stacks.serving import example_services
 
     folder.mkdir()
-    for name, environ in (("production", PRODUCTION), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
+    for name, environ in (("production", production(folder.parent)), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
         found = [*serving(plan), *example_services(plan), daemonset(plan.versions.image("gke-pause"))]
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(found), "utf-8")

@@ -10,21 +10,92 @@ from pathlib import Path
 
 import pytest
 
+from infra.gcp.gke import shortened
 from infra.gcp.network import Ranges
 from mpctl.errors import InputError
 from stacks.main import load_fleet, load_settings, plans, wanted_clusters, wanted_layers
 from stacks.settings import read_settings
 from stacks.versions import assess_minor, table
-from tests.stacks.conftest import DATA, ROOT, TODAY
+from tests.stacks.conftest import DATA, ROOT, TODAY, production
 
 GOLDEN = {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"}
 BASE = "name: x\nserving:\n  services:\n  - {name: m, image: i, target: {uri: hf://a/b, size_gib: 1}}\n"
 
 
-@pytest.mark.parametrize("name", ["dev", "production"])
-def test_the_shipped_environments_are_read(name: str) -> None:
-    settings = load_settings({"MPCTL_ENV": name}, ROOT)
-    assert settings.name == name and settings.services and settings.tags["owner"]
+def test_the_shipped_environments_are_read(tmp_path: Path) -> None:
+    dev = load_settings({"MPCTL_PUBLIC_CIDRS": "198.18.5.7/32, 198.18.6.0/24"}, ROOT)
+    assert dev.access.public_cidrs == ("198.18.5.7/32", "198.18.6.0/24")
+    environ = production(tmp_path)
+    made = load_settings(environ, ROOT)
+    for settings, name in ((dev, "dev"), (made, "production")):
+        assert settings.name == name and settings.services and settings.tags["owner"]
+        assert settings.credentials == "mpctl", "a token of 15 minutes does not outlive the charts"
+    assert len(plans(environ, made, load_fleet(environ, ROOT), TODAY)) == 2
+
+
+def test_dev_asks_for_the_addresses_with_file_and_line() -> None:
+    with pytest.raises(InputError, match="MPCTL_PUBLIC_CIDRS is not set") as caught:
+        load_settings({}, ROOT)
+    assert (caught.value.file, caught.value.field) == ("environments/dev.yaml", "access.public_cidrs")
+    line = (ROOT / "environments/dev.yaml").read_text("utf-8").splitlines()[(caught.value.line or 0) - 1]
+    assert "public_cidrs" in line and "export MPCTL_PUBLIC_CIDRS=" in str(caught.value.hint)
+    with pytest.raises(InputError, match="not an address block"):
+        load_settings({"MPCTL_PUBLIC_CIDRS": "here"}, ROOT)
+
+
+def test_production_as_shipped_is_refused_at_its_first_example() -> None:
+    with pytest.raises(InputError, match="example-terraform-state is an example") as caught:
+        load_settings({"MPCTL_ENV": "production"}, ROOT)
+    assert caught.value.field == "backend.bucket" and "bucket" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("layer", ["platform", "serving"])
+def test_without_a_way_out_no_layer_that_pulls_from_public_registries(layer: str) -> None:
+    environ = {"MPCTL_ENV": str(DATA / "rich.yaml"), "MPCTL_LAYERS": f"cluster,{layer}"}
+    settings = load_settings(environ, ROOT)
+    for cloud, message in (("eks", "no way to the public registries"), ("gke", "endpoints exist on EKS only")):
+        given = {**environ, "MPCTL_CLUSTER": f"{cloud}-l4-single"}
+        with pytest.raises(InputError, match=message) as caught:
+            plans(given, settings, load_fleet(environ, ROOT), TODAY)
+        assert caught.value.field == "network.egress" and caught.value.line == 5
+
+
+def test_a_budget_on_gke_needs_an_account_and_few_addresses(tmp_path: Path) -> None:
+    text = (DATA / "rich.yaml").read_text("utf-8")
+    many = ", ".join(f"t{index}@inference.test" for index in range(6))
+    for bad, message in (
+        (text.replace(", billing_account: 000000-000000-000000", ""), "belongs to a billing account"),
+        (text.replace("team@inference.test", many), "notifies at most 5"),
+    ):
+        assert bad != text
+        path = tmp_path / "env.yaml"
+        path.write_text(bad, "utf-8")
+        environ = {"MPCTL_ENV": str(path)}
+        settings = load_settings(environ, ROOT)
+        assert plans({**environ, "MPCTL_CLUSTER": "eks-l4-single"}, settings, load_fleet(environ, ROOT), TODAY)
+        with pytest.raises(InputError, match=message) as caught:
+            plans(environ, settings, load_fleet(environ, ROOT), TODAY)
+        assert caught.value.line is not None
+
+
+def test_a_disk_of_one_node_does_not_scale(tmp_path: Path) -> None:
+    text = (DATA / "golden.yaml").read_text("utf-8").replace("staging: storageUris", "staging: pvc")
+    path = tmp_path / "env.yaml"
+    for scaler, folder in (("prometheus-adapter", "manifests/autoscaling"), ("keda", "manifests/autoscaling/keda")):
+        alone = text.replace("autoscaler: prometheus-adapter", f"autoscaler: {scaler}\n  shared_models: false")
+        path.write_text(alone, "utf-8")
+        environ = {**GOLDEN, "MPCTL_ENV": str(path)}
+        with pytest.raises(InputError, match="may grow to 4 replicas") as caught:
+            plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+        assert "shared_models: true" in str(caught.value.hint) and str(caught.value.hint).endswith(folder)
+        path.write_text(alone.replace("staging: pvc", "staging: storageUris"), "utf-8")
+        assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+
+
+def test_account_ids_stay_short_and_different() -> None:
+    long = "inference-cluster-of-europe-one"
+    assert shortened("gke-l4-single") == "gke-l4-single"
+    assert shortened(long) != shortened(long.replace("one", "two")) and len(shortened(long)) == 24
 
 
 WRONG = [
@@ -36,6 +107,11 @@ WRONG = [
     ("name: x", "name: x\nnetwork: {cidr: 10.0.0.0/24}", "network.cidr", "not a /16"),
     ("name: x", "name: x\nnetwork: {cidr: 10.0.0}", "network.cidr", "not an address block"),
     ("name: x", "name: x\naccess: {public_cidrs: [0.0.0.0/0]}", "access.public_cidrs", "wider than /8"),
+    ("name: x", "name: x\naccess: {public_cidrs: [203.0.113.7/32]}", "access.public_cidrs", "RFC 5737"),
+    ("name: x", "name: x\naccess: {private_cidrs: [8.8.8.0/24]}", "access.private_cidrs", "public block"),
+    ("name: x", "name: x\naccess: {admins: ['arn:aws:iam::111122223333:role/a']}", "access.admins", "is an example"),
+    ("name: x", "name: x\nmonitoring: {runbooks: docs/runbooks}", "monitoring.runbooks", "is not an address"),
+    ("name: x", "name: x\nbudget: {monthly_usd: 10, emails: [a@example.com]}", "budget.emails", "is an example"),
     ("name: x", "name: x\nbudget: {monthly_usd: 10}", "budget.emails", "tells nobody"),
     ("name: x", "name: x\nsystem_pool: {min: 3, max: 2}", "system_pool.max", "below min 3"),
     ("name: x", "name: x\ndeletion_protection: 'yes'", "deletion_protection", "expected true or false"),
@@ -61,7 +137,7 @@ def test_an_error_comes_before_any_construct(tmp_path: Path) -> None:
         (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("source: EKS", "source: AKS"),
         "utf-8",
     )
-    environment = {"MPCTL_FLEET": str(fleet), "CDKTF_OUTDIR": str(tmp_path / "out"), "PATH": "/usr/bin:/bin"}
+    environment = {**GOLDEN, "MPCTL_FLEET": str(fleet), "CDKTF_OUTDIR": str(tmp_path / "out"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-m", "stacks.main"],
         cwd=ROOT,

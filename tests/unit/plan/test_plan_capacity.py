@@ -28,6 +28,15 @@ def test_devices_from_slices_and_allocations_from_claims() -> None:
     assert (b.name, b.free, b.published) == ("gpu-b", 1, True)
 
 
+def test_free_gpus_of_another_pool_are_not_this_pools() -> None:
+    document = listing()
+    node_of(document, "gpu-b")["metadata"]["labels"]["eks.amazonaws.com/nodegroup"] = "h100"
+    fit = assess_fit(Need(1), gpu_nodes([document]), POOL, ROOM)
+    assert fit.verdict == "resize"
+    assert "0 of 1 GPUs on 1 nodes are free" in fit.reasons
+    assert "not counted, as outside pool l4: gpu-b" in fit.reasons
+
+
 @pytest.mark.parametrize("change", ["cordoned", "not ready"])
 def test_a_node_that_takes_no_pods_has_nothing_free(change: str) -> None:
     document = listing()
