@@ -74,8 +74,12 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     client.waits.clear()
     load = [asyncio.create_task(client.loop(256)) for _ in range(CLIENTS)]
     await asyncio.sleep(LOAD)
-    rule, at = await value(base, "queue_wait_ms")
-    seen["loaded"] = [rule, client.mean_wait(at)]
+    seen["loaded"], seen["truth"] = [], []
+    for _ in range(3):  # a scrape that came late on a busy machine must not decide
+        await asyncio.sleep(STEP)
+        rule, at = await value(base, "queue_wait_ms")
+        seen["loaded"].append(rule)
+        seen["truth"].append(client.mean_wait(at))
     seen["halves"] = [(await value(base, f"queue_wait_ms:{half}"))[0] for half in ("finished", "queued")]
     await stop(load)
 
@@ -104,9 +108,10 @@ def test_the_rule_tells_the_wait_that_requests_had(prometheus: str, rules_file: 
     for what, values in seen.items():
         sys.stdout.write(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values) + "\n")
     assert seen["idle"] == [0.0]
-    rule, truth = seen["loaded"]
-    assert truth > 20, "the load made no queue"
-    assert rule == pytest.approx(truth, rel=0.10)
+    assert min(seen["truth"]) > 20, "the load made no queue"
+    apart = sorted(abs(rule / truth - 1) for rule, truth in zip(seen["loaded"], seen["truth"], strict=True))
+    assert apart[1] <= 0.10, "the rule is not the wait that requests had"
+    rule = max(seen["loaded"])
     assert seen["stuck"] == sorted(set(seen["stuck"])), "the rule does not rise while the queue is stuck"
     assert seen["stuck"][-1] > 2 * max(rule, seen["stuck, finished half"][-1]), "the histogram alone would have done"
     assert seen["idle again"] == [0.0]
