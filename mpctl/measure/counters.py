@@ -25,6 +25,10 @@ _PLAIN = {
     "preemptions": "vllm:num_preemptions_total",
     "queue_seconds": "vllm:request_queue_time_seconds_sum",
     "queue_count": "vllm:request_queue_time_seconds_count",
+    "ttft_seconds": "vllm:time_to_first_token_seconds_sum",
+    "ttft_count": "vllm:time_to_first_token_seconds_count",
+    "tpot_seconds": "vllm:request_time_per_output_token_seconds_sum",
+    "tpot_count": "vllm:request_time_per_output_token_seconds_count",
     "drafts": f"{_SPEC}drafts_total",
     "draft_tokens": f"{_SPEC}draft_tokens_total",
     "accepted": f"{_SPEC}accepted_tokens_total",
@@ -53,6 +57,10 @@ class Counters:
     draft_tokens: float | None = None
     accepted: float | None = None
     per_position: tuple[float, ...] = ()
+    ttft_seconds: float | None = None
+    ttft_count: float | None = None
+    tpot_seconds: float | None = None
+    tpot_count: float | None = None
     started: float | None = None
 
     @classmethod
@@ -115,6 +123,10 @@ class Window:
     draft_tokens: float | None
     accepted: float | None
     per_position: tuple[float, ...]
+    ttft_seconds: float | None = None
+    ttft_count: float | None = None
+    tpot_seconds: float | None = None
+    tpot_count: float | None = None
 
     @classmethod
     def between(cls, before: Counters, after: Counters) -> Window:
@@ -145,7 +157,7 @@ class Window:
         width = max((len(w.per_position) for w in windows), default=0)
         positions = tuple(sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width))
         sums: dict[str, Any] = {}
-        for name in ("generation_tokens", "preemptions", "queue_seconds", "queue_count", *_SPEC_FIELDS):
+        for name in ("generation_tokens", "preemptions", "queue_seconds", "queue_count", *_TIME_FIELDS, *_SPEC_FIELDS):
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)
         return cls(per_position=positions, **sums)
@@ -211,6 +223,18 @@ class Window:
         ratio = _ratio(self.queue_seconds, self.queue_count)
         return None if ratio is None else 1000.0 * ratio
 
+    @property
+    def ttft_ms(self) -> float | None:
+        """Mean time to first token, as the engine saw it, in milliseconds."""
+        ratio = _ratio(self.ttft_seconds, self.ttft_count)
+        return None if ratio is None else 1000.0 * ratio
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Mean time per output token after the first, as the engine saw it, in milliseconds."""
+        ratio = _ratio(self.tpot_seconds, self.tpot_count)
+        return None if ratio is None else 1000.0 * ratio
+
     def to_record(self) -> dict[str, Any]:
         """A JSON object; the derived ratios are left out because they follow."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -221,6 +245,7 @@ class Window:
         return cls(**{**record, "per_position": tuple(record["per_position"])})
 
 
+_TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count")
 _SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
 
 

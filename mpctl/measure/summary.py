@@ -17,8 +17,12 @@ _NO_TEXT = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm over all its blocks. Times in ms are medians over requests, throughput is tokens/s over the summed wall
-    time."""
+    """One arm over all its blocks; throughput is tokens/s over the summed wall time.
+
+    ``tpot_ms`` and ``ttft_ms`` are the engine's own means: on a busy client stream chunks arrive merged, which moves
+    time from the later tokens to the first. Where the engine has no such histogram, they are the client's medians.
+    ``e2e_ms`` is the client's median.
+    """
 
     arm: str
     blocks: int
@@ -40,6 +44,7 @@ class ArmSummary:
         errors = [s.error for b in mine for s in b.samples if s.error]
         seconds = sum(b.duration_s for b in mine)
         tokens = sum(s.tokens for s in done)
+        window = Window.total(tuple(b.window for b in mine)) if mine else None
         return cls(
             arm=arm,
             blocks=len(mine),
@@ -48,10 +53,10 @@ class ArmSummary:
             first_error=errors[0] if errors else "",
             output_tokens=tokens,
             throughput=tokens / seconds if seconds and tokens else None,
-            tpot_ms=_median(s.tpot_ms for s in done),
-            ttft_ms=_median(s.ttft_ms for s in done),
+            tpot_ms=_first(window.tpot_ms if window else None, _median(s.tpot_ms for s in done)),
+            ttft_ms=_first(window.ttft_ms if window else None, _median(s.ttft_ms for s in done)),
             e2e_ms=_median(s.e2e_ms for s in done),
-            window=Window.total(tuple(b.window for b in mine)) if mine else None,
+            window=window,
         )
 
 
@@ -114,6 +119,10 @@ class Comparison:
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part / whole, or None where either is missing or whole is zero."""
     return None if part is None or not whole else part / whole
+
+
+def _first(own: float | None, other: float | None) -> float | None:
+    return other if own is None else own
 
 
 def _median(values: Iterable[float | None]) -> float | None:

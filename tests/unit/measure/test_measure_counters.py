@@ -27,8 +27,20 @@ def test_a_speculating_engine_after_load():
         draft_tokens=9806.0,
         accepted=5331.0,
         per_position=(1413.0, 1184.0, 1022.0, 916.0, 796.0),
+        ttft_seconds=3.324699878692627,
+        ttft_count=33.0,
+        tpot_seconds=0.07655604187430172,
+        tpot_count=33.0,
         started=1.79521993544e09,
     )
+
+
+def test_times_are_the_engines_own_means():
+    """Client times would not do: a busy client receives merged chunks, the first of them late."""
+    window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert window.ttft_ms == pytest.approx(1000 * 3.324699878692627 / 33)
+    assert window.tpot_ms == pytest.approx(1000 * 0.07655604187430172 / 33)
+    assert (replace(window, ttft_count=0.0).ttft_ms, replace(window, tpot_count=None).tpot_ms) == (None, None)
 
 
 def test_on_and_idle_is_zero_off_is_none():
@@ -150,6 +162,10 @@ BEFORE = Counters(
     accepted=3.0,
     per_position=(2.0, 1.0),
     started=7.0,
+    ttft_seconds=1.0,
+    ttft_count=4.0,
+    tpot_seconds=1.0,
+    tpot_count=4.0,
 )
 AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
 NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started")]
