@@ -25,13 +25,11 @@ def bench() -> dict:
 def window(generated=100.0, drafts=None, drafted=None, accepted=None, positions=(), **more) -> Window:
     return Window(
         generation_tokens=generated,
-        preemptions=more.get("preemptions"),
-        queue_seconds=more.get("queue_seconds"),
-        queue_count=more.get("queue_count"),
         drafts=drafts,
         draft_tokens=drafted,
         accepted=accepted,
         per_position=positions,
+        **{"preemptions": None, "queue_seconds": None, "queue_count": None, **more},
     )
 
 

@@ -172,9 +172,9 @@ NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "s
 
 
 def test_a_window_is_the_difference():
-    assert Window.between(BEFORE, AFTER) == window(
-        10.0, 4.0, 8.0, 5.0, (3.0, 2.0), preemptions=0.0, queue_seconds=0.0, queue_count=0.0
-    )
+    idle = dict.fromkeys(("preemptions", "queue_seconds", "queue_count", "ttft_seconds", "ttft_count"), 0.0)
+    expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **idle, tpot_seconds=0.0, tpot_count=0.0)
+    assert Window.between(BEFORE, AFTER) == expected
 
 
 def test_a_restart_is_seen_although_the_counters_hide_it():
