@@ -1,0 +1,1 @@
+"""Services in a Kubernetes cluster, as KServe InferenceServices."""

@@ -1,0 +1,146 @@
+"""Who else writes an object: Argo CD, Flux, Helm, Terraform or a controller, told from what they leave on it.
+
+A change made beside such an owner does not last: Argo CD and Flux write their own copy back within minutes, Helm and
+Terraform at their next run, a controller at once. So a rollout belongs where the owner reads from.
+
+The traces, strongest first: labels and annotations that carry the owner's own object, a controlling ownerReference,
+and the field managers of the spec in ``metadata.managedFields``. Labels that any chart may set
+(``app.kubernetes.io/instance``) prove nothing and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import Refused
+
+# Argo CD user guide, "Resource Tracking": the annotation is the default since 3.0.
+_ARGO_ID = "argocd.argoproj.io/tracking-id"
+_ARGO_INSTANCE = "argocd.argoproj.io/instance"
+# Flux documentation, kustomize-controller and helm-controller: labels on everything they apply.
+_FLUX = (("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease"))
+# Helm documentation, "Labels and Annotations"; both annotations are required for an object to belong to a release.
+_HELM_NAME, _HELM_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+
+# Field managers under which the tools write.
+_MANAGERS = {
+    "argocd-controller": "Argo CD",
+    "argocd-application-controller": "Argo CD",
+    "kustomize-controller": "Flux",
+    "helm-controller": "Flux",
+    "helm": "Helm",
+    "Terraform": "Terraform",
+}
+_RETURNS = {
+    "Argo CD": "writes its own copy back at the next sync, at once with self-heal",
+    "Flux": "writes its own copy back at its next reconciliation",
+    "Helm": "writes its chart's copy at the next upgrade",
+    "Terraform": "writes its own copy at the next apply",
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """``tool``: Argo CD, Flux, Helm, Terraform, or the kind of a controlling object. ``name``: the owner's own object,
+    as ``namespace/name`` where both are known, None when only a field manager tells. ``evidence``: the trace."""
+
+    tool: str
+    name: str | None
+    evidence: str
+
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+        return f"{self.tool} ({self.name})" if self.name else self.tool
+
+    @property
+    def returns(self) -> str:
+        """When the owner undoes a change made beside it."""
+        return _RETURNS.get(self.tool, "makes this object and writes its own copy back")
+
+    def way(self, command: str = "mpctl render -f MANIFEST") -> str:
+        """How the change is made where the owner reads from."""
+        if self.tool == "Argo CD":
+            app = self.name or "the application"
+            return f"{command} prints the changed manifest; commit it to the source of {app} and sync"
+        if self.tool == "Flux":
+            source = self.name or "the Kustomization"
+            return f"{command} prints the changed manifest; commit it to the source of {source} and reconcile"
+        if self.tool == "Helm":
+            return f"set the engine's arguments in the values of {self.name or 'the release'}; {command} shows them"
+        if self.tool == "Terraform":
+            return f"{command} prints the changed manifest; put it into the configuration and apply"
+        return f"change {self.name or 'the owner'} instead"
+
+
+def owner_of(thing: Mapping[str, Any]) -> Owner | None:
+    """The owner of a Kubernetes object given as a plain dict, None when nobody but people writes it."""
+    metadata = thing.get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return _argo(labels, annotations, thing) or _flux(labels) or _helm(annotations) or _rest(metadata)
+
+
+def _argo(labels: Mapping[str, str], annotations: Mapping[str, str], thing: Mapping[str, Any]) -> Owner | None:
+    tracking = annotations.get(_ARGO_ID)
+    if tracking and _tracks(tracking, thing):
+        return Owner("Argo CD", tracking.partition(":")[0], f"annotation {_ARGO_ID}: {tracking}")
+    instance = labels.get(_ARGO_INSTANCE)
+    return Owner("Argo CD", instance, f"label {_ARGO_INSTANCE}: {instance}") if instance else None
+
+
+def _tracks(tracking: str, thing: Mapping[str, Any]) -> bool:
+    """``app:group/Kind:namespace/name``. Argo CD itself ignores an id that was copied from another object."""
+    parts = tracking.split(":")
+    if len(parts) != 3:
+        return False
+    metadata, kind = thing.get("metadata") or {}, thing.get("kind")
+    known = kind is None or parts[1].rpartition("/")[2] == kind
+    return known and parts[2].rpartition("/")[2] == metadata.get("name")
+
+
+def _flux(labels: Mapping[str, str]) -> Owner | None:
+    for prefix, kind in _FLUX:
+        name, namespace = labels.get(f"{prefix}/name"), labels.get(f"{prefix}/namespace")
+        if name:
+            place = f"{namespace}/{name}" if namespace else name
+            return Owner("Flux", f"{kind} {place}", f"label {prefix}/name: {name}")
+    return None
+
+
+def _helm(annotations: Mapping[str, str]) -> Owner | None:
+    name, namespace = annotations.get(_HELM_NAME), annotations.get(_HELM_NAMESPACE)
+    if not name:
+        return None
+    return Owner("Helm", f"{namespace}/{name}" if namespace else name, f"annotation {_HELM_NAME}: {name}")
+
+
+def _rest(metadata: Mapping[str, Any]) -> Owner | None:
+    for reference in metadata.get("ownerReferences") or []:
+        if reference.get("controller"):
+            name = f"{reference.get('kind')} {reference.get('name')}"
+            return Owner(str(reference.get("kind")), name, f"ownerReference {name}")
+    for entry in metadata.get("managedFields") or []:
+        tool = _MANAGERS.get(str(entry.get("manager")))
+        fields = entry.get("fieldsV1") or {}
+        if tool and not entry.get("subresource") and "f:spec" in fields:
+            return Owner(tool, None, f"field manager {entry['manager']} of the spec")
+    return None
+
+
+def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "mpctl render -f MANIFEST") -> str | None:
+    """A warning when ``force`` overrides an owner, None when there is none.
+
+    Raises:
+        Refused: somebody else writes the object; the hint says how to make the change there.
+    """
+    owner = owner_of(thing)
+    if owner is None:
+        return None
+    metadata = thing.get("metadata") or {}
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    said = f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.returns}"
+    if force:
+        return f"{said}; changed all the same ({owner.evidence})"
+    raise Refused(f"{said} ({owner.evidence})", hint=f"{owner.way(command)}; or --force to change it here all the same")
