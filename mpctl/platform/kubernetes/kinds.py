@@ -1,0 +1,61 @@
+"""The kinds of objects mpctl touches, and where the API server keeps them.
+
+One table: the client makes paths from it, and the roles that ``mpctl rbac`` prints name the same groups and resources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``plural`` is the resource's name in a path; ``group`` is empty for the core group."""
+
+    group: str
+    version: str
+    name: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """``plural.group``, as kubectl and RBAC messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path of one object, or of the list when ``name`` is None; of all namespaces without ``namespace``."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+SERVING = "serving.kserve.io"
+
+INFERENCE_SERVICE = Kind(SERVING, "v1beta1", "InferenceService", "inferenceservices")
+SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
+CLUSTER_SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
+POD = Kind("", "v1", "Pod", "pods")
+EVENT = Kind("", "v1", "Event", "events")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")
+NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+HPA = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
+JOB = Kind("batch", "v1", "Job", "jobs")
+HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATE = Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
