@@ -1,0 +1,156 @@
+"""What was read of a cluster: Kubernetes objects as plain dicts, and for each kind that could not be read, why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+Thing = Mapping[str, Any]
+
+SERVICE_LABEL = "serving.kserve.io/inferenceservice"
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A call that the current user may not make, and the commands that need it."""
+
+    call: str
+    commands: tuple[str, ...]
+    reader: bool
+
+
+@dataclass(frozen=True)
+class MetricAnswer:
+    """What ``custom.metrics.k8s.io`` says about queue_wait_ms of a namespace's pods.
+
+    ``values``: pod -> quantity as text; None when the call failed, and ``error`` says how.
+    """
+
+    namespace: str
+    values: Mapping[str, str] | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """``now``: with a zone, for ages. ``namespace``: the one looked at, None for all. ``version``: of the API server
+    as it says, None when it did not answer. ``groups``: API group -> versions served.
+
+    ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) is in no way absent.
+    ``kserve_fields``: dotted paths below an InferenceService's spec that the schema has, where it was asked.
+    ``denied``: None when nobody asked. ``owners``: (namespace, service) -> who else writes it, as a sentence.
+    """
+
+    now: datetime
+    namespace: str | None = None
+    version: str | None = None
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    objects: Mapping[str, Sequence[Thing]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    kserve_fields: frozenset[str] | None = None
+    kserve_namespace: str = "kserve"
+    metrics: tuple[MetricAnswer, ...] = ()
+    denied: tuple[Denied, ...] | None = None
+    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def read(self, resource: str) -> Sequence[Thing] | None:
+        """The objects of a resource; None when it was not, or could not be, looked at."""
+        return None if resource in self.unread else self.objects.get(resource)
+
+    def known(self, resource: str) -> Sequence[Thing]:
+        """The objects that were seen, none where nobody could look."""
+        return self.read(resource) or ()
+
+    def of(self, resource: str, namespace: str, name: str) -> Thing | None:
+        """One object by name."""
+        return next((t for t in self.known(resource) if place(t) == (namespace, name)), None)
+
+    def pods(self, service: Thing) -> Iterator[Thing]:
+        """The pods of an InferenceService."""
+        namespace, name = place(service)
+        for pod in self.known("pods"):
+            labels = at(pod, "metadata", "labels") or {}
+            if place(pod)[0] == namespace and labels.get(SERVICE_LABEL) == name:
+                yield pod
+
+
+def at(thing: Any, *keys: str) -> Any:
+    """The value under a path of keys, None when any step is missing."""
+    for key in keys:
+        thing = thing.get(key) if isinstance(thing, Mapping) else None
+    return thing
+
+
+def each(thing: Any, *keys: str) -> Sequence[Any]:
+    """The list under a path of keys, empty when there is none."""
+    found = at(thing, *keys)
+    return found if isinstance(found, Sequence) and not isinstance(found, str) else ()
+
+
+def place(thing: Thing) -> tuple[str, str]:
+    """Namespace (empty for a cluster's own object) and name."""
+    return str(at(thing, "metadata", "namespace") or ""), str(at(thing, "metadata", "name"))
+
+
+def title(kind: str, thing: Thing) -> str:
+    """``kind namespace/name``."""
+    return f"{kind} {'/'.join(filter(None, place(thing)))}"
+
+
+def label(thing: Thing, name: str) -> str | None:
+    """One label."""
+    found = at(thing, "metadata", "labels", name)
+    return None if found is None else str(found)
+
+
+def annotation(thing: Thing, name: str) -> str | None:
+    """One annotation."""
+    found = at(thing, "metadata", "annotations", name)
+    return None if found is None else str(found)
+
+
+def condition(thing: Thing, kind: str) -> Thing | None:
+    """A condition of the status by type."""
+    return next((c for c in each(thing, "status", "conditions") if c.get("type") == kind), None)
+
+
+def is_true(thing: Thing, kind: str) -> bool:
+    """Whether a condition is there and "True"."""
+    return bool(at(condition(thing, kind), "status") == "True")
+
+
+def age_s(thing: Thing, now: datetime) -> float | None:
+    """Seconds since the object was created."""
+    return since_s(at(thing, "metadata", "creationTimestamp"), now)
+
+
+def since_s(stamp: Any, now: datetime) -> float | None:
+    """Seconds since an RFC 3339 time; None when it is no time."""
+    try:
+        when = datetime.fromisoformat(str(stamp))
+    except ValueError:
+        return None
+    return None if when.tzinfo is None else (now - when).total_seconds()
+
+
+def selects(selector: Any, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
+    if any(labels.get(key) != value for key, value in (at(selector, "matchLabels") or {}).items()):
+        return False
+    return all(_matches(rule, labels) for rule in each(selector, "matchExpressions"))
+
+
+def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = str(rule.get("key")), rule.get("values") or []
+    match rule.get("operator"):
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return False
