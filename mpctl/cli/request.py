@@ -8,7 +8,7 @@ from typing import Any
 from mpctl.cli.change import Change
 from mpctl.cli.session import read_file
 from mpctl.errors import InputError
-from mpctl.measure.gate import Policy
+from mpctl.measure.policy import Policy
 from mpctl.measure.workload import Workload, read_prompts
 from mpctl.rollout.operation import Kind, Plan, Strategy
 

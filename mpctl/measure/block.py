@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters, Window
 
 
@@ -22,7 +24,8 @@ class BlockError(ValueError):
 class Sample:
     """One request: time to first token and whole time in ms, output tokens from usage, sha256 of the text, error or ''.
 
-    A failed request has no times.
+    A failed request has no times. ``prompt``: the first 12 hex digits of the prompt's sha256, by which the arms are
+    paired.
     """
 
     ttft_ms: float | None
@@ -30,6 +33,7 @@ class Sample:
     tokens: int
     text_digest: str
     error: str = ""
+    prompt: str = ""
 
     @property
     def tpot_ms(self) -> float | None:
@@ -41,14 +45,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Block:
-    """``duration_s`` is the wall time of the whole block; ``samples`` are in prompt order."""
+    """``started``: ISO 8601; ``duration_s``: wall time of the whole block; ``samples``: in the order of the prompts.
+
+    ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is the time of an engine step and not of a
+    token; shown, never judged, since a busy client receives chunks merged. None where no answer had two chunks.
+    """
 
     arm: str
+    cell: Cell
     repeat: int
-    concurrency: int
+    started: str
     duration_s: float
     samples: tuple[Sample, ...]
     window: Window
+    step_ms: tuple[float, float, float] | None = None
 
     @property
     def completed(self) -> tuple[Sample, ...]:
@@ -67,38 +77,67 @@ class Block:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        samples = [[s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error] for s in self.samples]
-        return {**self.__dict__, "samples": samples, "window": self.window.to_record()}
+        samples = [[s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error, s.prompt] for s in self.samples]
+        return {
+            **self.__dict__,
+            "cell": self.cell.to_record(),
+            "samples": samples,
+            "window": self.window.to_record(),
+            "step_ms": list(self.step_ms) if self.step_ms else None,
+        }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Block:
         """The value :meth:`to_record` wrote."""
-        samples = tuple(Sample(*s) for s in record["samples"])
-        return cls(**{**record, "samples": samples, "window": Window.from_record(record["window"])})
+        steps = record["step_ms"]
+        return cls(
+            **{
+                **record,
+                "cell": Cell.from_record(record["cell"]),
+                "samples": tuple(Sample(*s) for s in record["samples"]),
+                "window": Window.from_record(record["window"]),
+                "step_ms": (steps[0], steps[1], steps[2]) if steps else None,
+            }
+        )
 
     @classmethod
-    def from_bench(cls, result: dict[str, Any], *, arm: str, repeat: int, before: Counters, after: Counters) -> Block:
-        """Read the JSON that ``vllm bench serve --save-detailed`` wrote.
+    def from_bench(
+        cls,
+        result: dict[str, Any],
+        *,
+        arm: str,
+        cell: Cell,
+        repeat: int,
+        prompts: tuple[str, ...],
+        before: Counters,
+        after: Counters,
+    ) -> Block:
+        """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order.
 
         Raises:
-            BlockError: a per-request list is missing, of another length, or a time is not finite.
+            BlockError: a per-request list is missing, of another length than the prompts, or a time or the
+                date cannot be read.
             CounterError: the counters around the block cannot be differenced.
         """
         lists = {key: _list(result, key) for key in _DETAIL}
         if len({len(v) for v in lists.values()}) != 1:
             lengths = {k: len(v) for k, v in lists.items()}
             raise BlockError(f"bench result: per-request lists of different length {lengths}")
-        samples = tuple(_sample(*row) for row in zip(*lists.values(), strict=True))
+        if len(lists["errors"]) != len(prompts):
+            raise BlockError(f"bench result: {len(lists['errors'])} requests, {len(prompts)} prompts were sent")
+        rows = zip(*lists.values(), prompts, strict=True)
         duration = float(result.get("duration") or 0.0)
         if not math.isfinite(duration) or duration <= 0:
             raise BlockError(f"bench result: duration is {duration}")
         return cls(
             arm=arm,
+            cell=cell,
             repeat=repeat,
-            concurrency=int(result.get("max_concurrency") or 0),
+            started=_started(result),
             duration_s=duration,
-            samples=samples,
+            samples=tuple(_sample(*row) for row in rows),
             window=Window.between(before, after),
+            step_ms=_steps(lists["itls"]),
         )
 
 
@@ -112,12 +151,36 @@ def _list(result: dict[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str) -> Sample:
+def _started(result: dict[str, Any]) -> str:
+    """When the client began, with a zone: it writes local time without one, to the second (``20261121-045846``)."""
+    try:
+        return datetime.fromisoformat(str(result.get("date"))).astimezone().isoformat()
+    except ValueError as error:
+        raise BlockError(f"bench result: date is {result.get('date')!r}") from error
+
+
+def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str, prompt: str) -> Sample:
     digest = hashlib.sha256((text or "").encode()).hexdigest()
+    name = prompt_digest(prompt)
     if error or not tokens:
         lines = (error or "").strip().splitlines() or ["no output"]
-        return Sample(None, None, 0, digest, lines[-1][:300])
+        return Sample(None, None, 0, digest, lines[-1][:300], name)
     total = ttft + math.fsum(itls)  # the intervals telescope, whatever the chunks were
     if not math.isfinite(total):
         raise BlockError(f"bench result: a request took {total} s")
-    return Sample(1000.0 * ttft, 1000.0 * total, int(tokens), digest)
+    return Sample(1000.0 * ttft, 1000.0 * total, int(tokens), digest, prompt=name)
+
+
+def prompt_digest(prompt: str) -> str:
+    """The name by which a sample keeps its prompt: 12 hex digits, two of a million prompts share one at 1 in 560."""
+    return hashlib.sha256(prompt.encode()).hexdigest()[:12]
+
+
+def _steps(itls: list[list[float]]) -> tuple[float, float, float] | None:
+    gaps = [gap for request in itls for gap in request]
+    if not gaps:
+        return None
+    import numpy as np
+
+    p50, p90, p99 = 1000.0 * np.percentile(gaps, (50, 90, 99))
+    return float(p50), float(p90), float(p99)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpctl.measure.analysis import Comparison
+from mpctl.measure.arm import ArmSummary
 from mpctl.measure.gate import Verdict
-from mpctl.measure.summary import ArmSummary, Comparison
 from mpctl.rollout.operation import Operation
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mpctl.measure.gate import Policy
+from mpctl.measure.policy import Policy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.records import Entry, Event
 
@@ -45,6 +45,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
     UNDONE = "undone"
+    ABANDONED = "abandoned"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Plan:
     ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
     ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
     ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
-    cause; ``automatic``: the undone rollout itself asked for it, so its command goes on with it.
+    cause; ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
+    service may be down while an engine starts. ``scaling``: the autoscaler as it was found, None without one.
+    ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten.
     """
 
     kind: Kind
@@ -71,6 +74,9 @@ class Plan:
     undoes: str | None = None
     why: str = ""
     automatic: bool = False
+    downtime: bool = False
+    scaling: dict[str, Any] | None = None
+    overwrites: bool = False
 
     @property
     def baseline_arm(self) -> Arm:
@@ -84,7 +90,7 @@ class Plan:
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
-        terms = ("strategy", "policy", "workload", "keep_baseline")
+        terms = ("strategy", "policy", "workload", "keep_baseline", "downtime")
         return tuple(t.replace("_", " ") for t in terms if getattr(self, t) != getattr(other, t))
 
     def digest(self) -> str:
@@ -138,6 +144,8 @@ class Operation:
             undoes=self.id,
             why=why,
             automatic=automatic,
+            downtime=plan.downtime,
+            scaling=plan.scaling,
         )
 
     def with_entry(self, entry: Entry) -> Operation:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.block import Block, BlockError
-from mpctl.measure.counters import CounterError
-from mpctl.measure.gate import assess
-from mpctl.measure.summary import BASELINE, CANDIDATE, Comparison
-from mpctl.measure.workload import Workload, block_order
-from mpctl.rollout.operation import Kind, Operation, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
+from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.workload import Workload
+from mpctl.rollout.measuring import Measurement, Target
+from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
+from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.records import Revision, text_digest
 from mpctl.service import redacted
 
@@ -49,19 +47,88 @@ def start(world: World, operation: Operation) -> dict[str, Any]:
 
 def replace(world: World, operation: Operation) -> dict[str, Any]:
     """Stop the serving arm and start the other in its place."""
-    world.progress.step("switch", f"switching to {operation.plan.spec}; the service is down until it is ready")
-    world.platform.replace(operation.plan.arm)
-    return {"arm": operation.plan.arm.id}
+    plan = operation.plan
+    down = (
+        "the old engine goes when the new one is ready" if _stays_up(world, plan) else "the service is down meanwhile"
+    )
+    world.progress.step("switch", f"switching to {plan.spec}; {down}")
+    world.platform.replace(plan.arm, expect=_expected(plan), downtime=plan.downtime)
+    return {"arm": plan.arm.id}
+
+
+def _stays_up(world: World, plan: Plan) -> bool:
+    return world.platform.rolls and not plan.downtime
+
+
+def _expected(plan: Plan) -> tuple[Arm, ...]:
+    """What may be live while a plan is carried out."""
+    return (plan.baseline_arm, plan.arm)
+
+
+def pin(world: World, operation: Operation) -> dict[str, Any]:
+    """Hold the autoscaler, which would answer measurements and new pods with more pods."""
+    scaling = operation.plan.scaling
+    assert scaling is not None  # else there is no such step
+    world.progress.step("pin", f"holding the autoscaler at {scaling['replicas']}")
+    world.platform.pin(scaling)
+    return {}
+
+
+def unpin(world: World, operation: Operation) -> dict[str, Any]:
+    """Put the autoscaler back as it was found."""
+    scaling = operation.plan.scaling
+    assert scaling is not None
+    world.progress.step("unpin", "putting the autoscaler back")
+    left = world.platform.unpin(scaling)
+    for line in left:
+        world.progress.note(line)
+    return {"left": list(left)}
+
+
+def settle(world: World, operation: Operation) -> dict[str, Any]:
+    """Wait until the written service serves, then take back what was only set for the change."""
+    plan = operation.plan
+    world.progress.step("settle", f"waiting until every pod runs {plan.spec}, at most {plan.ready_timeout_s:.0f} s")
+    state = await_ready(world, plan.arm, plan.ready_timeout_s)
+    world.platform.settle(plan.arm)
+    return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
+
+
+def keep_foreign(world: World, operation: Operation) -> dict[str, Any]:
+    """Keep the service as it is when no revision has it: a rollback must not lose what somebody else wrote."""
+    live = world.platform.read()
+    plan = operation.plan
+    known = {r.text for r in world.store.revisions()} | {plan.text}
+    if live.text in known or live.text != plan.baseline or (plan.undoes and not plan.overwrites):
+        return {}
+    return {"revision": _record(world, operation, live.text, why="as found before the rollback", spec="as found")}
+
+
+def leave(world: World, operation: Operation) -> None:
+    """End an operation without another change to the service: record it, remove the candidate, free the autoscaler."""
+    plan = operation.plan
+    for arm in _expected(plan):
+        world.platform.settle(arm)
+    live = world.platform.read()
+    world.progress.step("abandon", f"leaving service {live.name} as it is")
+    if all(r.text != live.text for r in world.store.revisions()):
+        _record(world, operation, live.text, why=f"as {operation.id} was abandoned", spec="as found")
+    world.platform.retire(Arm(live.text))
+    if plan.scaling is not None:
+        for line in world.platform.unpin(plan.scaling):
+            world.progress.note(line)
 
 
 def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     world.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
-    if plan.kind is Kind.ROLLBACK and world.platform.state(plan.arm.id).phase in (Phase.FAILED, Phase.ABSENT):
+    if plan.kind is Kind.ROLLBACK and world.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
         # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the way back stays stuck.
-        again = world.platform.replace if plan.strategy is Strategy.IN_PLACE else world.platform.start
-        again(plan.arm)
+        if plan.strategy is Strategy.IN_PLACE:
+            world.platform.replace(plan.arm, expect=_expected(plan), downtime=plan.downtime)
+        else:
+            world.platform.start(plan.arm)
     state = await_ready(world, plan.arm, plan.ready_timeout_s)
     return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
 
@@ -74,7 +141,7 @@ def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
     """
     started = world.clock.now()
     while True:
-        state = world.platform.state(arm.id)
+        state = world.platform.state(arm)
         waited = (world.clock.now() - started).total_seconds()
         if state.phase is Phase.READY and state.endpoint is not None:
             if not state.matches:
@@ -87,93 +154,86 @@ def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
         if state.phase in (Phase.FAILED, Phase.ABSENT):
             raise MpctlError(
                 f"{arm.id} did not start: {state.message or 'it is not there'}",
-                hint=world.platform.describe_failure(arm.id),
+                hint=world.platform.describe_failure(arm),
             )
         if waited > timeout_s:
             raise MpctlError(
                 f"{arm.id} was not ready within {timeout_s:.0f} s: {state.message}",
-                hint="give it longer with --timeout, or read its log; " + world.platform.describe_failure(arm.id),
+                hint="give it longer with --timeout, or read its log; " + world.platform.describe_failure(arm),
             )
         world.progress.update(f"{state.message or 'starting'} ({waited:.0f} s)")
         world.clock.sleep(POLL_S)
 
 
 def measure_alternating(world: World, operation: Operation) -> dict[str, Any]:
-    """Send the same prompts to both arms in alternating blocks."""
-    order = block_order((BASELINE, CANDIDATE), _workload(world, operation).repeats)
-    return _measure(world, operation, order)
+    """Send the same prompts to both arms in alternating blocks, round by round, until the gate has decided."""
+    return measurement(world, operation).measure()
 
 
 def measure_baseline(world: World, operation: Operation) -> dict[str, Any]:
-    """All blocks of the baseline, before it is switched off."""
-    return _measure(world, operation, block_order((BASELINE,), _workload(world, operation).repeats))
+    """All rounds of the baseline, before it is switched off."""
+    return measurement(world, operation).measure((BASELINE,))
 
 
 def measure_candidate(world: World, operation: Operation) -> dict[str, Any]:
-    """All blocks of the candidate, which runs in the baseline's place."""
-    return _measure(world, operation, block_order((CANDIDATE,), _workload(world, operation).repeats))
+    """Rounds of the candidate, which runs in the baseline's place, until the gate has decided."""
+    return measurement(world, operation).measure((CANDIDATE,))
 
 
-def _measure(world: World, operation: Operation, order: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    workload = _workload(world, operation)
-    arms = {BASELINE: operation.plan.baseline_arm, CANDIDATE: operation.plan.arm}
-    names = []
-    warm: set[str] = set()
-    for number, (arm, repeat) in enumerate(order, start=1):
-        name = f"block-{arm}-{repeat}"
-        if world.store.load(operation.id, name) is None:
-            world.progress.step("measure", f"block {number} of {len(order)}: {arm}")
-            endpoint = _endpoint(world, arms[arm])
-            if arm not in warm and workload.warmup:
-                world.meter.run(endpoint, workload.warmup_prompts, workload)
-                warm.add(arm)
-            block = run_block(world, endpoint, workload, arm=arm, repeat=repeat)
-            world.store.save(operation.id, name, block.to_record())
-            world.progress.update(f"block {number} of {len(order)}: {arm} {block.throughput:.0f} tok/s")
-        names.append(name)
-    return {"blocks": names}
+def measurement(world: World, operation: Operation) -> Measurement:
+    """What the operation measures; its blocks are kept under the operation's id."""
+    plan = operation.plan
+    pool = operation.done.get("ready", {}).get("kvPoolTokens")
+    targets = {
+        BASELINE: (plan.baseline_arm, plan.baseline_spec, None),
+        CANDIDATE: (plan.arm, plan.spec, pool if isinstance(pool, int) else None),
+    }
+
+    def target(name: str) -> Target:
+        arm, spec, tokens = targets[name]
+        return target_of(world, arm, spec, kv_pool_tokens=tokens)
+
+    return Measurement(
+        id=operation.id,
+        created=operation.opened_at,
+        who=operation.who,
+        workload=_workload(world, operation),
+        policy=plan.policy,
+        store=world.store,
+        meter=world.meter,
+        progress=world.progress,
+        target=target,
+    )
 
 
-def run_block(world: World, endpoint: Endpoint, workload: Workload, *, arm: str, repeat: int) -> Block:
-    """One block with the counters read around it.
+def target_of(world: World, arm: Arm, spec: str, *, kv_pool_tokens: int | None = None) -> Target:
+    """An arm that is ready, to be measured.
 
     Raises:
-        MpctlError: the client's result or the counters cannot be used.
+        MpctlError: it is not ready, or no longer.
     """
-    try:
-        before = world.meter.counters(endpoint)
-        result = world.meter.run(endpoint, workload.slice(repeat), workload)
-        after = world.meter.counters(endpoint)
-        return Block.from_bench(result, arm=arm, repeat=repeat, before=before, after=after)
-    except (BlockError, CounterError) as error:
+    state = world.platform.state(arm)
+    if state.phase is not Phase.READY or state.endpoint is None:
         raise MpctlError(
-            f"block {repeat} of the {arm} cannot be used: {error}", hint="run the rollout again"
-        ) from error
+            f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
+            hint=world.platform.describe_failure(arm),
+        )
+    return Target(state.endpoint, spec, state.argv or (), kv_pool_tokens)
 
 
 def judge(world: World, operation: Operation) -> dict[str, Any]:
-    """Ask the gate."""
-    verdict = assess(comparison(world, operation), operation.plan.policy)
+    """Ask the gate, once for all, about the rounds that were measured."""
+    measured = measurement(world, operation)
+    verdict = measured.look(measured.rounds())
     world.progress.step("judge", verdict.outcome.value)
     return verdict.to_record()
-
-
-def comparison(world: World, operation: Operation) -> Comparison:
-    """What was measured so far, paired."""
-    found = []
-    for repeat in range(_workload(world, operation).repeats):
-        for arm in (BASELINE, CANDIDATE):
-            record = world.store.load(operation.id, f"block-{arm}-{repeat}")
-            if record is not None:
-                found.append(Block.from_record(record))
-    return Comparison.of(found)
 
 
 def adopt(world: World, operation: Operation) -> dict[str, Any]:
     """Make the arm the service: its manifest is the live one, and it gets the traffic."""
     plan = operation.plan
     world.progress.step(operation.begun, f"routing the service to {plan.spec}")
-    world.platform.adopt(plan.arm, expect=(text_digest(plan.baseline), text_digest(plan.text)))
+    world.platform.adopt(plan.arm, expect=_expected(plan), downtime=plan.downtime)
     return {"digest": text_digest(plan.text)}
 
 
@@ -197,7 +257,7 @@ def verify(world: World, operation: Operation) -> dict[str, Any]:
     live = world.platform.read()
     if live.text != plan.text:
         raise MpctlError(f"service {live.name} is not byte for byte what was written")
-    state = world.platform.state(plan.arm.id)
+    state = world.platform.state(plan.arm)
     if live.routed != plan.arm.id or state.phase is not Phase.READY or not state.matches:
         raise MpctlError(
             f"service {live.name} does not run as written: routed to {live.routed}, {state.id} is {state.phase.value}"
@@ -234,16 +294,6 @@ def _record(world: World, operation: Operation, text: str, *, why: str, spec: st
     )
     world.store.add_revision(revision)
     return revision.number
-
-
-def _endpoint(world: World, arm: Arm) -> Endpoint:
-    state = world.platform.state(arm.id)
-    if state.phase is not Phase.READY or state.endpoint is None:
-        raise MpctlError(
-            f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
-            hint=world.platform.describe_failure(arm.id),
-        )
-    return state.endpoint
 
 
 def _workload(world: World, operation: Operation) -> Workload:

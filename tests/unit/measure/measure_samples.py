@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mpctl.measure.block import Block, Sample
+from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.block import Block, Sample, prompt_digest
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters, Window
-from mpctl.measure.summary import BASELINE, CANDIDATE
 
+EDITS = Cell("edits", 1)
+STARTED = "2026-11-21T04:58:46+00:00"
 DATA = Path(__file__).parents[2] / "data" / "vllm"
 
 
@@ -44,13 +47,18 @@ SPECULATING = speculating(100.0)
 
 def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=10, **more) -> Block:
     """A block of one sample per text; a text of None is a failed request. The engine counted what usage says."""
+    names = [prompt_digest(f"{repeat}/{i}") for i in range(len(texts))]
     samples = tuple(
-        Sample(None, None, 0, "", "refused") if text is None else Sample(ttft, ttft + tpot * (tokens - 1), tokens, text)
-        for text in texts
+        Sample(None, None, 0, "", "refused", name)
+        if text is None
+        else Sample(ttft, ttft + tpot * (tokens - 1), tokens, text, prompt=name)
+        for text, name in zip(texts, names, strict=True)
     )
     counted = float(sum(s.tokens for s in samples))
     default = speculating(counted) if arm == CANDIDATE else window(counted)
-    return Block(arm, repeat, 1, seconds, samples, more.get("window", default))
+    return Block(
+        arm, more.get("cell", EDITS), repeat, STARTED, seconds, samples, more.get("window", default), more.get("steps")
+    )
 
 
 def pair(count=8, *, texts=None, base=None, cand=None) -> list[Block]:

@@ -6,25 +6,34 @@ import itertools
 import json
 import math
 import statistics
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measure_samples import bench, block, captured
+from measure_samples import EDITS, STARTED, bench, block, captured
 
-from mpctl.measure.block import Block, BlockError, Sample
+from mpctl.measure.block import Block, BlockError, Sample, prompt_digest
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import CounterError
 
 few = settings(max_examples=60, deadline=None)
 BEFORE, AFTER = captured("ngram_before_requests"), captured("ngram_after_load")
 
 
-def read(result):
-    return Block.from_bench(result, arm="candidate", repeat=3, before=BEFORE, after=AFTER)
+LOAD = Cell("edits", 24)
+
+
+def read(result, *, count=None):
+    errors = result.get("errors")
+    sent = len(errors) if count is None and isinstance(errors, list) else count or 2
+    prompts = tuple(f"prompt {i}" for i in range(sent))
+    return Block.from_bench(result, arm="candidate", cell=LOAD, repeat=3, prompts=prompts, before=BEFORE, after=AFTER)
 
 
 def small(**changes):
     result = {
+        "date": "20261121-045846",
         "duration": 2.0,
         "max_concurrency": 4,
         "ttfts": [0.010, 0.020],
@@ -40,7 +49,8 @@ def test_a_real_result_gives_the_clients_own_figures():
     """The client computes throughput, TTFT, TPOT and end-to-end times itself: ours must be the same."""
     result = bench()
     made = read(result)
-    assert (made.arm, made.repeat, made.concurrency) == ("candidate", 3, 24)
+    assert (made.arm, made.repeat, made.cell) == ("candidate", 3, LOAD)
+    assert datetime.fromisoformat(made.started) == datetime(2026, 11, 21, 1, 19, 8, tzinfo=UTC)
     assert len(made.completed) == len(made.samples) == result["completed"] == 48
     assert made.output_tokens == result["total_output_tokens"] == 11873
     assert made.throughput == pytest.approx(result["output_throughput"])
@@ -48,6 +58,7 @@ def test_a_real_result_gives_the_clients_own_figures():
     assert statistics.median(ttft) == pytest.approx(result["median_ttft_ms"])
     assert statistics.median(tpot) == pytest.approx(result["median_tpot_ms"])
     assert statistics.median(e2e) == pytest.approx(result["median_e2el_ms"])
+    assert made.step_ms == pytest.approx([result[f"p{p}_itl_ms"] for p in (50, 90, 99)])
     assert [len(i) + 1 for i in result["itls"]] != result["output_lens"]  # chunks are no tokens
     assert made.window.accepted == 5331.0
 
@@ -109,6 +120,8 @@ def test_lists_of_different_length_are_refused(key):
         {"duration": 0.0},
         {"duration": -1.0},
         {"duration": None},
+        {"date": None},
+        {"date": "yesterday"},
     ],
 )
 def test_times_that_are_none_are_refused(changes):
@@ -141,17 +154,33 @@ def test_an_answer_without_tokens_is_a_failure():
 
 def test_counters_that_cannot_be_differenced_are_not_hidden():
     with pytest.raises(CounterError):
-        Block.from_bench(small(), arm="candidate", repeat=0, before=AFTER, after=BEFORE)
+        Block.from_bench(small(), arm="candidate", cell=LOAD, repeat=0, prompts=("a", "b"), before=AFTER, after=BEFORE)
+
+
+def test_samples_carry_their_prompts_and_their_number_must_be_right():
+    assert [s.prompt for s in read(small(errors=["boom", ""])).samples] == [
+        prompt_digest("prompt 0"),
+        prompt_digest("prompt 1"),
+    ]
+    with pytest.raises(BlockError, match="2 requests, 3 prompts were sent"):
+        read(small(), count=3)
+
+
+def test_answers_of_one_chunk_have_no_step_time():
+    assert read(small(itls=[[], []])).step_ms is None
 
 
 times = st.none() | st.floats(0, 1e6)
-samples = st.builds(Sample, times, times, st.integers(0, 999), st.text(max_size=5), st.text(max_size=5))
+samples = st.builds(
+    Sample, times, times, st.integers(0, 999), st.text(max_size=5), st.text(max_size=5), st.text(max_size=5)
+)
+spreads = st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9), st.floats(0, 9))
 
 
 @few
-@given(st.lists(samples, max_size=4), st.floats(0.1, 99), st.integers(0, 9))
-def test_blocks_round_trip_through_json(some, duration, repeat):
-    made = Block("baseline", repeat, 1, duration, tuple(some), block("candidate").window)
+@given(st.lists(samples, max_size=4), st.floats(0.1, 99), st.integers(0, 9), spreads)
+def test_blocks_round_trip_through_json(some, duration, repeat, steps):
+    made = Block("baseline", EDITS, repeat, STARTED, duration, tuple(some), block("candidate").window, steps)
     assert Block.from_record(json.loads(json.dumps(made.to_record()))) == made
 
 

@@ -5,17 +5,32 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from mpctl.measure.analysis import Comparison
+from mpctl.measure.arm import ArmSummary, Spread
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Window
-from mpctl.measure.gate import Policy, assess
-from mpctl.measure.summary import ArmSummary, Comparison
+from mpctl.measure.gate import assess
+from mpctl.measure.policy import Policy
 from mpctl.report import comparison_record, comparison_rows, gate_rows, operation_record
 from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
 
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
 ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))
-BASE = ArmSummary("baseline", 2, 8, 0, "", 200, 100.04, 9.876, 12.34, 500.0, OFF)
-CAND = ArmSummary("candidate", 2, 8, 1, "boom", 195, 161.25, 6.1, 11.96, 300.0, ON)
-BOTH = Comparison(BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1)
+
+
+def flat(value):
+    return Spread(value, value, value, value, 8)
+
+
+def arm(name, failed, error, tokens, throughput, times, counted):
+    ttft, tpot, e2e = map(flat, times)
+    return ArmSummary(name, 2, 8, failed, error, tokens, tokens / throughput, ttft, tpot, e2e, None, None, counted)
+
+
+CELL = Cell("edits", 1)
+BASE = arm("baseline", 0, "", 200, 100.04, (12.34, 9.876, 500.0), OFF)
+CAND = arm("candidate", 1, "boom", 195, 161.26, (11.96, 6.1, 300.0), ON)
+BOTH = Comparison(CELL, BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1)
 HEADER = ["ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
 
 
@@ -29,7 +44,7 @@ def test_a_measurement():
         ["baseline: none", "100.0", "1.00x", "9.88 ms", "12.3 ms", "1.00", "-", "-", "8/8"],
         [
             "candidate: ngram K=5",
-            "161.2",
+            "161.3",
             "1.61x (1.50-1.73)",
             "6.10 ms",
             "12.0 ms",
@@ -46,7 +61,7 @@ def test_one_repeat_has_no_spread():
 
 
 def test_what_was_not_measured_is_no_zero():
-    nothing = replace(CAND, throughput=None, tpot_ms=None, ttft_ms=None, window=None)
+    nothing = replace(CAND, seconds=0.0, tpot=None, ttft=None, window=None)
     assert rows(replace(BOTH, candidate=nothing, throughput_ratios=()))[2] == [
         "candidate: ngram K=5",
         *("?", "?", "?", "?", "?"),
@@ -65,7 +80,7 @@ def test_a_baseline_that_speculates_shows_it_too():
 
 
 def test_a_speedup_is_shown_only_of_what_was_measured():
-    without = {arm: replace(getattr(BOTH, arm), throughput=None) for arm in ("baseline", "candidate")}
+    without = {arm: replace(getattr(BOTH, arm), seconds=0.0) for arm in ("baseline", "candidate")}
     assert [row[2] for row in rows(replace(BOTH, **without, throughput_ratios=()))[1:]] == ["?", "?"]
     no_base = replace(BOTH, baseline=without["baseline"], throughput_ratios=())
     assert [row[2] for row in rows(no_base)[1:]] == ["?", "?"]
@@ -74,7 +89,7 @@ def test_a_speedup_is_shown_only_of_what_was_measured():
 
 
 def test_no_measurement_at_all():
-    empty = rows(Comparison.of([]))
+    empty = rows(Comparison.of(CELL, []))
     assert empty[1] == ["baseline: none", "?", "?", "?", "?", "?", "-", "-", "0/0"]
     assert empty[2][1:] == ["?", "?", "?", "?", "?", "-", "-", "0/0"]
 
@@ -103,7 +118,7 @@ def test_the_gate_in_the_order_of_its_rules():
 
 
 def test_every_row_is_as_wide_as_its_header():
-    for table in (rows(BOTH), rows(Comparison.of([])), gate_rows(assess(BOTH, Policy()))):
+    for table in (rows(BOTH), rows(Comparison.of(CELL, [])), gate_rows(assess(BOTH, Policy()))):
         assert {len(row) for row in table} == {len(table[0])}
         assert all(isinstance(cell, str) for row in table for cell in row)
 
@@ -117,7 +132,7 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
         "requests": 8,
         "failed": 1,
         "outputTokens": 195,
-        "tokensPerSecond": 161.25,
+        "tokensPerSecond": CAND.throughput,
         "meanTpotMs": 6.1,
         "meanTtftMs": 11.96,
         "medianE2eMs": 300.0,
@@ -130,7 +145,7 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
         "preemptions": 1.0,
     }
     assert record["baseline"]["acceptanceRate"] is None
-    empty = comparison_record(Comparison.of([]))["candidate"]
+    empty = comparison_record(Comparison.of(CELL, []))["candidate"]
     counted = {k: v for k, v in empty.items() if v is not None}
     assert counted == {"requests": 0, "failed": 0, "outputTokens": 0, "acceptanceByPosition": []}
 

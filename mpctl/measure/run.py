@@ -1,0 +1,122 @@
+"""One measurement with everything a stranger needs to judge it or to repeat it.
+
+A run holds raw samples, so whatever is reported can be computed again, and by a later version differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.measure.block import Block
+from mpctl.measure.cell import Cell
+from mpctl.measure.policy import Policy
+
+API_VERSION = "mpctl.dev/v1alpha1"
+
+
+@dataclass(frozen=True)
+class ArmConditions:
+    """What one arm was. ``spec``: its speculation in words; ``argv``: the engine's own arguments, without secrets;
+    ``model_digest``: sha256 over the model's files or its revision, "" where unknown; ``device``: as the driver names
+    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's own log."""
+
+    spec: str
+    engine_version: str
+    argv: tuple[str, ...]
+    model: str
+    model_digest: str
+    device: str
+    kv_pool_tokens: int | None
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """``digest``: sha256 over the prompts in order; ``count``: distinct prompts; ``repeated``: prompts that occurred
+    more than once in the source. Prefix caches and suffix decoding replay what they saw, so repeats flatter."""
+
+    name: str
+    digest: str
+    count: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the client itself adds to a time, in ms, measured against a server of known timing: the difference at the
+    median and at the 99th percentile over ``requests``, ``concurrency`` at once."""
+
+    p50_ms: float
+    p99_ms: float
+    requests: int
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
+    the service's requests that are of the class, 0..1."""
+
+    id: str
+    created: str
+    who: str
+    mpctl_version: str
+    arms: Mapping[str, ArmConditions]
+    prompts: Mapping[str, PromptSet]
+    shares: Mapping[str, float]
+    calibration: Calibration | None
+    policy: Policy
+    blocks: tuple[Block, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The traffic conditions measured, sorted."""
+        return tuple(sorted({b.cell for b in self.blocks}))
+
+    def of_cell(self, cell: Cell) -> tuple[Block, ...]:
+        """The blocks of one traffic condition, in the order they were measured."""
+        return tuple(b for b in self.blocks if b.cell == cell)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object with apiVersion and kind."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Run",
+            **self.__dict__,
+            "arms": {name: {**arm.__dict__, "argv": list(arm.argv)} for name, arm in self.arms.items()},
+            "prompts": {name: dict(prompts.__dict__) for name, prompts in self.prompts.items()},
+            "shares": dict(self.shares),
+            "calibration": dict(self.calibration.__dict__) if self.calibration else None,
+            "policy": self.policy.to_record(),
+            "blocks": [b.to_record() for b in self.blocks],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
+        """The value :meth:`to_record` wrote.
+
+        Raises:
+            InputError: it is no such record, or of a version that is not read; ``file`` names it in the message.
+        """
+        version, kind = (record.get(key) if isinstance(record, Mapping) else None for key in ("apiVersion", "kind"))
+        if kind != "Run":
+            raise InputError(f"must be Run, not {kind!r}", file=file, field="kind")
+        if version != API_VERSION:
+            raise InputError(f"must be {API_VERSION}, not {version!r}", file=file, field="apiVersion")
+        values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
+        try:
+            calibration = values["calibration"]
+            return cls(
+                **{
+                    **values,
+                    "arms": {k: ArmConditions(**{**v, "argv": tuple(v["argv"])}) for k, v in values["arms"].items()},
+                    "prompts": {k: PromptSet(**v) for k, v in values["prompts"].items()},
+                    "calibration": Calibration(**calibration) if calibration else None,
+                    "policy": Policy.from_record(values["policy"], file=file),
+                    "blocks": tuple(Block.from_record(b) for b in values["blocks"]),
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"not a whole Run record: {error}", file=file) from error

@@ -1,0 +1,71 @@
+"""Runs as they are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from measure_samples import pair
+
+from mpctl.errors import InputError
+from mpctl.measure.cell import Cell
+from mpctl.measure.interval import Interval
+from mpctl.measure.policy import Policy
+from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
+
+CHAT = Cell("chat", 8, 0.7)
+ARM = ArmConditions("none", "0.32.0", ("vllm", "serve"), "Qwen3-8B", "ab12", "NVIDIA L4", 28_000)
+RUN = Run(
+    id="bench-1",
+    created="2026-11-21T04:58:46+00:00",
+    who="somebody@here",
+    mpctl_version="0.1.0",
+    arms={"baseline": ARM, "candidate": replace(ARM, spec="ngram K=5", kv_pool_tokens=None)},
+    prompts={"edits": PromptSet("edits", "cd34", 94, 2)},
+    shares={"edits": 0.7, "chat": 0.3},
+    calibration=Calibration(0.8, 9.0, 200, 8),
+    policy=Policy(min_compared=9),
+    blocks=tuple(pair() + [replace(b, cell=CHAT) for b in pair(2)]),
+)
+
+
+def test_a_run_round_trips():
+    for run in (RUN, replace(RUN, calibration=None, blocks=(), arms={})):
+        record = json.loads(json.dumps(run.to_record()))
+        assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Run")
+        assert Run.from_record(record) == run
+
+
+def test_cells_and_their_blocks():
+    assert RUN.cells == (CHAT, Cell("edits", 1))
+    assert [len(b.samples) for b in RUN.of_cell(CHAT)] == [2, 2]
+    assert RUN.of_cell(Cell("math", 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "Operation"}, "run.json: kind: must be Run, not 'Operation'"),
+        ({"apiVersion": "mpctl.dev/v9"}, "run.json: apiVersion: must be mpctl.dev/v1alpha1, not 'mpctl.dev/v9'"),
+        ({"arms": {"baseline": {}}}, "run.json: not a whole Run record"),
+        ({"blocks": [{}]}, "run.json: not a whole Run record: 'step_ms'"),
+        ({"surplus": 1}, "run.json: not a whole Run record"),
+        ({"policy": {"min_speedpu": 1}}, "run.json: min_speedpu: unknown"),
+    ],
+)
+def test_what_is_no_run_is_refused_by_name(change, message):
+    with pytest.raises(InputError) as caught:
+        Run.from_record({**RUN.to_record(), **change}, file="run.json")
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize("record", [[], None, "x", {}])
+def test_other_json_is_refused(record):
+    with pytest.raises(InputError, match="kind: must be Run"):
+        Run.from_record(record)
+
+
+def test_intervals_round_trip_with_open_sides():
+    for one in (Interval(2.0, 1.5, 2.5, 8, "t", 0.95), Interval(2.0, float("-inf"), float("inf"), 1, "t", 0.95)):
+        assert Interval.from_record(json.loads(json.dumps(one.to_record(), allow_nan=False))) == one
