@@ -1,5 +1,6 @@
 """What is known before anything is touched."""
 
-from mpctl.plan.facts import ModelFacts, describe_model, facts_of
+from mpctl.plan.checkpoint import ModelFacts, TokenizerDigests, describe_model, tokenizer_digests
+from mpctl.plan.facts import facts_of, target_name_of
 
-__all__ = ["ModelFacts", "describe_model", "facts_of"]
+__all__ = ["ModelFacts", "TokenizerDigests", "describe_model", "facts_of", "target_name_of", "tokenizer_digests"]

@@ -5,53 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
+from mpctl.plan.checkpoint import ModelFacts
 from mpctl.service import Service
 from mpctl.speculation import Facts, Spec
-from mpctl.speculation.facts import DraftKind
 
-_MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a checkpoint says of itself. ``context`` in tokens, ``params_b`` in billions (from the files' size and
-    dtype)."""
-
-    family: str | None = None
-    context: int | None = None
-    params_b: float | None = None
-    tokenizer_digest: str | None = None
-    moe: bool | None = None
-    quantization: str | None = None
-    template_thinks: bool | None = None
-    draft_kind: DraftKind | None = None
-
-
-def describe_model(
-    config: Mapping[str, Any],
-    *,
-    weight_bytes: int | None = None,
-    tokenizer_digest: str | None = None,
-    chat_template: str | None = None,
-) -> ModelFacts:
-    """Read a Hugging Face ``config.json``; the other arguments are what lies beside it, None where it was not read."""
-    quantization = (config.get("quantization_config") or {}).get("quant_method", "none")
-    width = {"float32": 4, "bfloat16": 2, "float16": 2}.get(str(config.get("dtype") or config.get("torch_dtype")))
-    plain = weight_bytes is not None and width is not None and quantization == "none"
-    return ModelFacts(
-        family=config.get("model_type"),
-        context=config.get("max_position_embeddings"),
-        params_b=weight_bytes / width / 1e9 if plain and weight_bytes and width else None,
-        tokenizer_digest=tokenizer_digest,
-        moe=any(config.get(key) for key in _MOE_KEYS),
-        quantization=quantization,
-        template_thinks=None if chat_template is None else _template_thinks(chat_template),
-        draft_kind=_draft_kind(config),
-    )
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def facts_of(
@@ -86,12 +45,26 @@ def facts_of(
         draft_family=draft.family,
         target_tokenizer_digest=target.tokenizer_digest,
         draft_tokenizer_digest=draft.tokenizer_digest,
+        target_added_tokens_digest=target.added_tokens_digest,
+        draft_added_tokens_digest=draft.added_tokens_digest,
+        # A template named on the command line replaces the checkpoint's, and cannot be read from here.
+        target_template_digest=None if command.has("chat-template") else target.template_digest,
+        draft_template_digest=draft.template_digest,
+        target_hidden=target.hidden,
+        draft_expects_hidden=draft.expects_hidden,
+        target_vocab=target.vocab,
+        draft_reads_vocab=draft.vocab,
+        draft_vocab=draft.draft_vocab,
+        draft_map_rows=draft.map_rows,
+        draft_trained_for=draft.trained_for,
+        target_name=target_name_of(service) or target.name,
         target_is_moe=target.moe,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
         prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on
         async_scheduling=True if command.has("async-scheduling") else None,
-        kv_cache_dtype=command.get("kv-cache-dtype"),
+        kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
+        draft_kv_cache_dtype=draft.kv_cache_dtype,
         quantization=command.get("quantization") or target.quantization,
         draft_quantization=draft.quantization,
         temperature=temperature,
@@ -99,6 +72,19 @@ def facts_of(
         argv=tuple(command.argv),
         concurrency=concurrency,
     )
+
+
+def target_name_of(service: Service) -> str | None:
+    """``organisation/model`` of the target, from the command line, the storage or the served name; None when neither
+    says. A path inside the container is no name, but what is mounted there may have one.
+    """
+    named = [service.model, *(one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))]
+    served = service.command.get("served-model-name")
+    for name in (*named, served):
+        bare = (name or "").partition(":")[0].strip("/") if name and not name.startswith(("/", ".")) else ""
+        if _REPOSITORY.fullmatch(bare):
+            return bare
+    return None
 
 
 def _prefix_caching(argv: tuple[str, ...]) -> bool:
@@ -121,25 +107,6 @@ def _thinking(service: Service, target: ModelFacts) -> bool | None:
     name = (service.model or "").lower().rstrip("/").rpartition("/")[2]
     # Qwen3's hybrid models think unless told otherwise; its later "Instruct-2507" ones never do (model cards).
     return True if "qwen3-" in name and not any(part in name for part in ("instruct", "coder", "base")) else None
-
-
-def _template_thinks(template: str) -> bool | None:
-    """A template that knows of no think block does not think; one with a switch does unless told otherwise (Qwen3).
-
-    A think block without a switch says nothing: it may be opened always, or only parsed from earlier turns.
-    """
-    if "<think>" not in template:
-        return False
-    return True if "enable_thinking" in template else None
-
-
-def _draft_kind(config: Mapping[str, Any]) -> DraftKind | None:
-    names = " ".join(config.get("architectures") or []).lower() + str(config.get("speculators_model_type") or "")
-    kinds: tuple[DraftKind, ...] = ("eagle3", "eagle", "medusa", "mlp_speculator", "dflash", "dspark", "mtp")
-    for kind in kinds:
-        if kind.replace("_", "") in names.replace("_", ""):
-            return kind
-    return "model" if "causallm" in names else None
 
 
 def _integer(text: str | None) -> int | None:

@@ -17,6 +17,11 @@ class Facts:
     ``thinking`` is True where the chat template thinks unless told otherwise. ``async_scheduling`` is True only
     when the command line asks for it. ``sampling_params_in_use`` names parameters clients send, an empty set says
     that they were looked for and none was found. ``argv`` is the engine's command line.
+
+    ``target_model`` is what the command line names, often a path; ``target_name`` is organisation/model.
+    ``draft_expects_hidden``: width of the target's hidden states a head was built for. ``draft_reads_vocab``: size of
+    the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
+    its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
     """
 
     engine_version: str | None = None
@@ -32,8 +37,20 @@ class Facts:
     draft_params_b: float | None = None
     target_family: str | None = None
     draft_family: str | None = None
+    target_name: str | None = None
     target_tokenizer_digest: str | None = None
     draft_tokenizer_digest: str | None = None
+    target_added_tokens_digest: str | None = None
+    draft_added_tokens_digest: str | None = None
+    target_template_digest: str | None = None
+    draft_template_digest: str | None = None
+    target_hidden: int | None = None
+    draft_expects_hidden: int | None = None
+    target_vocab: int | None = None
+    draft_reads_vocab: int | None = None
+    draft_vocab: int | None = None
+    draft_map_rows: int | None = None
+    draft_trained_for: str | None = None
     target_is_moe: bool | None = None
     thinking: bool | None = None
     enable_lora: bool | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mpctl.speculation import rules_draft, rules_engine, rules_traffic
+from mpctl.speculation import rules_draft, rules_engine, rules_match, rules_traffic
 from mpctl.speculation.facts import Facts
 from mpctl.speculation.findings import Finding, ordered
 from mpctl.speculation.rule import Rule
 from mpctl.speculation.spec import Spec
 
-RULES: tuple[Rule, ...] = rules_engine.RULES + rules_draft.RULES + rules_traffic.RULES
+RULES: tuple[Rule, ...] = rules_engine.RULES + rules_draft.RULES + rules_match.RULES + rules_traffic.RULES
 
 
 def preflight(spec: Spec, facts: Facts) -> tuple[Finding, ...]:

@@ -111,21 +111,6 @@ def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
-    "tokenizer-mismatch",
-    source="vLLM 0.32.0, verify_equal_vocab_size_if_draft_model; PR #24322",
-    todo="choose a draft with the target's tokenizer, or set use_heterogeneous_vocab=true and measure",
-    needs=("target_tokenizer_digest", "draft_tokenizer_digest"),
-    applies=both(names_draft, one_of("draft_model")),
-)
-def tokenizer_mismatch(spec: Spec, facts: Facts) -> Said:
-    """Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst."""
-    target, draft = facts.target_tokenizer_digest or "", facts.draft_tokenizer_digest or ""
-    if target == draft or spec.settings.get("use_heterogeneous_vocab") is True:
-        return None
-    return "refuse", f"the draft's tokenizer ({draft[:12]}) is not the target's ({target[:12]})"
-
-
-@rule(
     "family-mismatch",
     source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
     todo="choose a draft made for this target; position-0 acceptance under 30 % confirms a mismatch",
@@ -222,7 +207,6 @@ RULES = (
     draft_kind,
     draft_context,
     draft_max_model_len,
-    tokenizer_mismatch,
     family_mismatch,
     draft_size,
     kv_dtype_mismatch,

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from mpctl.plan import ModelFacts, describe_model, facts_of
+from mpctl.plan import ModelFacts, TokenizerDigests, describe_model, facts_of, target_name_of
 from mpctl.service import load, select
 from mpctl.speculation import build
 
@@ -166,12 +166,17 @@ QWEN3 = {
 
 
 def test_a_plain_checkpoint():
-    found = describe_model(QWEN3, weight_bytes=16_000_000_000, tokenizer_digest="t", chat_template=THINKS)
+    found = describe_model(
+        QWEN3, weight_bytes=16_000_000_000, tokenizer=TokenizerDigests("t", "a"), chat_template=THINKS
+    )
     assert found == ModelFacts(
         family="qwen3",
         context=40960,
         params_b=8.0,
+        weight_bytes=16_000_000_000,
         tokenizer_digest="t",
+        added_tokens_digest="a",
+        template_digest=found.template_digest,
         moe=False,
         quantization="none",
         template_thinks=True,
@@ -240,3 +245,26 @@ def test_templates(template, thinks):
 )
 def test_kinds_of_drafts(config, kind):
     assert describe_model(config).draft_kind == kind
+
+
+@pytest.mark.parametrize(
+    ("args", "model", "name"),
+    [
+        ((), "Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ((), "/mnt/models", None),
+        (("--served-model-name=Qwen/Qwen3-8B",), "/mnt/models", "Qwen/Qwen3-8B"),
+        (("--served-model-name=chat",), "/mnt/models", None),
+        ((), "./here", None),
+        ((), "$MODEL", None),
+    ],
+)
+def test_the_targets_name(args, model, name):
+    assert target_name_of(service(*args, model=model)) == name
+
+
+def test_the_targets_name_from_its_storage():
+    text = (
+        "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\nspec:\n  predictor:\n"
+        "    model:\n      modelFormat: {name: vLLM}\n      storageUri: hf://Qwen/Qwen3-8B:main\n"
+    )
+    assert target_name_of(select(load(text), None)) == "Qwen/Qwen3-8B"

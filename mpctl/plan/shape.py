@@ -1,0 +1,108 @@
+"""The dimensions of a model that decide how much memory it takes, and what it takes.
+
+Sources: Hugging Face ``config.json`` keys; KV bytes per token as in vLLM's full-attention specification (two tensors
+per layer); the parameters of an EAGLE-3 head by its layers (SpecForge configurations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``layers`` with a KV cache; sizes are counts of elements; ``params_b`` billions of parameters, None if unknown.
+
+    ``hybrid``: some layers keep a sliding window or a state instead of the whole context, so bytes per token are an
+    upper bound.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    intermediate: int | None = None
+    params_b: float | None = None
+    hybrid: bool = False
+
+    def kv_bytes_per_token(self, *, tensor_parallel: int = 1, element_bytes: int = 2) -> int:
+        """Bytes of keys and values of one token on one GPU.
+
+        2 * layers * kv_heads * head_dim * element_bytes; under tensor parallelism every GPU holds its share of the
+        heads, at least one.
+        """
+        heads = max(self.kv_heads // tensor_parallel, 1)
+        return 2 * self.layers * heads * self.head_dim * element_bytes
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape | None:
+    """The shape a ``config.json`` describes, None where a dimension is missing or is no whole number.
+
+    A speculators checkpoint keeps its layer's dimensions under ``transformer_layer_config``, a multimodal model the
+    language model's under ``text_config``.
+    """
+    nested = config.get("transformer_layer_config") or config.get("text_config") or config
+    if not isinstance(nested, Mapping):
+        return None
+    layers, hidden, heads = (_whole(nested, key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+    vocab = _whole(nested, "vocab_size")
+    if layers is None or hidden is None or heads is None or vocab is None:
+        return None
+    if nested is not config and "transformer_layer_config" in config:
+        layers = _whole(config, "num_hidden_layers") or layers
+    kinds = nested.get("layer_types")
+    mixed = isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds)
+    return Shape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_whole(nested, "num_key_value_heads") or heads,
+        head_dim=_whole(nested, "head_dim") or hidden // heads,
+        vocab=vocab,
+        intermediate=_whole(nested, "intermediate_size"),
+        hybrid=mixed or bool(nested.get("use_sliding_window")) or "kv_lora_rank" in nested,
+    )
+
+
+def _whole(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+@dataclass(frozen=True)
+class Head:
+    """An EAGLE-3 head for a target: ``draft_vocab`` tokens it may draft, its own embedding or the target's."""
+
+    target: Shape
+    layers: int = 1
+    draft_vocab: int = 32_000
+    own_embedding: bool = True
+
+    @property
+    def params(self) -> int:
+        """Parameters: fc 3H*H, q 2H*(heads*hd), k and v 2*(2H*kv*hd), o (heads*hd)*H, mlp 3*H*I, lm_head H*draft_vocab,
+        and vocab*H when it brings its own embedding.
+
+        Checked against two logged loads: Qwen3-32B (1.46 + 1.45 GiB in bf16, 2.91 measured) and Llama-3.3-70B.
+        """
+        one, width = self.target, self.target.heads * self.target.head_dim
+        narrow = one.kv_heads * one.head_dim
+        attention = 2 * one.hidden * width + 2 * (2 * one.hidden * narrow) + width * one.hidden
+        mlp = 3 * one.hidden * (one.intermediate or 4 * one.hidden)
+        whole = 3 * one.hidden * one.hidden + self.layers * (attention + mlp) + one.hidden * self.draft_vocab
+        return whole + (one.vocab * one.hidden if self.own_embedding else 0)
+
+    def gib(self, element_bytes: int = 2) -> float:
+        """Loaded size in GiB."""
+        return self.params * element_bytes / GIB
+
+    def kv_bytes_per_token(self, *, tensor_parallel: int = 1, element_bytes: int = 2) -> int:
+        """The head's layers have the target's key and value heads."""
+        heads = max(self.target.kv_heads // tensor_parallel, 1)
+        return 2 * self.layers * heads * self.target.head_dim * element_bytes

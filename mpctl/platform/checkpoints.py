@@ -1,0 +1,200 @@
+"""Small files of a checkpoint from where it lies: a directory, a listing of a volume, or a hub. Weights are not read.
+
+Every source offers the same: the text of a small file, the sizes of all, and the shapes in a safetensors header.
+:func:`read_checkpoint` makes facts of them. A file that is not there is unknown; one that is there and broken is an
+error with its name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from mpctl.errors import InputError
+from mpctl.plan import ModelFacts, describe_model, tokenizer_digests
+
+_HEADER_LIMIT = 100 * 2**20  # bytes; the safetensors format allows no longer header
+_TEXT_LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json seen is about 33 MB
+
+
+class Files(Protocol):
+    """A checkpoint's files, wherever they are; ``where`` names it in messages."""
+
+    where: str
+
+    def text(self, name: str) -> str | None:
+        """A small file's text, None when it is not there or was not kept."""
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of every file by its name."""
+
+    def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
+        """Shapes by tensor name of a safetensors file, empty where its header cannot be had."""
+
+
+def read_checkpoint(files: Files) -> ModelFacts | None:
+    """What the files say, None without a ``config.json``.
+
+    Raises:
+        InputError: a file is there and cannot be used.
+    """
+    config = _json(files, "config.json")
+    if config is None:
+        return None
+    tokenizer = _json(files, "tokenizer.json")
+    weights = {name: size for name, size in files.sizes().items() if name.endswith(".safetensors")}
+    tensors: dict[str, tuple[int, ...]] = {}
+    for name in weights:
+        tensors.update(files.header(name))
+    return describe_model(
+        config,
+        weight_bytes=sum(weights.values()) or None,
+        tokenizer=None if tokenizer is None else tokenizer_digests(tokenizer),
+        chat_template=_chat_template(files),
+        tensors=tensors,
+    )
+
+
+def _json(files: Files, name: str) -> dict[str, Any] | None:
+    text = files.text(name)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}", file=f"{files.where}/{name}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"must be a JSON object, got {type(found).__name__}", file=f"{files.where}/{name}")
+    return found
+
+
+def _chat_template(files: Files) -> str | None:
+    separate = files.text("chat_template.jinja")
+    if separate is not None:
+        return separate
+    config = _json(files, "tokenizer_config.json")
+    template = None if config is None else config.get("chat_template")
+    return template if isinstance(template, str) else None
+
+
+class Directory:
+    """A checkpoint on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where = str(path)
+
+    def text(self, name: str) -> str | None:
+        """The file's text.
+
+        Raises:
+            InputError: it cannot be read, is no text or far too large for what it should be.
+        """
+        path = self.path / name
+        try:
+            if not path.is_file():
+                return None
+            if path.stat().st_size > _TEXT_LIMIT:
+                raise InputError(f"is larger than {_TEXT_LIMIT // 2**20} MiB", file=str(path))
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise InputError(f"cannot be read: {reason}", file=str(path)) from error
+
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of the files at the top of the directory."""
+        try:
+            return {path.name: path.stat().st_size for path in sorted(self.path.iterdir()) if path.is_file()}
+        except OSError as error:
+            raise InputError(f"cannot be listed: {error.strerror}", file=self.where) from error
+
+    def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
+        """The shapes in a safetensors file: eight bytes of length (little endian), then that much JSON.
+
+        Raises:
+            InputError: the file is no safetensors file.
+        """
+        path = self.path / name
+        try:
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                if length > _HEADER_LIMIT:
+                    raise ValueError(f"a header of {length} bytes")
+                return shapes(json.loads(file.read(length)))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"is no safetensors file: {error}", file=str(path), hint="it may be a pointer of git-lfs; fetch it"
+            ) from error
+
+
+def shapes(header: object) -> dict[str, tuple[int, ...]]:
+    """Shapes by name of a parsed safetensors header; what is no tensor is left out."""
+    if not isinstance(header, Mapping):
+        raise ValueError("the header is no object")
+    found = {}
+    for name, entry in header.items():
+        shape = entry.get("shape") if isinstance(entry, Mapping) else None
+        if isinstance(shape, list) and all(isinstance(size, int) for size in shape):
+            found[str(name)] = tuple(shape)
+    return found
+
+
+_SIZE_LINE = re.compile(r"(\d+)[ \t]+(\S.*)")
+_FILE_LINE = re.compile(r"==> (.+) <==")
+
+
+class Listing:
+    """A volume as a file describes it, for weights that are not on this machine.
+
+    The file holds ``SIZE PATH`` lines and, where a small file's content is known, ``==> PATH <==`` with the content
+    below. In a pod that mounts the volume::
+
+        cd DIRECTORY; find . -type f -printf '%s %p\\n'; tail -v -n +1 *.json *.jinja
+    """
+
+    def __init__(self, text: str, file: str) -> None:
+        self.where = file
+        self._sizes: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        lines = text.split("\n")
+        at = 0
+        while at < len(lines):
+            head = _FILE_LINE.fullmatch(lines[at].rstrip("\r"))
+            if head is None:
+                self._size(lines[at], at + 1)
+                at += 1
+                continue
+            start = at = at + 1
+            while at < len(lines) and not _FILE_LINE.fullmatch(lines[at].rstrip("\r")):
+                at += 1
+            # tail puts an empty line before every heading but the first
+            self._texts[_bare(head[1])] = "\n".join(lines[start:at]).rstrip("\n")
+        if not self._sizes and not self._texts:
+            raise InputError("lists no file", file=file, hint="docs/drafts.md shows the command that makes a listing")
+
+    def _size(self, line: str, number: int) -> None:
+        if not line.strip():
+            return
+        found = _SIZE_LINE.fullmatch(line.rstrip("\r"))
+        if found is None:
+            raise InputError(f"is neither 'SIZE PATH' nor '==> PATH <==': {line[:60]!r}", file=self.where, line=number)
+        self._sizes[_bare(found[2])] = int(found[1])
+
+    def text(self, name: str) -> str | None:
+        """The content, where the listing has it."""
+        return self._texts.get(name)
+
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes listed."""
+        return self._sizes
+
+    def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
+        """A listing holds no headers."""
+        return {}
+
+
+def _bare(path: str) -> str:
+    return path.strip().removeprefix("./")

@@ -1,0 +1,308 @@
+"""Checkpoints from a directory, a listing and a hub; planted mismatches are each found before anything moves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpctl.errors import InputError
+from mpctl.plan import describe_model, facts_of, tokenizer_digests
+from mpctl.platform import hub
+from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
+from mpctl.service import load, select
+from mpctl.speculation import build, preflight
+from mpctl.speculation.match import match
+
+TARGET = {
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 300,
+    "max_position_embeddings": 4096,
+    "dtype": "bfloat16",
+}
+HEAD = {
+    **TARGET,
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "num_hidden_layers": 1,
+    "target_hidden_size": 64,
+    "draft_vocab_size": 100,
+    "speculators_config": {"verifier": {"name_or_path": "org/target-8b"}},
+}
+TOKENIZER = {
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]},
+    "added_tokens": [{"id": 2, "content": "<|end|>", "special": True}],
+}
+TEMPLATE = "{{ messages }}"
+
+
+def checkpoint(directory, config, *, tokenizer=TOKENIZER, template=TEMPLATE, rows=100):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    if tokenizer is not None:
+        (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    if template is not None:
+        (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    header = {"__metadata__": {"format": "pt"}, "x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}
+    if rows:
+        header["model.d2t"] = {"dtype": "I64", "shape": [rows], "data_offsets": [0, 4]}
+    body = json.dumps(header).encode()
+    (directory / "model.safetensors").write_bytes(len(body).to_bytes(8, "little") + body + b"\0" * 4)
+    return directory
+
+
+def service(target, *args):
+    text = (
+        "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\nspec:\n  predictor:\n"
+        "    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v0.30.0\n"
+        f"      args: {json.dumps([f'--model={target}', '--served-model-name=org/target-8b', *args])}\n"
+    )
+    return select(load(text), None)
+
+
+def judged(tmp_path, *, head=None, args=(), **planted):
+    """Findings and checks for a pair of directories with one thing planted in the head."""
+    target = checkpoint(tmp_path / "target", TARGET, rows=0)
+    draft = checkpoint(tmp_path / "draft", {**HEAD, **(head or {})}, **planted)
+    spec, _ = build("eagle3", draft=str(draft))
+    facts = facts_of(
+        service(target, *args),
+        spec,
+        target=read_checkpoint(Directory(target)),
+        draft=read_checkpoint(Directory(draft)),
+    )
+    return {one.id: one for one in preflight(spec, facts)}, {one.id: one for one in match(spec, facts)}
+
+
+def test_a_pair_that_fits_is_ok_in_every_check_that_can_be_made(tmp_path):
+    findings, checks = judged(tmp_path)
+    assert not [one for one in findings.values() if one.severity == "refuse"]
+    assert {one.id for one in checks.values() if one.verdict == "unknown"} == {"kv-dtype-mismatch"}
+    assert {one.verdict for one in checks.values() if one.id != "kv-dtype-mismatch"} == {"ok"}
+
+
+OTHER_WORDS = {**TOKENIZER, "model": {**TOKENIZER["model"], "vocab": {"a": 1, "b": 0}}}
+OTHER_TOKENS = {**TOKENIZER, "added_tokens": [{"id": 2, "content": "<|eot|>", "special": True}]}
+
+
+@pytest.mark.parametrize(
+    ("planted", "check", "says"),
+    [
+        ({"tokenizer": OTHER_WORDS}, "tokenizer-mismatch", "is not the target's"),
+        ({"tokenizer": OTHER_TOKENS}, "added-tokens-mismatch", "added tokens"),
+        ({"head": {"target_hidden_size": 128}}, "hidden-size-mismatch", "128"),
+        ({"head": {"vocab_size": 301}}, "vocabulary-mismatch", "301"),
+        ({"head": {"max_position_embeddings": 2048}}, "draft-context", "2048"),
+        (
+            {"head": {"speculators_config": {"verifier": {"name_or_path": "org/target-70b"}}}},
+            "wrong-target",
+            "org/target-70b",
+        ),
+        ({"rows": 64}, "draft-vocabulary", "64 rows"),
+        ({"head": {"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None}}, "draft-kind", "of kind model"),
+    ],
+)
+def test_a_planted_mismatch_refuses_and_says_why(tmp_path, planted, check, says):
+    findings, checks = judged(tmp_path, **planted)
+    assert findings[check].severity == "refuse"
+    assert says in findings[check].reason
+    assert checks[check].verdict == "mismatch"
+
+
+def test_another_template_is_a_warning(tmp_path):
+    findings, checks = judged(tmp_path, template="{{ other }}")
+    assert findings["chat-template-mismatch"].severity == "warn"
+    assert checks["chat-template-mismatch"].verdict == "warn"
+
+
+def test_what_is_not_there_is_unknown_never_fine(tmp_path):
+    _, checks = judged(
+        tmp_path,
+        tokenizer=None,
+        template=None,
+        rows=0,
+        head={"speculators_config": None},
+        args=("--kv-cache-dtype=fp8",),
+    )
+    for name in ("tokenizer-mismatch", "added-tokens-mismatch", "wrong-target", "chat-template-mismatch"):
+        assert checks[name].verdict == "unknown", name
+        assert checks[name].text.startswith("not known:")
+    assert checks["draft-vocabulary"].verdict == "unknown"  # the table's length is
+
+
+def test_a_tokenizer_is_the_same_however_it_is_written():
+    old = {**TOKENIZER, "model": {**TOKENIZER["model"], "merges": ["a b"]}}
+    reordered = json.loads(json.dumps({**TOKENIZER, "version": "1.0"}, sort_keys=True))
+    assert tokenizer_digests(old) == tokenizer_digests(TOKENIZER) == tokenizer_digests(reordered)
+    assert tokenizer_digests({"model": {}}) is None
+
+
+def test_a_head_of_speculators_and_of_the_first_generation():
+    nested = {
+        "speculators_model_type": "eagle3",
+        "architectures": ["Eagle3Speculator"],
+        "draft_vocab_size": 32000,
+        "speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-8B"}},
+        "transformer_layer_config": {**TARGET, "hidden_size": 4096},
+    }
+    found = describe_model(nested)
+    assert (found.draft_kind, found.expects_hidden, found.trained_for) == ("eagle3", 4096, "Qwen/Qwen3-8B")
+    assert (found.draft_vocab, found.vocab, found.context) == (32000, 300, 4096)
+    assert describe_model({**nested, "speculators_model_type": "peagle", "architectures": []}).draft_kind == "eagle3"
+    assert describe_model(TARGET).expects_hidden is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("config.json", "{", "config.json"),
+        ("config.json", "[]", "must be a JSON object"),
+        ("tokenizer.json", "{", "tokenizer.json"),
+        ("tokenizer_config.json", "\xff", "tokenizer_config.json"),
+        ("model.safetensors", "version https://git-lfs.github.com/spec/v1\n", "git-lfs"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, content, says):
+    directory = checkpoint(tmp_path, HEAD)
+    (directory / name).write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(Directory(directory))
+    assert says in f"{caught.value} {caught.value.hint}"
+    assert name in str(caught.value.file)
+
+
+def test_no_configuration_no_checkpoint(tmp_path):
+    assert read_checkpoint(Directory(tmp_path)) is None
+
+
+def listing(files):
+    """What find and tail print in a directory with these small files."""
+    lines = [f"{len(text)} ./{name}" for name, text in files.items()] + ["5000000 ./model.safetensors"]
+    return "\n".join(lines) + "\n" + "\n".join(f"==> {name} <==\n{text}\n" for name, text in files.items())
+
+
+def test_a_listing_says_what_the_directory_says(tmp_path):
+    directory = checkpoint(tmp_path, HEAD, rows=0)
+    files = {path.name: path.read_text() for path in directory.glob("*.json")}
+    text = listing(files)
+    here, there = read_checkpoint(Directory(directory)), read_checkpoint(Listing(text, "listing.txt"))
+    assert there.weight_bytes == 5000000
+    assert (there.tokenizer_digest, there.trained_for) == (here.tokenizer_digest, here.trained_for)
+    assert there.template_digest == here.template_digest
+    assert there.map_rows is None
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}\.json", fullmatch=True), st.text('{}[]ab": ,0\n', max_size=30)))
+def test_any_small_files_come_back_from_a_listing(files):
+    found = Listing(listing(files), "l")
+    for name, text in files.items():
+        assert found.text(name) == text.rstrip("\n")
+        assert found.sizes()[name] == len(text)
+
+
+def test_a_bad_listing_is_refused_with_its_line():
+    with pytest.raises(InputError, match=r"l:2: is neither"):
+        Listing("12 ./config.json\ntotal 5 of them\n", "l")
+    with pytest.raises(InputError, match="lists no file"):
+        Listing("\n\n", "l")
+
+
+@contextmanager
+def served(answers):
+    """A hub on loopback; ``answers``: path to (status, body)."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, self.headers.get("authorization")))
+            status, body = answers.get(self.path, (404, b""))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_a_hub(monkeypatch):
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_hubs_metadata(monkeypatch):
+    answers = {
+        "/org/head/resolve/main/config.json": (200, json.dumps(HEAD).encode()),
+        "/org/head/resolve/main/tokenizer.json": (200, json.dumps(TOKENIZER).encode()),
+        "/api/models/org/head/revision/main?blobs=true": (
+            200,
+            json.dumps({"siblings": [{"rfilename": "model.safetensors", "size": 4000}, {"rfilename": "x"}]}).encode(),
+        ),
+    }
+    with served(answers) as (endpoint, asked):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setenv("HF_TOKEN", "secret-word")
+        found = hub.read_hub("org/head")
+    assert (found.trained_for, found.weight_bytes) == ("org/target-8b", 4000)
+    assert found.tokenizer_digest == tokenizer_digests(TOKENIZER).vocabulary
+    assert {authorization for _, authorization in asked} == {"Bearer secret-word"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_a_hub_that_refuses_is_a_reason_not_a_failure(monkeypatch, status):
+    with served({"/org/head/resolve/main/config.json": (status, b"no")}) as (endpoint, _):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setenv("HF_TOKEN", "secret-word")
+        with pytest.raises(hub.Unavailable) as caught:
+            hub.read_hub("org/head")
+    assert "secret-word" not in str(caught.value)
+
+
+def test_a_hub_with_a_broken_file_or_nobody_there(monkeypatch):
+    with served({"/org/head/resolve/main/config.json": (200, b"{")}) as (endpoint, _):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        with pytest.raises(hub.Unavailable, match="not JSON"):
+            hub.read_hub("org/head")
+    with pytest.raises(hub.Unavailable, match="ConnectError"):
+        hub.read_hub("org/head")  # the server is gone
+    monkeypatch.setenv("HF_ENDPOINT", "no such thing")
+    with pytest.raises(hub.Unavailable):
+        hub.read_hub("org/head")
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_by_choice_is_respected(monkeypatch, name):
+    with served({}) as (endpoint, asked):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setenv(name, "1")
+        with pytest.raises(hub.Unavailable, match=name):
+            hub.read_hub("org/head")
+        assert asked == []
+
+
+def test_a_directory_that_cannot_be_listed(tmp_path):
+    with pytest.raises(InputError, match="cannot be listed"):
+        Directory(Path(tmp_path / "gone")).sizes()
