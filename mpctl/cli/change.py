@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mpctl.cli.session import Session, read_file
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of
-from mpctl.platform.local.engine import installed_version, model_of, read_service
-from mpctl.platform.local.models import read_model
 from mpctl.service import Service
 from mpctl.speculation import Finding, Spec, build, from_config, parse_config, preflight, unknowns
 
 
 @dataclass(frozen=True)
 class Change:
-    """The service as it is, the spec asked for, the service with it, and what the preflight found."""
+    """The service as it is, its manifest and the manifest with the spec asked for, and what the preflight found."""
 
     before: Service
-    after: Service
+    old_text: str
+    new_text: str
     spec: Spec
     old_spec: Spec
     findings: tuple[Finding, ...]
@@ -33,7 +31,9 @@ class Change:
         return tuple(f for f in self.findings if f.severity == "refuse" and f.id not in ignored)
 
 
-def read_change(session: Session, options: dict[str, Any], *, concurrency: int | None = None) -> Change:
+def read_change(
+    session: Session, options: dict[str, Any], *, concurrency: int | None = None, temperature: float = 0.0
+) -> Change:
     """Build the spec, edit the manifest, run the preflight. Changes nothing.
 
     Raises:
@@ -43,23 +43,23 @@ def read_change(session: Session, options: dict[str, Any], *, concurrency: int |
         options["spec"], draft=options["draft"], sets=options["set"], config=_config(options["spec_config"])
     )
     wanted: dict[str, Any] | None = spec.config()
-    before = read_service(session.platform.read().text, session.name)
-    cwd = Path(session.platform.desired().cwd)
+    before = session.service()
     facts = facts_of(
         before,
         spec,
-        engine_version=installed_version() or before.image,
-        target=read_model(model_of(before), cwd),
-        draft=read_model(spec.draft, cwd),
+        engine_version=session.engine_version(before),
+        target=session.model_facts(session.target_of(before)),
+        draft=session.model_facts(spec.draft),
         concurrency=concurrency,
-        temperature=0.0,
+        temperature=temperature,
     )
     findings = (*notes, *preflight(spec, facts))
     _check_ignored(options["ignore"], findings)
     present: dict[str, Any] | None = before.speculation()
     return Change(
         before=before,
-        after=before.with_speculation(wanted),
+        old_text=session.text(),
+        new_text=session.with_speculation(wanted),
         spec=spec,
         old_spec=from_config(present),
         findings=findings,
@@ -123,4 +123,4 @@ def unified(before: str, after: str, names: tuple[str, str]) -> str:
 def change_diff(change: Change) -> str:
     """What a rollout would write, as a diff."""
     name = change.before.name
-    return unified(change.before.text, change.after.text, (f"{name} (live)", f"{name} ({change.spec.describe()})"))
+    return unified(change.old_text, change.new_text, (f"{name} (live)", f"{name} ({change.spec.describe()})"))

@@ -7,7 +7,7 @@ from typing import Any
 from mpctl.cli.session import Session
 from mpctl.cli.terminal import Terminal, columns
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
-from mpctl.measure.analysis import Comparison
+from mpctl.measure.analysis import Analysis, Comparison
 from mpctl.measure.gate import Verdict
 from mpctl.report import comparison_rows, gate_rows, operation_record
 from mpctl.rollout import machine, steps
@@ -43,29 +43,36 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
 def report(session: Session, world: World, operation: Operation, output: str) -> None:
     """Print what was measured and how it ended; raise if it did not end well."""
     verdict = None
-    comparison = None
+    cells: tuple[Comparison, ...] = ()
     if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        comparison = steps.comparison(world, operation)
+        cells = Analysis.of(steps.measurement(world, operation).run(), operation.plan.policy).cells
         if "judge" in operation.done:
             verdict = Verdict.from_record(dict(operation.done["judge"]))
     if output in ("json", "yaml"):
-        session.terminal.record("Operation", operation_record(operation, verdict, comparison), output)
+        session.terminal.record("Operation", operation_record(operation, verdict, cells), output)
     elif output == "name":
         session.terminal.result(operation.id)
     else:
-        _print(session.terminal, operation, comparison, verdict)
+        _print(session.terminal, operation, cells, verdict)
     _conclude(session, operation)
 
 
-def _print(terminal: Terminal, operation: Operation, comparison: Comparison | None, verdict: Verdict | None) -> None:
-    if comparison is not None and comparison.compared:
-        plan = operation.plan
-        rows = comparison_rows(comparison, baseline=plan.baseline_spec, candidate=plan.spec)
-        terminal.result(columns(rows))
+def _print(terminal: Terminal, operation: Operation, cells: tuple[Comparison, ...], verdict: Verdict | None) -> None:
+    plan = operation.plan
+    print_cells(terminal, cells, baseline=plan.baseline_spec, candidate=plan.spec)
     if verdict is not None:
         terminal.result("")
         terminal.result(columns(gate_rows(verdict)))
         terminal.result("")
+
+
+def print_cells(terminal: Terminal, cells: tuple[Comparison, ...], *, baseline: str, candidate: str) -> None:
+    """One table per traffic condition in which anything was answered by both arms."""
+    told = [c for c in cells if c.compared]
+    for comparison in told:
+        if len(told) > 1:
+            terminal.result(f"\n{comparison.cell.label}")
+        terminal.result(columns(comparison_rows(comparison, baseline=baseline, candidate=candidate)))
 
 
 def _conclude(session: Session, operation: Operation) -> None:

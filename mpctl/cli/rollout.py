@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mpctl.cli.load_options import load_options
 from mpctl.cli.options import (
     STRATEGIES,
     Word,
@@ -31,17 +32,15 @@ if TYPE_CHECKING:
 @change_options()
 @option(
     "--strategy",
-    type=Word(STRATEGIES),
-    default=STRATEGIES[0],
-    help="side-by-side: candidate beside baseline, no downtime; in-place: one engine at a time.",
+    type=Word(("auto", *STRATEGIES)),
+    default="auto",
+    help="side-by-side: candidate beside baseline, no downtime; in-place: one engine at a time; auto: what fits.",
 )
-@option("--prompts", default="edits", metavar="edits|fresh|FILE", help="Built-in set, or JSONL with your own prompts.")
-@option("--requests", default=8, type=click.IntRange(1), help="Prompts per block.")
-@option("--repeats", default=4, type=click.IntRange(1), help="Blocks per arm; they alternate.")
-@option("--concurrency", default=1, type=click.IntRange(1), help="Requests in flight.")
-@option("--max-tokens", default=384, type=click.IntRange(1), help="Limit of an answer, in tokens.")
+@option("--accept-downtime", is_flag=True, help="On a cluster without a free GPU: the old pod may go first.")
+@load_options
 @option("--policy", metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
 @option("--keep-baseline", is_flag=True, help="Leave the old engine running after promotion, for an instant way back.")
+@option("--force", is_flag=True, help="Change a service that Argo CD, Flux or Helm writes, too.")
 @dry_run_option
 @timeout_option("10m")
 @ask_options
@@ -59,34 +58,42 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
       mpctl rollout --spec ngram                               the only service
       mpctl rollout qwen --spec ngram --set num_speculative_tokens=3
       mpctl rollout qwen --spec eagle3 --draft /models/eagle3 --prompts traffic.jsonl
+      mpctl rollout --spec ngram --prompts edits:0.7 --prompts chat:0.3 --concurrency 1,8
       mpctl rollout --spec ngram --dry-run=client              checks and the change, nothing done
     """
     settings = Settings.of(ctx, options)
+    from dataclasses import replace
+
     from mpctl.cli.change import read_change, require_allowed, show_findings
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.preview import require_client, show_preview
-    from mpctl.cli.request import make_plan, read_workload
+    from mpctl.cli.request import loader_for, make_plan, read_workload
     from mpctl.cli.session import open_session
+    from mpctl.cli.strategy import first_choice, fitting
     from mpctl.rollout import machine
     from mpctl.rollout.decide import Act, decide_rollout
-    from mpctl.rollout.operation import Strategy, open_operation
-    from mpctl.rollout.ports import Arm
+    from mpctl.rollout.operation import open_operation
 
-    require_client(options["dry_run"])
     session = open_session(settings, name)
-    change = read_change(session, options, concurrency=options["concurrency"])
-    workload = read_workload(options)
-    plan = make_plan(change, options, workload)
-    decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
+    require_client(options["dry_run"], session)
+    workload = read_workload(options, loader_for(session))
+    change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
+    unfinished = open_operation(session.store.entries())
+    plan = make_plan(change, first_choice(options, unfinished), workload)
+    decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
         session.terminal.note(f"{session.title} already runs {change.spec.describe()}")
         return
+    if decision.act is Act.OPEN and (owner := session.owned(force=options["force"])):
+        session.terminal.warn(owner)
     ignored = tuple(options["ignore"])
     show_findings(session.terminal, change, ignored)
     require_allowed(change, ignored)
-    for note in session.platform.check(Arm(plan.text), beside=plan.strategy is Strategy.SIDE_BY_SIDE):
-        session.terminal.note(f"note: {note}")
-    if options["dry_run"] == "client":
+    if decision.act is Act.OPEN:
+        plan, notes = fitting(session, plan, options["strategy"])
+        for note in notes:
+            session.terminal.note(f"note: {note}")
+    if options["dry_run"] != "none":
         show_preview(session, plan, explain(session, plan, workload), options["output"])
         return
     if decision.act is Act.OPEN:
@@ -99,20 +106,18 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
             carry_out(session, world, decision.operation, options["output"])
         elif decision.plan is not None:
             session.store.save(plan.workload, "workload", workload.to_record())
-            carry_out(session, world, machine.open_plan(world, decision.plan), options["output"])
+            found = replace(decision.plan, scaling=session.platform.scaling())
+            carry_out(session, world, machine.open_plan(world, found), options["output"])
 
 
 def explain(session: Session, plan: Plan, workload: Workload) -> str:
     """What will happen, for the one who is asked."""
-    from mpctl.rollout.operation import Strategy
+    from mpctl.cli.request import describe_workload
+    from mpctl.cli.strategy import describe_back, describe_place
 
-    place = {
-        Strategy.SIDE_BY_SIDE: "beside the serving engine, no downtime",
-        Strategy.IN_PLACE: "in the place of the serving engine, which is down while the other starts",
-    }[plan.strategy]
-    back = "at once, the old engine is kept" if plan.keep_baseline else "as long as one engine start"
+    place, back = describe_place(session, plan), describe_back(session, plan)
     return (
         f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {place}; "
-        f"{workload.repeats} x {workload.requests} prompts to each arm at concurrency {workload.concurrency}; "
+        f"{describe_workload(workload)} to each arm; "
         f"rollback from there takes {back}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mpctl.measure.analysis import Comparison
@@ -43,8 +44,8 @@ def _arm(arm: ArmSummary) -> dict[str, Any]:
     }
 
 
-def operation_record(operation: Operation, verdict: Verdict | None, comparison: Comparison | None) -> dict[str, Any]:
-    """An operation with its ending, verdict and measurement."""
+def operation_record(operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison] = ()) -> dict[str, Any]:
+    """An operation with its ending, verdict and measurement, one entry per traffic condition."""
     plan = operation.plan
     return {
         "metadata": {"name": operation.id, "openedAt": operation.opened_at, "by": operation.who},
@@ -61,6 +62,6 @@ def operation_record(operation: Operation, verdict: Verdict | None, comparison: 
             "steps": list(operation.done),
             "step": operation.begun or None,
             "gate": verdict.to_record() if verdict else None,
-            "measurement": comparison_record(comparison) if comparison else None,
+            "measurement": [{"cell": c.cell.to_record(), **comparison_record(c)} for c in cells],
         },
     }

@@ -15,8 +15,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters
-from mpctl.measure.workload import Workload
+from mpctl.measure.run import Calibration
 from mpctl.rollout.records import Entry, Revision, text_digest
 
 
@@ -56,11 +57,27 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class EngineFacts:
+    """What is written beside a measurement so that a stranger can repeat it.
+
+    ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
+    model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
+    ``kv_pool_tokens``: tokens the KV cache holds.
+    """
+
+    engine_version: str = ""
+    model: str = ""
+    device: str = ""
+    model_digest: str = ""
+    kv_pool_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class ArmState:
     """What is known of one arm. ``argv`` is what the running engine was really started with, None while nothing runs.
 
     ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
-    waits.
+    waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
     """
 
     id: str
@@ -70,6 +87,7 @@ class ArmState:
     matches: bool = False
     message: str = ""
     restarts: int = 0
+    kv_pool_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,33 +106,57 @@ class Platform(Protocol):
     """Where a service runs. Errors are those of ``mpctl.errors``."""
 
     name: str
+    rolls: bool
+    """Whether making an arm the service replaces the serving pods by itself, with no second arm needed."""
 
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
-        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing."""
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
+        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
+
+        ``downtime``: the service may be down while an engine starts.
+        """
+
+    def scaling(self) -> dict[str, Any] | None:
+        """The service's autoscaler as it is, as a JSON object; None without one."""
+
+    def pin(self, scaling: dict[str, Any]) -> None:
+        """Hold the autoscaler at the recorded number of engines."""
+
+    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
+        """Put the autoscaler back as recorded; returns what was left because somebody else changed it."""
 
     def start(self, arm: Arm) -> None:
         """Start ``arm`` beside whatever runs, without traffic."""
 
-    def replace(self, arm: Arm) -> None:
-        """Stop every other arm, then start ``arm`` in their place. The service is down until it is ready."""
+    def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
+        """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`adopt`.
 
-    def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
+        Without ``downtime`` a platform that ``rolls`` keeps the old engine until the new one is ready; elsewhere the
+        service is down until then.
+        """
+
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
         """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
 
-        ``expect``: digests of the manifests that may be live now; anything else was written by somebody else and
-        raises Conflict.
+        ``expect``: the arms whose manifests may be live now; anything else was written by somebody else and raises
+        Conflict.
         """
+
+    def settle(self, arm: Arm) -> None:
+        """Take back what was only set for the time of a change, once ``arm`` serves."""
 
     def retire(self, keep: Arm) -> None:
         """Stop every arm but ``keep``."""
 
-    def state(self, arm_id: str) -> ArmState:
+    def stop(self, arm: Arm) -> None:
+        """Stop this arm alone, which does not serve; nothing happens when it is not there."""
+
+    def state(self, arm: Arm) -> ArmState:
         """What is known of an arm; phase ABSENT if nothing."""
 
-    def describe_failure(self, arm_id: str) -> str:
+    def describe_failure(self, arm: Arm) -> str:
         """The engine's own last words, for an error message."""
 
 
@@ -155,8 +197,15 @@ class Meter(Protocol):
     def counters(self, endpoint: Endpoint) -> Counters:
         """Read the engine's counters now."""
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], workload: Workload) -> dict[str, Any]:
-        """Send ``prompts`` once in order; the bench client's own JSON with per-request details."""
+    def describe(self, endpoint: Endpoint) -> EngineFacts:
+        """What the running engine and the machine under it say of themselves; what is not known is None or empty."""
+
+    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
+        """Send ``prompts`` once in order, as ``cell`` says; the bench client's own JSON with per-request details."""
+
+    def calibrate(self, concurrency: int) -> Calibration | None:
+        """What the client itself adds to the times it reports, measured against a server of known timing; None where
+        that cannot be measured."""
 
 
 class Clock(Protocol):

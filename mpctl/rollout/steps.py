@@ -33,7 +33,9 @@ def record_baseline(world: World, operation: Operation) -> dict[str, Any]:
             hint="run the command again to plan from the service as it is now",
         )
     world.progress.step("record", "keeping the service as it is")
-    return {"revision": _record(world, operation, plan.baseline, why="as found", spec=plan.baseline_spec)}
+    number = _record(world, operation, plan.baseline, why="as found", spec=plan.baseline_spec)
+    pool = world.platform.state(plan.baseline_arm).kv_pool_tokens
+    return {"revision": number} | ({"kvPoolTokens": pool} if pool else {})
 
 
 def start(world: World, operation: Operation) -> dict[str, Any]:
@@ -130,7 +132,17 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
         else:
             world.platform.start(plan.arm)
     state = await_ready(world, plan.arm, plan.ready_timeout_s)
-    return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
+    pools = {"kvPoolTokens": state.kv_pool_tokens}
+    if plan.kind is Kind.ROLLOUT:
+        baseline = operation.done.get("record", {}).get("kvPoolTokens")
+        pools["baselineKvPoolTokens"] = baseline
+        if state.kv_pool_tokens and baseline:
+            lost = 1 - state.kv_pool_tokens / baseline
+            world.progress.note(
+                f"KV pool by the engines' own logs: {state.kv_pool_tokens:,} tokens, baseline {baseline:,} ({-lost:+.1%})"
+            )
+    known = {name: tokens for name, tokens in pools.items() if tokens}
+    return {"arm": state.id, "argv": list(redacted(state.argv or ())), **known}
 
 
 def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
@@ -197,7 +209,7 @@ def measurement(world: World, operation: Operation) -> Measurement:
         id=operation.id,
         created=operation.opened_at,
         who=operation.who,
-        workload=_workload(world, operation),
+        workload=workload_of(world, operation),
         policy=plan.policy,
         store=world.store,
         meter=world.meter,
@@ -218,7 +230,7 @@ def target_of(world: World, arm: Arm, spec: str, *, kv_pool_tokens: int | None =
             f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
             hint=world.platform.describe_failure(arm),
         )
-    return Target(state.endpoint, spec, state.argv or (), kv_pool_tokens)
+    return Target(state.endpoint, spec, state.argv or (), kv_pool_tokens or state.kv_pool_tokens)
 
 
 def judge(world: World, operation: Operation) -> dict[str, Any]:
@@ -296,7 +308,12 @@ def _record(world: World, operation: Operation, text: str, *, why: str, spec: st
     return revision.number
 
 
-def _workload(world: World, operation: Operation) -> Workload:
+def workload_of(world: World, operation: Operation) -> Workload:
+    """The stored workload that the plan names.
+
+    Raises:
+        MpctlError: it is not there any more.
+    """
     record = world.store.load(operation.plan.workload, "workload")
     if record is None:
         raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")

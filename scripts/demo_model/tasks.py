@@ -40,8 +40,8 @@ COMPARISONS: tuple[str, ...] = (">", "<", "==", "!=", ">=", "<=")
 
 EDIT_KINDS: tuple[str, ...] = ("rename", "rename", "docstring", "unchanged")
 
-HELD_OUT_EDITS = 96
-HELD_OUT_FRESH = 48
+HELD_OUT_EDITS = 192
+HELD_OUT_FRESH = 192
 HELD_OUT_FUNCTIONS = (2, 4)
 # In characters, because this module has no tokenizer: about 140 to 250 tokens of the demo model.
 HELD_OUT_ANSWER_CHARS = (680, 1450)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 
 import httpx
 import pytest
 
 from mpctl.errors import MpctlError
-from mpctl.measure.workload import Workload
-from mpctl.platform.local import meter
+from mpctl.measure.cell import Cell
+from mpctl.platform.local import client as bench
+from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.ports import Endpoint
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", "tokenizer")
-WORKLOAD = Workload(prompts=("a", "b"), repeats=1, requests=2, warmup=0)
+CELL = Cell("edits", 1)
 HEAD = """
 import json, sys
 for line in sys.stdin:
@@ -33,7 +33,7 @@ def client(tmp_path, monkeypatch):
     def make(body, *, head=HEAD):
         script = tmp_path / "client.py"
         script.write_text(head + "".join(f"    {line}\n" for line in body.splitlines()))
-        monkeypatch.setattr(meter, "WORKER", script)
+        monkeypatch.setattr(bench, "WORKER", script)
         monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
         made.append(LocalMeter(sys.executable, str(tmp_path)))
         return made[-1]
@@ -48,7 +48,7 @@ OK = "print(json.dumps({'ok': True}), flush=True)"
 
 def test_the_clients_result_is_read(client):
     made = client(f"open(result, 'w').write('{{\"duration\": 1}}')\n{OK}")
-    assert made.run(ENDPOINT, ("a", "b"), WORKLOAD) == {"duration": 1}
+    assert made.run(ENDPOINT, ("a", "b"), CELL, 256) == {"duration": 1}
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_the_clients_result_is_read(client):
 )
 def test_an_unusable_answer_is_an_error_that_says_so(client, body, message):
     with pytest.raises(MpctlError, match=message):
-        client(body).run(ENDPOINT, ("a", "b"), WORKLOAD)
+        client(body).run(ENDPOINT, ("a", "b"), CELL, 256)
 
 
 def test_no_room_for_the_prompts(client, monkeypatch):
     def full(**_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(meter.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(bench.tempfile, "TemporaryDirectory", full)
     with pytest.raises(MpctlError, match="No space left on device"):
-        client(OK).run(ENDPOINT, ("a",), WORKLOAD)
+        client(OK).run(ENDPOINT, ("a",), CELL, 256)
 
 
 def test_a_client_that_cannot_be_started(tmp_path):
@@ -83,18 +83,22 @@ def test_a_client_that_cannot_be_started(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "max_tokens", "concurrency", "seconds"),
-    [(2, 256, 1, 856.0), (2, 256, 4, 664.0), (8, 4096, 1, 600.0 + 8 * 2048)],
+    ("count", "max_tokens", "cell", "seconds"),
+    [
+        (2, 256, Cell("edits", 1), 856.0),
+        (2, 256, Cell("edits", 4), 664.0),
+        (8, 4096, Cell("edits", 1), 600.0 + 8 * 2048),
+        (100, 256, Cell("edits", 256, rate=0.1), 600.0 + 50 + 1000),
+    ],
 )
-def test_more_work_may_take_longer(count, max_tokens, concurrency, seconds):
-    workload = replace(WORKLOAD, max_tokens=max_tokens, concurrency=concurrency)
-    assert LocalMeter("python", ".")._limit_s(count, workload) == seconds
+def test_more_work_may_take_longer(count, max_tokens, cell, seconds):
+    assert BenchClient("python", ".").limit_s(count, cell, max_tokens) == seconds
 
 
 def test_closed_the_client_has_ended_and_nothing_is_left_open(client):
     made = client(OK)
     made.prepare()
-    process = made._worker._process
+    process = made.client._worker._process
     made.close()
     assert process.returncode == 0
     assert all(stream.closed for stream in (process.stdin, process.stdout, process.stderr))
@@ -106,7 +110,7 @@ def test_a_client_that_talks_without_end_is_closed_too(client):
         "", head="import sys\nfor _ in sys.stdin:\n    pass\nsys.stderr.write('x' * 1_000_000)\nif 1:\n    pass\n"
     )
     made.prepare()
-    process = made._worker._process
+    process = made.client._worker._process
     made.close()
     assert process.returncode == 0
 
@@ -119,7 +123,7 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     made = LocalMeter(sys.executable, str(tmp_path))
     made.prepare()
-    process = made._worker._process
+    process = made.client._worker._process
     made.close()  # kills after five seconds
     assert process.returncode == 0
 

@@ -154,7 +154,7 @@ def test_the_record_of_an_operation():
     plan = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, "a", "b", "ngram K=5")
     done = {"record": {"revision": 1}, "start": {}}
     running = Operation("rollout-1", plan, "2026-01-01", "x", done, begun="ready")
-    record = operation_record(running, None, None)
+    record = operation_record(running, None)
     assert record["metadata"] == {"name": "rollout-1", "openedAt": "2026-01-01", "by": "x"}
     assert record["spec"] == {
         "kind": "rollout",
@@ -169,10 +169,10 @@ def test_the_record_of_an_operation():
         "steps": ["record", "start"],
         "step": "ready",
         "gate": None,
-        "measurement": None,
+        "measurement": [],
     }
     ended = replace(running, begun="", ending=Ending.REJECTED, detail="why")
     verdict = assess(BOTH, Policy())
-    full = json.loads(json.dumps(operation_record(ended, verdict, BOTH)))["status"]
+    full = json.loads(json.dumps(operation_record(ended, verdict, [BOTH])))["status"]
     assert (full["ending"], full["step"], full["gate"]["outcome"]) == ("rejected", None, "reject")
-    assert full["measurement"] == json.loads(json.dumps(comparison_record(BOTH)))
+    assert full["measurement"] == [{"cell": CELL.to_record(), **json.loads(json.dumps(comparison_record(BOTH)))}]

@@ -113,9 +113,9 @@ def test_an_engine_that_is_never_ready_times_out(strategy):
     memory = MemoryWorld(FASTER)
     asked = memory.world.platform.state
 
-    def mute(arm_id):
-        state = asked(arm_id)
-        return steps.ArmState(arm_id, Phase.STARTING) if arm_id == CANDIDATE else state
+    def mute(arm):
+        state = asked(arm)
+        return steps.ArmState(arm.id, Phase.STARTING) if arm.id == CANDIDATE else state
 
     memory.world.platform.state = mute
     done = rollout(memory, strategy, ready_timeout_s=3.0)

@@ -20,18 +20,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mpctl.errors import Conflict
+from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters
-from mpctl.measure.workload import Workload
+from mpctl.measure.run import Calibration
+from mpctl.measure.workload import Traffic, Workload
 from mpctl.rollout.machine import World
 from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation, operations
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase
 from mpctl.rollout.records import Entry, Revision, read_ledger, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
 CANDIDATE_TEXT = "# mine, with a trailing space \nspeculation: ngram\r\n"
 OTHER_TEXT = "speculation: somebody else's\n"
 PROMPTS = tuple(f"prompt {i}" for i in range(9))
-WORKLOAD = Workload(prompts=PROMPTS, repeats=2, requests=4, warmup=1)
+WORKLOAD = Workload(traffic=(Traffic("edits", PROMPTS),), repeats=2, requests=4, warmup=1)
 TOKENS = 10
 
 
@@ -64,6 +66,7 @@ class MemoryPlatform:
     """``mpctl.rollout.ports.Platform`` on a dictionary."""
 
     name = "memory"
+    rolls = False
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -73,14 +76,26 @@ class MemoryPlatform:
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
-    def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
         return ()
+
+    def scaling(self) -> None:
+        return None
+
+    def pin(self, scaling: dict[str, Any]) -> None:
+        raise AssertionError("nothing to pin")
+
+    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
+        raise AssertionError("nothing to unpin")
+
+    def settle(self, arm: Arm) -> None:
+        pass
 
     def start(self, arm: Arm) -> None:
         with self._world.acting("start"):
             self._start(arm)
 
-    def replace(self, arm: Arm) -> None:
+    def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         disk = self._world.disk
         with self._world.acting("replace"):
             for other in [i for i in disk.engines if i != arm.id]:
@@ -90,10 +105,10 @@ class MemoryPlatform:
             self._world.boundary("amid replace")
             disk.routed = arm.id
 
-    def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
         disk = self._world.disk
         with self._world.acting("adopt"):
-            if text_digest(disk.text) not in expect:
+            if disk.text not in {known.manifest for known in expect}:
                 raise Conflict("service chat/svc was changed by somebody else meanwhile")
             disk.text, disk.routed = arm.manifest, arm.id
 
@@ -103,7 +118,8 @@ class MemoryPlatform:
                 del self._world.disk.engines[other]
                 self._world.boundary("amid retire")
 
-    def state(self, arm_id: str) -> ArmState:
+    def state(self, arm: Arm) -> ArmState:
+        arm_id = arm.id
         self._world.boundary("state")
         disk = self._world.disk
         engine = disk.engines.get(arm_id)
@@ -128,7 +144,7 @@ class MemoryPlatform:
             message="the engine exited with code 3" if engine.phase is Phase.FAILED else "",
         )
 
-    def describe_failure(self, arm_id: str) -> str:
+    def describe_failure(self, arm: Arm) -> str:
         return "ValueError: scripted"
 
     def _start(self, arm: Arm) -> None:
@@ -188,7 +204,16 @@ class MemoryMeter:
         self._world.boundary("counters")
         return self._engine(endpoint).counters
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], workload: Workload) -> dict[str, Any]:
+    def describe(self, endpoint: Endpoint) -> EngineFacts:
+        self._world.boundary("describe")
+        self._engine(endpoint)
+        return EngineFacts(engine_version="0.32.0", model="model", device="cpu", kv_pool_tokens=1000)
+
+    def calibrate(self, concurrency: int) -> Calibration:
+        self._world.boundary("calibrate")
+        return Calibration(p50_ms=0.1, p99_ms=0.2, requests=10, concurrency=concurrency)
+
+    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
         with self._world.acting("run"):
             engine = self._engine(endpoint)
             behaviour = self._world.behaviours[engine.manifest]
@@ -206,7 +231,8 @@ class MemoryMeter:
             self._world.disk.engines[arm_id] = replace(engine, counters=counters)
             return {
                 "duration": behaviour.seconds * count,
-                "max_concurrency": 1,
+                "date": "20260101-000000",
+                "max_concurrency": cell.concurrency,
                 "ttfts": [0.01] * count,
                 "itls": [[(behaviour.seconds - 0.01) / 9] * 9] * count,
                 "output_lens": [TOKENS] * count,

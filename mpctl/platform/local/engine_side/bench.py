@@ -3,9 +3,10 @@ nothing of mpctl.
 
 Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
 on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
-serve``. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What the client
-itself prints goes to standard error. When standard input closes, because the command that asked is gone, the process
-ends at once, also while it loads or in the middle of a block.
+serve``. ``{"samples": [...], "result": PATH}`` sends nothing but writes the prompts of the data set that its arguments
+name, as a JSON list. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What
+the client itself prints goes to standard error. When standard input closes, because the command that asked is gone, the
+process ends at once, also while it loads or in the middle of a block.
 """
 
 from __future__ import annotations
@@ -42,12 +43,23 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
         parser = FlexibleArgumentParser(description="vllm bench serve")
         add_cli_args(parser)
         try:
-            main(parser.parse_args(request["arguments"]))
+            if "samples" in request:
+                Path(request["result"]).write_text(json.dumps(prompts_of(parser.parse_args(request["samples"]))))
+            else:
+                main(parser.parse_args(request["arguments"]))
             answer: dict[str, object] = {"ok": True}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def prompts_of(options: Any) -> list[Any]:
+    """What the client would send of the data set its options name."""
+    from vllm.benchmarks.datasets import get_samples  # type: ignore[import-not-found,unused-ignore]
+    from vllm.tokenizers import get_tokenizer  # type: ignore[import-not-found,unused-ignore]
+
+    return [sample.prompt for sample in get_samples(options, get_tokenizer(options.tokenizer))]
 
 
 if __name__ == "__main__":

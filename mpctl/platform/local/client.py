@@ -1,0 +1,244 @@
+"""``vllm bench serve`` of the engine's version, as a warm process on this machine.
+
+Faults of the bench client that are met here (vLLM 0.32; docs/bench.md has the whole list): the custom data set applies
+the chat template although the chat endpoint does so again (``--skip-chat-template``); the client's own readiness probe
+sends the first prompt once more than counted (``--ready-check-timeout-sec 0``; its warm-ups repeat that one prompt, so
+ours are prompts of their own); it shuffles (``--disable-shuffle``); without a tokenizer it asks for one token
+(``--extra-body`` sets the limit).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from mpctl.errors import MpctlError
+from mpctl.measure.cell import Cell
+from mpctl.platform.local.engine import DEFAULT_ENV
+from mpctl.platform.local.files import state_root
+from mpctl.platform.local.processes import STATE_VARIABLE
+from mpctl.rollout.ports import Endpoint
+
+WORKER = Path(__file__).parent / "engine_side" / "bench.py"
+_SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
+
+
+class BenchClient:
+    """The client's process and what it is asked. Close it to end the process; it also ends with us.
+
+    ``python``: the interpreter of the engine's environment; ``cwd``: what relative paths of models start from.
+    """
+
+    def __init__(self, python: str, cwd: str, *, timeout_s: float = 600.0) -> None:
+        self._python = python
+        self._cwd = cwd
+        self._timeout_s = timeout_s
+        self._worker: _Worker | None = None
+
+    def prepare(self) -> None:
+        """Start loading the client, which takes as long as starting an engine.
+
+        Raises:
+            MpctlError: it cannot be started.
+        """
+        if self._worker is not None and not self._worker.running:
+            self.close()
+        if self._worker is None:
+            try:
+                self._worker = _Worker(self._python, self._cwd)
+            except OSError as error:
+                raise MpctlError(f"the load client cannot be started: {error}") from error
+
+    def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def run(self, endpoint: Endpoint, prompts: Sequence[str], cell: Cell, max_tokens: int) -> dict[str, Any]:
+        """Send the prompts once, in order; the client's own JSON.
+
+        Raises:
+            MpctlError: the client failed; its last lines are in the message.
+        """
+        with _scratch("a block could not be sent") as scratch:
+            data = scratch / "prompts.jsonl"
+            data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
+            result = scratch / "result.json"
+            arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens)
+            limit = self.limit_s(len(prompts), cell, max_tokens)
+            loaded = self._ask({"arguments": arguments, "token": endpoint.token}, limit, result)
+            if not isinstance(loaded, dict):
+                raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
+            return loaded
+
+    def prompts_of(self, dataset: str, path: str, tokenizer: str, count: int) -> tuple[str, ...]:
+        """``count`` prompts of a data set that the client can read, as it would send them.
+
+        ``dataset``: a value of ``--dataset-name``; ``path``: of ``--dataset-path``, for ``hf`` also
+        ``REPOSITORY@DIRECTORY``, a copy on this machine.
+
+        Raises:
+            MpctlError: the client cannot read it, or it holds no prompts.
+        """
+        name, _, directory = path.partition("@") if dataset == "hf" else ("", "", path)
+        options = {
+            "dataset-name": dataset,
+            "dataset-path": directory or name,
+            "tokenizer": tokenizer,
+            "num-prompts": str(count),
+            "seed": "0",
+            **({"hf-name": name} if directory and name else {}),
+        }
+        switches = ["--skip-chat-template", "--no-oversample"]
+        with _scratch("a data set could not be read") as scratch:
+            result = scratch / "prompts.json"
+            arguments = [f"--{name}={value}" for name, value in options.items()] + switches
+            loaded = self._ask({"samples": arguments, "result": str(result), "token": None}, self._timeout_s, result)
+        found = tuple(p for p in loaded if isinstance(p, str) and p) if isinstance(loaded, list) else ()
+        if not found:
+            raise MpctlError(f"the data set {dataset} {path} holds no prompts that are plain text")
+        return found
+
+    def _ask(self, request: dict[str, Any], limit_s: float, result: Path) -> Any:
+        self.prepare()
+        assert self._worker is not None
+        self._worker.ask(request, limit_s)
+        try:
+            return json.loads(result.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise MpctlError("vllm bench serve ended without a result", hint=self._worker.last_lines) from error
+        except ValueError as error:
+            raise MpctlError(f"vllm bench serve's result is not JSON: {error}") from error
+
+    def limit_s(self, count: int, cell: Cell, max_tokens: int) -> float:
+        """How long a block may take: more work may take longer, and arrivals take their time."""
+        arrivals = count / cell.rate if cell.rate else 0.0
+        return self._timeout_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
+
+
+@contextmanager
+def _scratch(failed: str) -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="mpctl-bench-") as directory:
+            yield Path(directory)
+    except OSError as error:
+        raise MpctlError(f"{failed}: {error}", hint="is the disk full, or /tmp read-only") from error
+
+
+def bench_arguments(
+    endpoint: Endpoint, data: Path, result: Path, prompts: Sequence[str], cell: Cell, max_tokens: int
+) -> list[str]:
+    """What follows ``vllm bench serve``.
+
+    The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
+    arrivals, every round others.
+    """
+    seed = int(hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:8], 16)
+    options = {
+        "backend": "openai-chat",
+        "endpoint": "/v1/chat/completions",
+        "base-url": endpoint.base_url,
+        "model": endpoint.model,
+        "dataset-name": "custom",
+        "dataset-path": str(data),
+        "custom-output-len": str(max_tokens),
+        "num-prompts": str(len(prompts)),
+        "max-concurrency": str(cell.concurrency),
+        "temperature": str(cell.temperature),
+        "ready-check-timeout-sec": "0",
+        "result-dir": str(result.parent),
+        "result-filename": result.name,
+        "percentile-metrics": "ttft,tpot,itl,e2el",
+        "seed": str(seed),
+    }
+    if cell.rate is not None:
+        options["request-rate"] = str(cell.rate)
+    switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
+    if endpoint.tokenizer:
+        options["tokenizer"] = endpoint.tokenizer
+    else:
+        options["extra-body"] = json.dumps({"max_completion_tokens": max_tokens})
+        switches.append("--skip-tokenizer-init")
+    return [f"--{name}={value}" for name, value in options.items()] + switches
+
+
+class _Worker:
+    """The bench process: one request at a time; its last lines are kept for error messages."""
+
+    def __init__(self, python: str, cwd: str) -> None:
+        self._process = subprocess.Popen(
+            [python, str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env={**DEFAULT_ENV, **os.environ, STATE_VARIABLE: str(state_root())},
+            start_new_session=True,  # Ctrl-C is ours to handle; the closed pipe ends it
+        )
+        self._tail: deque[str] = deque(maxlen=20)
+        assert self._process.stderr is not None
+        self._reader = threading.Thread(target=self._keep_tail, args=(self._process.stderr,), daemon=True)
+        self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def _keep_tail(self, stream: IO[str]) -> None:
+        with suppress(ValueError):  # closed under us when the worker is closed
+            self._tail.extend(line.rstrip() for line in stream)
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(timeout_s, self._process.kill)
+        watchdog.start()
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = ""
+        finally:
+            watchdog.cancel()
+        try:
+            answer = json.loads(line) if line else {"error": f"it ended, or gave no answer in {timeout_s:.0f} s"}
+        except ValueError:
+            answer = {"error": f"it answered what is not JSON: {line.rstrip()[:300]}"}
+        if not isinstance(answer, dict) or "error" in answer:
+            why = answer["error"] if isinstance(answer, dict) else f"it answered {line.rstrip()[:300]}"
+            raise MpctlError(f"vllm bench serve failed: {why}", hint=self.last_lines)
+
+    @property
+    def last_lines(self) -> str:
+        return "its last lines:\n" + "\n".join(tuple(self._tail))
+
+    def close(self) -> None:
+        """Closed input tells it to end. Its output is read until then, or it could block on a full pipe, and closing
+        a stream that another thread reads would wait for that thread."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=1.0)  # ends with the pipe, unless a child of the client still holds it
+        if self._process.stdout is not None:
+            with suppress(OSError):
+                self._process.stdout.close()
+        if self._process.stderr is not None and not self._reader.is_alive():
+            with suppress(OSError):
+                self._process.stderr.close()

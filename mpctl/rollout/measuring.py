@@ -1,0 +1,240 @@
+"""Measuring arms round by round: blocks that are finished are never sent again, and the gate may look after each round.
+
+Everything is written to the store under the measurement's id: the conditions of each arm, the calibration, then for
+every block first the bench client's own JSON and then the block read from it. A block counts as finished when it can be
+loaded; whoever comes after a crash goes on with the first one that cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl import __version__
+from mpctl.errors import MpctlError
+from mpctl.measure.analysis import Analysis
+from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.block import Block, BlockError
+from mpctl.measure.calibration import describe
+from mpctl.measure.cell import Cell
+from mpctl.measure.counters import CounterError
+from mpctl.measure.gate import Outcome, Verdict, assess
+from mpctl.measure.policy import Policy
+from mpctl.measure.raw import corrected, pack
+from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.measure.workload import Workload, round_order
+from mpctl.rollout.ports import Endpoint, Meter, Progress, Store
+from mpctl.service import redacted
+
+
+@dataclass(frozen=True)
+class Target:
+    """An arm as it runs now: ``spec`` in words, ``argv`` of the engine's process where it is known."""
+
+    endpoint: Endpoint
+    spec: str
+    argv: tuple[str, ...] = ()
+    kv_pool_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured, where it is kept, and how to reach an arm (asked anew for every block, since engines end)."""
+
+    id: str
+    created: str
+    who: str
+    workload: Workload
+    policy: Policy
+    store: Store
+    meter: Meter
+    progress: Progress
+    target: Callable[[str], Target]
+    _warm: set[tuple[Cell, str]] = field(default_factory=set)
+
+    def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> dict[str, Any]:
+        """All rounds of ``arms``, or fewer: it ends early when the gate has decided, when the time is over, or, with
+        the candidate alone, where the baseline ended.
+
+        Returns rounds measured, blocks, and why it ended.
+
+        Raises:
+            MpctlError: an arm cannot be measured; what was finished is kept.
+        """
+        for arm in arms:
+            self._note_conditions(arm)
+        self._calibrate()
+        done, why = 0, "all rounds are measured"
+        while done < self.workload.repeats:
+            if self._time_is_over(arms):
+                why = f"{self.workload.max_time_s:.0f} s of measuring are over"
+                break
+            if arms == (CANDIDATE,) and done and not self._has(BASELINE, done):
+                why = "the baseline was measured no longer"
+                break
+            self._round(arms, done)
+            done += 1
+            if CANDIDATE in arms and self._has(BASELINE, done - 1):
+                verdict = self.look(done)
+                self.progress.note(f"look {done} of {self.workload.repeats}: {_in_words(verdict)}")
+                if verdict.outcome is not Outcome.UNDECIDED:
+                    why = f"the gate decided after {done} of {self.workload.repeats} rounds"
+                    break
+        return {"rounds": done, "blocks": done * len(arms) * len(self.workload.cells), "ended": why}
+
+    def look(self, number: int) -> Verdict:
+        """What the gate says after so many rounds. Intervals hold for all looks together."""
+        blocks = tuple(b for b in self.blocks() if b.repeat < number)
+        run = self.run(blocks)
+        analysis = Analysis.of(run, self.policy, look=number, looks=self.workload.repeats)
+        verdict = _judged(analysis)
+        self.store.save(self.id, f"look-{number}", verdict.to_record())
+        return verdict
+
+    def rounds(self) -> int:
+        """Rounds of which every block is there, for every arm that has any."""
+        done = 0
+        while done < self.workload.repeats and (self._has(BASELINE, done) or self._has(CANDIDATE, done)):
+            done += 1
+        return done
+
+    def blocks(self) -> tuple[Block, ...]:
+        """What was measured so far, round by round."""
+        found = []
+        for repeat in range(self.workload.repeats):
+            for cell, arm in round_order((BASELINE, CANDIDATE), self.workload.cells, repeat):
+                record = self.store.load(self.id, _name(cell, arm, repeat))
+                if record is not None:
+                    found.append(Block.from_record(record))
+        return tuple(found)
+
+    def run(self, blocks: tuple[Block, ...] | None = None) -> Run:
+        """The measurement as it stands, with everything needed to judge or repeat it."""
+        chosen = self.blocks() if blocks is None else blocks
+        rounds = max((b.repeat + 1 for b in chosen), default=0)
+        workload = self.workload
+        arms = {}
+        for arm in (BASELINE, CANDIDATE):
+            record = self.store.load(self.id, f"conditions-{arm}")
+            if record is not None:
+                arms[arm] = ArmConditions(**{**record, "argv": tuple(record["argv"])})
+        calibration = self.store.load(self.id, "calibration")
+        return Run(
+            id=self.id,
+            created=self.created,
+            who=self.who,
+            mpctl_version=__version__,
+            arms=arms,
+            prompts={
+                kind.name: PromptSet(
+                    kind.name, kind.digest(), len(kind.prompts), kind.repeated + workload.repeated(kind.name, rounds)
+                )
+                for kind in workload.traffic
+            },
+            shares=workload.shares,
+            calibration=Calibration(**calibration) if calibration else None,
+            policy=self.policy,
+            blocks=chosen,
+        )
+
+    def _has(self, arm: str, repeat: int) -> bool:
+        return all(self.store.load(self.id, _name(c, arm, repeat)) is not None for c in self.workload.cells)
+
+    def _time_is_over(self, arms: tuple[str, ...]) -> bool:
+        """Time in blocks, not on the clock: after a crash it goes on where it was. One arm alone has half of it."""
+        if not self.workload.max_time_s:
+            return False
+        spent = sum(b.duration_s for b in self.blocks() if b.arm in arms)
+        return spent >= self.workload.max_time_s * len(arms) / 2
+
+    def _note_conditions(self, arm: str) -> None:
+        if self.store.load(self.id, f"conditions-{arm}") is not None:
+            return
+        target = self.target(arm)
+        try:
+            facts = self.meter.describe(target.endpoint)
+        except CounterError as error:
+            raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
+        conditions = ArmConditions(
+            spec=target.spec,
+            engine_version=facts.engine_version,
+            argv=redacted(engine_arguments(target.argv)),
+            model=facts.model or target.endpoint.model,
+            model_digest=facts.model_digest,
+            device=facts.device,
+            kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
+        )
+        self.store.save(self.id, f"conditions-{arm}", {**conditions.__dict__, "argv": list(conditions.argv)})
+
+    def _calibrate(self) -> None:
+        if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
+            return
+        most = self.workload.most
+        self.progress.step("calibrate", f"the load client against a server of known timing, {most} at once")
+        found = self.meter.calibrate(most)
+        if found is None:
+            self.progress.note("the load client could not be calibrated here")
+            return
+        self.store.save(self.id, "calibration", dict(found.__dict__))
+        self.progress.note(describe(found))
+
+    def _round(self, arms: tuple[str, ...], repeat: int) -> None:
+        total = self.workload.repeats * len(arms) * len(self.workload.cells)
+        before = repeat * len(arms) * len(self.workload.cells)
+        for number, (cell, arm) in enumerate(round_order(arms, self.workload.cells, repeat), start=before + 1):
+            if self.store.load(self.id, _name(cell, arm, repeat)) is not None:
+                continue
+            where = f"block {number} of at most {total}: {arm}, {cell.label}"
+            self.progress.step("measure", where)
+            block = self._block(cell, arm, repeat)
+            self.progress.update(f"{where}: {block.throughput:.0f} tok/s")
+
+    def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
+        endpoint, prompts = self.target(arm).endpoint, self.workload.slice(cell, repeat)
+        tokens = self.workload.max_tokens
+        try:
+            if self.workload.warmup and (cell, arm) not in self._warm:
+                self.meter.run(endpoint, self.workload.warmup_prompts(cell), cell, tokens)
+                self._warm.add((cell, arm))
+            before = self.meter.counters(endpoint)
+            result = self.meter.run(endpoint, prompts, cell, tokens)
+            after = self.meter.counters(endpoint)
+            block = Block.from_bench(
+                corrected(result, cell),
+                arm=arm,
+                cell=cell,
+                repeat=repeat,
+                prompts=prompts,
+                before=before,
+                after=after,
+            )
+        except (BlockError, CounterError) as error:
+            raise MpctlError(
+                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
+                hint="run the same command again",
+            ) from error
+        self.store.save(self.id, f"bench-{cell.key}-{arm}-{repeat}", pack(result))
+        self.store.save(self.id, _name(cell, arm, repeat), block.to_record())
+        return block
+
+
+def _judged(analysis: Analysis) -> Verdict:
+    verdicts = [assess(comparison, analysis.policy) for comparison in analysis.cells]
+    rules = tuple(rule for verdict in verdicts for rule in verdict.rules)
+    outcomes = {v.outcome for v in verdicts} or {Outcome.UNDECIDED}
+    order = (Outcome.REJECT, Outcome.UNDECIDED, Outcome.PROMOTE)
+    return Verdict(next(o for o in order if o in outcomes), rules)
+
+
+def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """What follows ``vllm serve`` in an engine's command line."""
+    return argv[argv.index("serve") + 1 :] if "serve" in argv else argv
+
+
+def _name(cell: Cell, arm: str, repeat: int) -> str:
+    return f"block-{cell.key}-{arm}-{repeat}"
+
+
+def _in_words(verdict: Verdict) -> str:
+    return f"{verdict.outcome.value}: {'; '.join(verdict.reasons)}"
