@@ -138,9 +138,8 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
         pools["baselineKvPoolTokens"] = baseline
         if state.kv_pool_tokens and baseline:
             lost = 1 - state.kv_pool_tokens / baseline
-            world.progress.note(
-                f"KV pool by the engines' own logs: {state.kv_pool_tokens:,} tokens, baseline {baseline:,} ({-lost:+.1%})"
-            )
+            found = f"{state.kv_pool_tokens:,} tokens, baseline {baseline:,} ({-lost:+.1%})"
+            world.progress.note(f"KV pool by the engines' own logs: {found}")
     known = {name: tokens for name, tokens in pools.items() if tokens}
     return {"arm": state.id, "argv": list(redacted(state.argv or ())), **known}
 
@@ -195,16 +194,7 @@ def measure_candidate(world: World, operation: Operation) -> dict[str, Any]:
 def measurement(world: World, operation: Operation) -> Measurement:
     """What the operation measures; its blocks are kept under the operation's id."""
     plan = operation.plan
-    pool = operation.done.get("ready", {}).get("kvPoolTokens")
-    targets = {
-        BASELINE: (plan.baseline_arm, plan.baseline_spec, None),
-        CANDIDATE: (plan.arm, plan.spec, pool if isinstance(pool, int) else None),
-    }
-
-    def target(name: str) -> Target:
-        arm, spec, tokens = targets[name]
-        return target_of(world, arm, spec, kv_pool_tokens=tokens)
-
+    targets = {BASELINE: (plan.baseline_arm, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
     return Measurement(
         id=operation.id,
         created=operation.opened_at,
@@ -214,11 +204,11 @@ def measurement(world: World, operation: Operation) -> Measurement:
         store=world.store,
         meter=world.meter,
         progress=world.progress,
-        target=target,
+        target=lambda name: target_of(world, *targets[name]),
     )
 
 
-def target_of(world: World, arm: Arm, spec: str, *, kv_pool_tokens: int | None = None) -> Target:
+def target_of(world: World, arm: Arm, spec: str) -> Target:
     """An arm that is ready, to be measured.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import json
 import sys
@@ -51,9 +52,19 @@ def test_committed_prompts_are_what_the_generator_writes(tasks: ModuleType, name
     assert (PROMPTS / name).read_bytes() == tasks.prompt_files()[name].encode()
 
 
+@pytest.mark.parametrize("name", ["rag", "chat", "math"])
+def test_the_other_committed_prompts_are_what_their_generator_writes(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(str(DEMO))
+    files: dict[str, str] = importlib.import_module("traffic").prompt_files()
+    assert (PROMPTS / f"{name}.jsonl").read_bytes() == files[f"{name}.jsonl"].encode()
+    assert len(set(read_prompts(f"{name}.jsonl"))) == 192
+
+
 def test_prompts_are_distinct(tasks: ModuleType) -> None:
     edits, fresh = (read_prompts(name) for name in PROMPT_FILES)
-    assert (len(edits), len(fresh)) == (tasks.HELD_OUT_EDITS, tasks.HELD_OUT_FRESH) == (96, 48)
+    assert (len(edits), len(fresh)) == (tasks.HELD_OUT_EDITS, tasks.HELD_OUT_FRESH) == (192, 192)
     assert len({*edits, *fresh}) == len(edits) + len(fresh)
 
 

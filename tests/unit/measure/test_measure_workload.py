@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.measure.workload import Workload, block_order, read_prompts
+from mpctl.measure.cell import Cell
+from mpctl.measure.workload import Traffic, Workload, read_prompts, round_order
 
 few = settings(max_examples=60, deadline=None)
 
@@ -19,8 +20,12 @@ def prompts(count):
     return tuple(f"prompt {i}" for i in range(count))
 
 
+def traffic(count=20, name="edits", **changes):
+    return Traffic(name, prompts(count), **changes)
+
+
 def workload(**changes):
-    return Workload(**{"prompts": prompts(20), "repeats": 2, "requests": 4, **changes})
+    return Workload(**{"traffic": (traffic(),), "repeats": 2, "requests": 4, **changes})
 
 
 @pytest.mark.parametrize(
@@ -28,12 +33,24 @@ def workload(**changes):
     [
         ({"repeats": 0}, "repeats"),
         ({"requests": 0}, "requests"),
-        ({"concurrency": -1}, "concurrency"),
+        ({"concurrency": (1, -1)}, "concurrency"),
+        ({"concurrency": (1, 1)}, "concurrency"),
+        ({"concurrency": ()}, "concurrency"),
+        ({"rates": (0.0,)}, "rate"),
+        ({"rates": (float("nan"),)}, "rate"),
+        ({"rates": (2.0, 2.0)}, "rates"),
+        ({"temperatures": ()}, "temperatures"),
+        ({"temperatures": (-0.1,)}, "temperature"),
+        ({"temperatures": (float("inf"),)}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"max_time_s": -1.0}, "max_time"),
+        ({"max_time_s": float("nan")}, "max_time"),
         ({"warmup": -1}, "warmup"),
-        ({"prompts": prompts(9)}, "prompts"),
-        ({"prompts": ("a",) * 20}, "prompts"),
-        ({"prompts": (*prompts(19), "prompt 0")}, "prompts"),
+        ({"traffic": ()}, "prompts"),
+        ({"traffic": (traffic(9),)}, "prompts"),
+        ({"traffic": (traffic(), traffic())}, "prompts"),
+        ({"traffic": (traffic(name="no such name"),)}, "traffic"),
+        ({"traffic": (traffic(5),), "reuse": True}, "prompts"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_by_field(changes, field):
@@ -43,35 +60,101 @@ def test_what_cannot_be_measured_is_refused_by_field(changes, field):
     assert caught.value.message.startswith(f"{field}: ")
 
 
+@pytest.mark.parametrize("share", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_share_is_above_zero(share):
+    with pytest.raises(InputError, match="share of edits must be above 0"):
+        traffic(share=share)
+
+
+@pytest.mark.parametrize("texts", [("a",) * 20, (*prompts(19), "prompt 0")])
+def test_prompts_of_a_class_are_distinct(texts):
+    with pytest.raises(InputError, match="prompts of edits repeat"):
+        Traffic("edits", texts)
+
+
 def test_too_few_prompts_say_how_many_are_needed():
-    with pytest.raises(InputError, match="9 distinct prompts are too few: 2 to warm up and 2 blocks of 4 need 10"):
-        workload(prompts=prompts(9))
-    assert workload(prompts=prompts(10)).slice(1) == prompts(10)[6:]
+    with pytest.raises(
+        InputError, match="9 distinct prompts of edits are too few: 2 to warm up and 2 rounds of 4 in 1 cell need 10"
+    ) as caught:
+        workload(traffic=(traffic(9),))
+    assert "--reuse-prompts" in (caught.value.hint or "")
+    exact = workload(traffic=(traffic(10),))
+    assert exact.slice(exact.cells[0], 1) == prompts(10)[6:]
+
+
+def test_cells_are_every_combination():
+    made = workload(
+        traffic=(traffic(200), traffic(200, "chat", share=3.0)),
+        concurrency=(1, 8),
+        rates=(2.5,),
+        temperatures=(0.0, 0.7),
+    )
+    assert [c.key for c in made.cells] == [
+        f"{kind}-{loop}-t{temperature}"
+        for kind in ("edits", "chat")
+        for temperature in ("0", "0.7")
+        for loop in ("c1", "c8", "r2.5-c256")
+    ]
+    assert made.shares == {"edits": 0.25, "chat": 0.75}
+    assert made.most == 8
+
+
+def test_a_block_is_long_enough_to_reach_its_concurrency():
+    made = workload(traffic=(traffic(200),), concurrency=(1, 8), rates=(50.0,))
+    assert [made.requests_of(c) for c in made.cells] == [4, 16, 4]
+    assert made.per_round == 24
 
 
 @few
-@given(st.integers(0, 3), st.integers(1, 4), st.integers(1, 5), st.integers(0, 4))
-def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare):
+@given(
+    st.integers(0, 3),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 4),
+    st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
+)
+def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, concurrency):
+    counted = repeats * sum(max(requests, 2 * c) for c in concurrency)
     made = workload(
-        prompts=prompts(warmup + repeats * requests + spare), repeats=repeats, requests=requests, warmup=warmup
+        traffic=(traffic(warmup + counted + spare),),
+        repeats=repeats,
+        requests=requests,
+        warmup=warmup,
+        concurrency=tuple(concurrency),
     )
-    slices = [made.slice(r) for r in range(repeats)]
-    assert [len(s) for s in slices] == [requests] * repeats
-    sent = [*made.warmup_prompts, *(p for s in slices for p in s)]
-    assert len(sent) == len(set(sent)) == warmup + repeats * requests
+    sent = [p for c in made.cells for r in range(repeats) for p in made.slice(c, r)]
+    assert len(sent) == len(set(sent)) == counted
+    assert {made.warmup_prompts(c) for c in made.cells} == {prompts(warmup)}
+    assert not set(sent) & set(prompts(warmup))
+    assert made.repeated("edits") == 0
     assert Workload.from_record(json.loads(json.dumps(made.to_record()))) == made
+
+
+@few
+@given(st.integers(6, 30), st.integers(1, 6))
+def test_prompts_that_go_round_again_are_counted_and_distinct_within_a_block(count, repeats):
+    made = workload(traffic=(traffic(count),), repeats=repeats, reuse=True)
+    cell = made.cells[0]
+    assert all(len(set(made.slice(cell, r))) == 4 for r in range(repeats))
+    assert made.repeated("edits") == max(0, 4 * repeats - (count - 2))
+    assert made.repeated("edits", 1) == 0
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"prompts": prompts(21)},
+        {"traffic": (traffic(21),)},
+        {"traffic": (traffic(share=2.0),)},
         {"repeats": 3},
         {"requests": 5},
-        {"concurrency": 2},
+        {"concurrency": (2,)},
+        {"rates": (1.0,)},
         {"max_tokens": 1},
-        {"temperature": 0.5},
+        {"temperatures": (0.5,)},
         {"warmup": 1},
+        {"max_time_s": 1.0},
+        {"reuse": True},
+        {"calibrate": False},
     ],
 )
 def test_the_digest_sees_whatever_changes_what_is_sent(changes):
@@ -79,20 +162,24 @@ def test_the_digest_sees_whatever_changes_what_is_sent(changes):
     assert workload(**changes).digest() != workload().digest()
 
 
+ONE, TWO = Cell("edits", 1), Cell("edits", 8)
+
+
 def test_blocks_go_a_b_b_a():
-    assert block_order(("a", "b"), 3) == (("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2))
-    assert block_order(("a",), 2) == (("a", 0), ("a", 1))
+    assert round_order(("a", "b"), (ONE, TWO), 0) == ((ONE, "a"), (ONE, "b"), (TWO, "b"), (TWO, "a"))
+    assert round_order(("a", "b"), (ONE, TWO), 1) == ((ONE, "b"), (ONE, "a"), (TWO, "a"), (TWO, "b"))
+    assert round_order(("a",), (ONE,), 1) == ((ONE, "a"),)
 
 
 @few
 @given(st.integers(1, 12))
-def test_block_order_is_balanced(repeats):
-    order = block_order(("a", "b"), repeats)
-    assert Counter(order) == Counter((arm, r) for arm in "ab" for r in range(repeats))
-    first = Counter(order[2 * r][0] for r in range(repeats))
+def test_the_order_is_balanced(repeats):
+    order = [(r, *step) for r in range(repeats) for step in round_order(("a", "b"), (ONE,), r)]
+    assert Counter((arm, r) for r, _, arm in order) == Counter((arm, r) for arm in "ab" for r in range(repeats))
+    first = Counter(order[2 * r][2] for r in range(repeats))
     assert abs(first["a"] - first["b"]) <= 1
-    # A drift that grows by one per block falls on both arms alike, for an even number of repeats.
-    drift = {arm: sum(i for i, (a, _) in enumerate(order) if a == arm) for arm in "ab"}
+    # A drift that grows by one per block falls on both arms alike, for an even number of rounds.
+    drift = {arm: sum(i for i, (_, _, a) in enumerate(order) if a == arm) for arm in "ab"}
     assert repeats % 2 or drift["a"] == drift["b"]
 
 
