@@ -220,7 +220,7 @@ def target_of(world: World, arm: Arm, spec: str) -> Target:
             f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
             hint=world.platform.describe_failure(arm),
         )
-    return Target(state.endpoint, spec, state.argv or (), kv_pool_tokens or state.kv_pool_tokens)
+    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
 
 
 def judge(world: World, operation: Operation) -> dict[str, Any]:
