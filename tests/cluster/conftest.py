@@ -1,0 +1,190 @@
+"""A real cluster for tests. How to use it:
+
+- ``cluster``: one for the whole session, a :class:`rig.cluster.Cluster` with KServe and two nodes of one L4 each.
+  ``cluster.client`` (raw objects), ``.kubectl(...)``, ``.add_node(L4)``, ``.remove_node(name)``,
+  ``.set_gpus(name, 0)``, ``.pods.rule(lambda pod: {"crash": 1})`` (how pods fare; fields of ``rig.pods.Behave``),
+  ``.metrics.set("queue_wait_ms", 500)``, ``.gateway.url`` and ``.gateway.routed``, ``.proxy.add(409, verb="patch")``,
+  ``.user("operator")`` with ``.kubeconfig_for(...)`` and ``.client_for(...)``, ``.service_account_kubeconfig(...)``.
+  For other nodes or settings open one of your own: ``with Cluster(Settings(nodes=(L4,))) as mine:``
+- ``namespace``: a fresh one per test, as a :class:`Namespace`; everything in it is gone afterwards, faults of the
+  proxy, rules and metric values too. ``namespace.client`` is a client within it: ``apply``, ``get``,
+  ``find``, ``list``, ``patch``, ``delete``, ``wait("what", lambda: ...)``. ``namespace.deploy(MODEL)``
+  applies and waits until Ready.
+- ``mpctl``: the command line as a user has it, in ``namespace``, through the fault proxy: ``mpctl("status")``,
+  ``mpctl.json("history")``, ``mpctl(..., kill_after=3)``, ``mpctl.as_user(pair)``, ``mpctl.proxied(False)``.
+
+``objects.py`` has services to deploy. Timing never decides: wait for states, not for seconds.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from .objects import CLAIM, is_true
+from .rig.api import Client
+from .rig.binaries import Missing
+from .rig.cluster import Cluster
+
+ROOT = Path(__file__).parent.parent.parent
+WAIT_S = 180.0
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    try:
+        opened = Cluster()
+    except Missing as missing:
+        pytest.exit(f"tests/cluster: {missing}", returncode=2)
+    with opened:
+        yield opened
+
+
+@dataclass
+class Namespace:
+    """A namespace of the cluster."""
+
+    cluster: Cluster
+    name: str
+    client: Client = field(init=False)
+
+    def __post_init__(self):
+        self.client = self.cluster.client.within(self.name)
+
+    def kubectl(self, *arguments, **options):
+        return self.cluster.kubectl("-n", self.name, *arguments, **options)
+
+    def deploy(self, text, *, name="demo", timeout_s=WAIT_S):
+        """Apply an InferenceService (with the claim template it may name) and wait until it is Ready; the object."""
+        self.client.apply(CLAIM)
+        self.client.apply(text)
+        return self.ready(name, timeout_s=timeout_s)
+
+    def ready(self, name="demo", *, timeout_s=WAIT_S):
+        """Wait until KServe and the Deployment agree that everything of the service's newest form serves."""
+
+        def look():
+            found = self.client.get("isvc", name)
+            return found if is_true(found, "Ready") and self.settled(f"{name}-predictor") else None
+
+        return self.client.wait(f"{name} is ready", look, timeout_s)
+
+    def settled(self, deployment):
+        """Whether a Deployment has exactly its new pods, all available."""
+        found = self.client.find("deployments", deployment)
+        if found is None:
+            return False
+        status, wanted = found.get("status", {}), found["spec"]["replicas"]
+        return (
+            status.get("observedGeneration") == found["metadata"]["generation"]
+            and status.get("updatedReplicas", 0)
+            == status.get("availableReplicas", 0)
+            == status.get("replicas", 0)
+            == wanted
+            and status.get("terminatingReplicas", 0) == 0
+        )
+
+    def pods(self, service="demo"):
+        """The pods of a service that are not on their way out."""
+        found = self.client.list("pods", labels=f"serving.kserve.io/inferenceservice={service}")
+        return [p for p in found if "deletionTimestamp" not in p["metadata"]]
+
+    def argv(self, service="demo"):
+        """The engines' own command lines."""
+        running = (self.cluster.pods.named(self.name, p["metadata"]["name"]) for p in self.pods(service))
+        return [pod.units[0].argv for pod in running if pod]
+
+    def delete(self):
+        """Delete what tests make first, so that pods end at once, then the namespace; returns when pods are gone."""
+        for kind in ("isvc", "jobs", "deployments"):
+            for found in self.client.list(kind):
+                self.client.delete(kind, found["metadata"]["name"])
+        self.client.request(
+            "DELETE", f"/api/v1/namespaces/{self.name}/pods", {"kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        )
+        self.cluster.client.delete("namespaces", self.name)
+        self.client.wait("pods are gone", lambda: not self.client.list("pods"), WAIT_S)
+        self.client.wait("claims are gone", lambda: not self.client.list("resourceclaims"), WAIT_S)
+
+
+@pytest.fixture
+def namespace(cluster):
+    name = f"t-{secrets.token_hex(3)}"
+    cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    made = Namespace(cluster, name)
+    yield made
+    cluster.proxy.clear()
+    cluster.pods.clear()
+    cluster.metrics.clear()
+    made.delete()
+
+
+@dataclass(frozen=True)
+class Mpctl:
+    """The command line, as a user has it: a process of its own, in ``directory``, with ``kubeconfig``."""
+
+    cluster: Cluster
+    namespace: str
+    directory: Path
+    kubeconfig: Path
+    environment: dict
+
+    def __call__(self, *arguments, code=0, kill_after=None, timeout=600, stdin=None):
+        program = ["-m", "mpctl.cli.main"] if kill_after is None else ["-m", "tests.cluster.killed", str(kill_after)]
+        done = subprocess.run(
+            [sys.executable, *program, *arguments],
+            cwd=self.directory,
+            env=self.environment | {"KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            input=stdin or "",
+            check=False,
+        )
+        if code is not None:
+            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments, **options):
+        return json.loads(self(*arguments, "-o", "json", **options).stdout)
+
+    def start(self, *arguments):
+        """The same without waiting for its end."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mpctl.cli.main", *arguments],
+            cwd=self.directory,
+            env=self.environment | {"KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def as_user(self, user, *, proxied=True):
+        """The same command line in another user's hands (``cluster.user(...)``)."""
+        path = self.directory / f"kubeconfig-{secrets.token_hex(3)}"
+        server = self.cluster.proxy.url if proxied else None
+        self.cluster.kubeconfig_for(user, path, namespace=self.namespace, server=server)
+        return replace(self, kubeconfig=path)
+
+    def proxied(self, through):
+        """With or without the fault proxy in between, as administrator."""
+        return self.as_user(self.cluster.admin, proxied=through)
+
+
+@pytest.fixture
+def mpctl(cluster, namespace, tmp_path):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
+    environment = kept | {
+        "MPCTL_YES": "1",
+        "MPCTL_STATE_DIR": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "HOME": str(tmp_path),
+        "NO_COLOR": "1",
+    }
+    return Mpctl(cluster, namespace.name, tmp_path, Path(), environment).proxied(True)

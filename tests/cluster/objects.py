@@ -1,0 +1,79 @@
+"""Objects that tests deploy."""
+
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: one-l4
+spec:
+  spec:
+    devices:
+      requests:
+        - name: gpu
+          exactly: {deviceClassName: gpu.nvidia.com, allocationMode: ExactCount, count: 1}
+"""
+
+# A model and KServe's own vLLM runtime; runtimeVersion, because a claim alone makes KServe take the CPU image.
+MODEL = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: demo
+  annotations:
+    serving.kserve.io/autoscalerClass: external
+spec:
+  predictor:
+    minReplicas: 1
+    resourceClaims:
+      - {name: gpu, resourceClaimTemplateName: one-l4}
+    model:
+      modelFormat: {name: vLLM}
+      runtime: kserve-vllmserver
+      runtimeVersion: v0.11.0
+      storageUri: hf://org/target
+      resources:
+        requests: {cpu: "1", memory: 2Gi}
+        limits: {cpu: "2", memory: 4Gi}
+        claims: [{name: gpu, request: gpu}]
+"""
+
+# Containers of the user's own, with the engine's whole command line.
+CONTAINERS = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: demo
+  annotations:
+    serving.kserve.io/autoscalerClass: external
+spec:
+  predictor:
+    minReplicas: 1
+    resourceClaims:
+      - {name: gpu, resourceClaimTemplateName: one-l4}
+    containers:
+      - name: kserve-container
+        image: vllm/vllm-openai:v0.32.0
+        args:
+          - --model=org/target
+          - --served-model-name=demo
+          - --port=8080
+          - --max-model-len=2048
+        ports:
+          - {containerPort: 8080, protocol: TCP}
+        readinessProbe:
+          httpGet: {path: /health, port: 8080}
+        resources:
+          requests: {cpu: "1", memory: 2Gi}
+          limits: {cpu: "2", memory: 4Gi}
+          claims: [{name: gpu, request: gpu}]
+"""
+
+
+def conditions(found: dict) -> dict[str, dict]:
+    """An object's conditions by type."""
+    return {c["type"]: c for c in found.get("status", {}).get("conditions") or ()}
+
+
+def is_true(found: dict, kind: str) -> bool:
+    """Whether a condition holds."""
+    return conditions(found).get(kind, {}).get("status") == "True"

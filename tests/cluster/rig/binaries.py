@@ -1,0 +1,256 @@
+"""The programs and definitions of the rig: found where somebody has them, otherwise built once from pinned Go modules.
+
+Two modules beside this file pin everything by hash: ``kubernetes`` (1.36 with etcd 3.6) and ``kserve`` (0.20, which
+needs older Kubernetes libraries). What is built goes to a cache keyed by these files, so a change of a version builds
+again and several checkouts share one build. KServe's and Gateway API's definitions come out of the same modules.
+
+``MPCTL_RIG_ASSETS`` and ``KUBEBUILDER_ASSETS`` name directories whose programs are taken before ours.
+``MPCTL_RIG_CACHE`` moves the cache. ``python -m tests.cluster.rig.binaries`` builds and prints where things are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KUBERNETES = "v1.36.4"  # as in kubernetes/go.mod; tests/cluster/test_binaries.py compares
+GO = "go1.26.8"  # 1.27 compiles a kube-apiserver whose /openapi/v2 is broken
+_VERSION = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One binary: the module that pins it, its package, and linker flags. ``slow``: shown before a build."""
+
+    name: str
+    module: str
+    package: str
+    ldflags: str = "-s -w"
+    slow: str = "1 minute"
+
+
+# Without these a client that parses gitVersion sees "v0.0.0-master+$Format:%H$".
+_STAMP = " ".join(
+    [
+        "-s -w",
+        f"-X {_VERSION}.gitVersion={KUBERNETES}",
+        f"-X {_VERSION}.gitMajor=1",
+        f"-X {_VERSION}.gitMinor={KUBERNETES.split('.')[1]}",
+        f"-X {_VERSION}.gitTreeState=clean",
+    ]
+)
+PROGRAMS = (
+    Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _STAMP, "5 minutes"),
+    Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _STAMP),
+    Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", _STAMP),
+    Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _STAMP),
+    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
+    Program("kserve-manager", "kserve", "github.com/kserve/kserve/cmd/manager", slow="3 minutes"),
+)
+
+# (module, folder of YAML files inside it); each document is kept as JSON, since the largest takes seconds to parse.
+DEFINITIONS = {
+    "kserve-crds": ("github.com/kserve/kserve", "config/crd/full"),
+    "kserve-storage-crds": ("github.com/kserve/kserve", "config/crd/full/clusterstoragecontainer"),
+    "kserve-config": ("github.com/kserve/kserve", "config/configmap"),
+    "kserve-webhooks": ("github.com/kserve/kserve", "config/webhook"),
+    "kserve-runtimes": ("github.com/kserve/kserve", "config/runtimes"),
+    "gateway-crds": ("sigs.k8s.io/gateway-api", "config/crd/standard"),
+}
+
+
+class Missing(Exception):
+    """Something the rig needs is not there; the text says what and how to get it."""
+
+
+@dataclass(frozen=True)
+class Assets:
+    """Where each program is, and the folder of definitions."""
+
+    programs: dict[str, Path]
+    definitions: Path
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.programs[name])
+
+    def documents(self, name: str) -> list[dict]:
+        """The Kubernetes objects of one entry of DEFINITIONS."""
+        return json.loads((self.definitions / f"{name}.json").read_text())
+
+
+def find() -> Assets:
+    """All programs and definitions, built first where they are missing.
+
+    Raises:
+        Missing: there is no Go toolchain that can build them, or a build failed.
+    """
+    cache = cache_folder()
+    given = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
+    for folder in given:
+        if not folder.is_dir():
+            raise Missing(
+                f"{folder} is not a directory; MPCTL_RIG_ASSETS and KUBEBUILDER_ASSETS name folders of programs"
+            )
+    folders = [*given, cache / "bin"]
+
+    def look() -> dict[str, Path]:
+        return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in PROGRAMS}
+
+    def definitions() -> Path | None:
+        names = [f"{name}.json" for name in DEFINITIONS]
+        return next(
+            (
+                f
+                for f in (*(g / "definitions" for g in given), cache / "definitions")
+                if all((f / n).is_file() for n in names)
+            ),
+            None,
+        )
+
+    if Path() in look().values() or definitions() is None:
+        with _locked(cache):
+            go = None
+            for program in PROGRAMS:
+                if look()[program.name] == Path():
+                    go = go or _go()
+                    _build(go, program, cache / "bin")
+            if definitions() is None:
+                _extract(go or _go(), cache / "definitions")
+    found = definitions()
+    assert found is not None
+    return Assets(look(), found)
+
+
+def cache_folder() -> Path:
+    """The folder of this very set of versions."""
+    root = os.environ.get("MPCTL_RIG_CACHE")
+    base = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig"
+    return base / digest()
+
+
+def digest() -> str:
+    """Twelve hex digits over everything that decides what is built."""
+    built = [(p.name, p.package, p.ldflags) for p in PROGRAMS]
+    told = hashlib.sha256(repr((GO, built, sorted(DEFINITIONS.items()))).encode())
+    for module in ("kubernetes", "kserve"):
+        for name in ("go.mod", "go.sum"):
+            told.update((HERE / module / name).read_bytes())
+    return told.hexdigest()[:12]
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"another build is under way in {cache}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _go() -> tuple[str, dict[str, str]]:
+    """The go command and an environment in which it is the version we need.
+
+    Any Go since 1.21 fetches that version by itself (the GOTOOLCHAIN setting).
+    """
+    hint = (
+        f"the control plane of tests/cluster is built with {GO}: install Go 1.21 or newer (Debian and Ubuntu: "
+        f"apt install golang-go, others: https://go.dev/dl), which fetches {GO} itself; or set "
+        f"MPCTL_RIG_ASSETS to a folder that holds {', '.join(p.name for p in PROGRAMS)}"
+    )
+    go = os.environ.get("MPCTL_GO") or shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise Missing(f"no Go toolchain was found; {hint}")
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly", "GOWORK": "off"}
+    own = _version(go, {**environment, "GOTOOLCHAIN": "local"})
+    if own.startswith("go1.26."):
+        return go, {**environment, "GOTOOLCHAIN": "local"}
+    environment["GOTOOLCHAIN"] = GO
+    if _version(go, environment) != GO:
+        raise Missing(f"{go} is {own or 'unusable'} and cannot switch to {GO}; {hint}")
+    return go, environment
+
+
+def _version(go: str, environment: dict[str, str]) -> str:
+    try:
+        done = subprocess.run([go, "version"], env=environment, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.split()[2] if done.returncode == 0 else ""
+
+
+def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path) -> None:
+    command, environment = go
+    folder.mkdir(parents=True, exist_ok=True)
+    place = [p.name for p in PROGRAMS].index(program.name) + 1
+    _say(f"building {program.name} ({place} of {len(PROGRAMS)}), up to {program.slow} on two cores")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        target = Path(scratch) / program.name
+        done = subprocess.run(
+            [command, "build", "-trimpath", "-ldflags", program.ldflags, "-o", str(target), program.package],
+            cwd=HERE / program.module,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Missing(f"{program.name} could not be built in {HERE / program.module}:\n{done.stderr[-3000:]}")
+        target.replace(folder / program.name)
+    _say(f"built {program.name} in {time.monotonic() - start:.0f} s")
+
+
+def _extract(go: tuple[str, dict[str, str]], folder: Path) -> None:
+    """Write each entry of DEFINITIONS as one JSON list."""
+    import yaml
+
+    command, environment = go
+    _say("reading KServe's and Gateway API's definitions")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (module, inside) in DEFINITIONS.items():
+        done = subprocess.run(
+            [command, "mod", "download", "-json", module],
+            cwd=HERE / "kserve",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Missing(f"module {module} could not be fetched:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+        documents = []
+        for path in sorted((Path(json.loads(done.stdout)["Dir"]) / inside).glob("*.yaml")):
+            documents += [d for d in yaml.load_all(path.read_text(), loader) if d and d.get("kind")]
+        scratch = folder / f".{name}.{os.getpid()}"
+        scratch.write_text(json.dumps(documents, default=str))
+        scratch.replace(folder / f"{name}.json")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    try:
+        assets = find()
+    except Missing as missing:
+        _say(f"error: {missing}")
+        sys.exit(2)
+    sys.stdout.write(f"{cache_folder()}\n")

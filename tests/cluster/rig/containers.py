@@ -1,0 +1,184 @@
+"""A container as a process: its command line, environment and files, as a kubelet and an image would make them.
+
+An image is a folder of programs in ``images``: ``vllm`` and ``python`` there stand for the engine image, and start the
+scripted engine or the real one. Commands run as written, through the shell where they say so, in a folder of their own.
+
+Not modelled: namespaces, users, limits, image contents. A mounted volume is a folder, and the mount's path is replaced
+by it wherever it stands in arguments and values. A pod's HTTP proxy resolves names of Services (see ``gateway``).
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .api import Api, ApiError
+
+HERE = Path(__file__).parent
+IMAGES = HERE / "images"
+ENTRYPOINT = ["vllm", "serve"]  # of vllm/vllm-openai
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+
+
+class ConfigError(Exception):
+    """A reference of the container leads nowhere; a kubelet says CreateContainerConfigError."""
+
+
+def runs(container: Mapping[str, Any], *, job: bool) -> bool:
+    """Whether the container becomes a process: the engine, and whatever a Job runs. Others are only said to run."""
+    words = [*container.get("command", ()), *container.get("args", ())]
+    image = container.get("image", "")
+    return job or "vllm" in image or any("vllm" in word for word in words[:4])
+
+
+def argv(container: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """What runs: command and args with ``$(NAME)`` expanded; the engine's entrypoint where there is no command."""
+    command = container.get("command") or ENTRYPOINT
+    return [expand(word, environment) for word in [*command, *container.get("args", ())]]
+
+
+def expand(text: str, environment: Mapping[str, str]) -> str:
+    """``$(NAME)`` by its value, left alone when unknown; ``$$`` is one dollar."""
+    return _REFERENCE.sub(lambda m: "$" if m.group(0) == "$$" else environment.get(m.group(1), m.group(0)), text)
+
+
+class Files:
+    """A pod's folder, and where the paths of its mounts are in it."""
+
+    def __init__(self, folder: Path, claims: Mapping[str, Path]) -> None:
+        self.folder = folder
+        self._claims = claims
+        self._volumes: dict[str, Path] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    async def make(self, api: Api, pod: dict) -> None:
+        """Write the pod's volumes.
+
+        Raises:
+            ConfigError: a ConfigMap or Secret that is not optional is not there.
+        """
+        namespace = pod["metadata"]["namespace"]
+        for volume in pod["spec"].get("volumes", ()):
+            place = self.folder / "volumes" / volume["name"]
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            if claim in self._claims:
+                place = self._claims[claim]
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+            self._volumes[volume["name"]] = place
+            for source in [volume, *volume.get("projected", {}).get("sources", ())]:
+                for name, content in (await _content(api, namespace, source)).items():
+                    (place / name).parent.mkdir(parents=True, exist_ok=True)
+                    (place / name).write_bytes(content)
+
+    def mounts(self, container: Mapping[str, Any]) -> dict[str, str]:
+        """Mounted path to folder, the longest first."""
+        found = {}
+        for mount in container.get("volumeMounts", ()):
+            place = self._volumes.get(mount["name"])
+            if place is not None and mount["mountPath"] != "/dev/shm":
+                found[mount["mountPath"].rstrip("/")] = str(place / mount.get("subPath", ""))
+        return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+
+
+def replace_mounts(text: str, mounts: Mapping[str, str]) -> str:
+    """A text with every mounted path replaced by its folder."""
+    if not mounts:
+        return text
+    pattern = "|".join(rf"{re.escape(path)}(?![\w.-])" for path in mounts)
+    return re.sub(pattern, lambda m: mounts[m.group(0)], text)
+
+
+async def _content(api: Api, namespace: str, source: Mapping[str, Any]) -> dict[str, bytes]:
+    for field, kind in (("configMap", "configmaps"), ("secret", "secrets")):
+        told = source.get(field)
+        if told is None:
+            continue
+        found = await lookup(api, kind, told.get("name") or told.get("secretName"), namespace, told.get("optional"))
+        data = decoded(found)
+        if told.get("items"):
+            return {item["path"]: data[item["key"]] for item in told["items"] if item["key"] in data}
+        return data
+    return {}
+
+
+async def lookup(api: Api, kind: str, name: str, namespace: str, optional: bool | None) -> dict:
+    """A ConfigMap or Secret; an empty one where it is optional and absent."""
+    try:
+        return await api.get(kind, name, namespace)
+    except ApiError as error:
+        if error.status == 404 and optional:
+            return {}
+        raise ConfigError(f'{kind.removesuffix("s")} "{name}" not found') from error
+
+
+def decoded(found: Mapping[str, Any]) -> dict[str, bytes]:
+    """All values of a ConfigMap or Secret."""
+    if found.get("kind") == "Secret":
+        return {k: base64.b64decode(v) for k, v in found.get("data", {}).items()}
+    texts = {k: v.encode() for k, v in found.get("data", {}).items()}
+    return texts | {k: base64.b64decode(v) for k, v in found.get("binaryData", {}).items()}
+
+
+async def environment(api: Api, pod: dict, container: Mapping[str, Any], address: str) -> dict[str, str]:
+    """The container's own variables, in order, with references to others and to objects resolved.
+
+    Raises:
+        ConfigError: a ConfigMap, Secret or key that is not optional is not there.
+    """
+    namespace = pod["metadata"]["namespace"]
+    values: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        for field, kind in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+            if field in source:
+                told = source[field]
+                found = await lookup(api, kind, told["name"], namespace, told.get("optional"))
+                values |= {source.get("prefix", "") + k: v.decode() for k, v in decoded(found).items()}
+    for item in container.get("env", ()):
+        if "valueFrom" in item:
+            text = await _value_from(api, pod, item["valueFrom"], address)
+            if text is not None:
+                values[item["name"]] = text
+        else:
+            values[item["name"]] = expand(item.get("value", ""), values)
+    return values
+
+
+async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: str) -> str | None:
+    if "fieldRef" in source:
+        path = source["fieldRef"]["fieldPath"]
+        known = {"status.podIP": address, "status.podIPs": address, "spec.nodeName": pod["spec"].get("nodeName", "")}
+        if path in known:
+            return known[path]
+        keyed = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+        if keyed:
+            return str(pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))
+        return str(pod["metadata"].get(path.removeprefix("metadata."), ""))
+    for field, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+        if field in source:
+            told = source[field]
+            name = told["name"]
+            data = decoded(await lookup(api, kind, name, pod["metadata"]["namespace"], told.get("optional")))
+            if told["key"] in data:
+                return data[told["key"]].decode()
+            if not told.get("optional"):
+                raise ConfigError(f"couldn't find key {told['key']} in {kind.removesuffix('s')} {name}")
+    return None
+
+
+def base_environment(image: str, address: str, proxy: str, folder: Path) -> dict[str, str]:
+    """What every container of an image finds set. ``address`` is the real one, ``image`` a folder of ``images``."""
+    return {
+        "PATH": f"{IMAGES / image}{os.pathsep}{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "RIG_PYTHON": sys.executable,
+        "RIG_ADDRESS": address,
+        "http_proxy": proxy,
+        "HTTP_PROXY": proxy,
+    }

@@ -1,0 +1,271 @@
+"""A scripted engine: vLLM's command line, OpenAI API and metrics without a model. Serves tests/local and tests/cluster.
+
+Real: the process, its arguments, its address, chat and plain completions (whole or streamed, with usage), /health,
+/version, /v1/models, and vLLM's metric names with counters that add up. Left out: a model (the answer is the prompt,
+word by word), batching (a request never slows another), KV memory, sampling, prefill, every flag but the few read here.
+A token costs a fixed time. Under speculation a step drafts two tokens and commits two, one of them accepted, for the
+price of one. Start-up takes a tenth of a second.
+
+The environment variable SCRIPT changes it, as JSON:
+
+- ``exit``: end at start-up with this code; ``only_speculating``: only when speculating; ``exit_after``: end after so
+  many requests
+- ``start_s``: seconds until it listens; ``mute``: a speculating engine starts and never gets ready
+- ``token_s``: seconds of a token (0.002); ``slow``: a speculating engine takes so many times longer
+- ``accept``: accepted share of drafted tokens, with as many drafted as ``num_speculative_tokens`` says
+- ``other``: a speculating engine answers something else; ``fail``: share of requests answered with 500
+- ``silent``: a speculating engine hides its counters
+- ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
+- ``queue_ms``: every request waits so long before it runs
+
+A script under the key ``speculating`` holds for a speculating engine only.
+"""
+
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TOKEN_S = 0.002
+VERSION = "0.32.0"
+
+
+def value_of(arguments, flag):
+    """The last value of a flag, in either of its forms; None when it is not given."""
+    found = None
+    for index, word in enumerate(arguments):
+        if word == flag and index + 1 < len(arguments):
+            found = arguments[index + 1]
+        elif word.startswith(flag + "="):
+            found = word.split("=", 1)[1]
+    return found
+
+
+class Model:
+    """What the engine does: time and counters. ``arguments`` are those after ``vllm serve``."""
+
+    def __init__(self, arguments, script):
+        config = value_of(arguments, "--speculative-config")
+        self.speculating = config is not None
+        self.script = {**script, **(script.get("speculating", {}) if self.speculating else {})}
+        self.drafted = 2
+        if self.speculating and "accept" in self.script:
+            self.drafted = int(json.loads(config).get("num_speculative_tokens") or 2)
+        model = value_of(arguments, "--model") or next((w for w in arguments if not w.startswith("-")), "model")
+        self.names = (value_of(arguments, "--served-model-name") or model).split()
+        self.lock = threading.Lock()
+        self.slots = threading.Semaphore(int(self.script.get("slots", 10**6)))
+        self.counts = dict.fromkeys(("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting"), 0)
+        self.per_position = [0] * self.drafted
+        self.queued_s = 0.0
+        self.serial = itertools.count(1)
+        self.failed = 0.0
+
+    def admit(self):
+        """Wait for a slot; the seconds it took."""
+        arrived = time.perf_counter()
+        with self.lock:
+            self.counts["waiting"] += 1
+        if self.script.get("queue_ms"):
+            time.sleep(self.script["queue_ms"] / 1000)
+        self.slots.acquire()
+        waited = time.perf_counter() - arrived
+        with self.lock:
+            self.counts["waiting"] -= 1
+            self.counts["running"] += 1
+            self.queued_s += waited if "slots" in self.script or "queue_ms" in self.script else 0.0
+
+    def leave(self):
+        """Give the slot back."""
+        with self.lock:
+            self.counts["running"] -= 1
+            self.counts["requests"] += 1
+        self.slots.release()
+
+    def fails(self):
+        """Whether this request is one of the failing share."""
+        with self.lock:
+            self.failed += self.script.get("fail", 0)
+            if self.failed >= 1:
+                self.failed -= 1
+                return True
+        return False
+
+    def steps(self, words):
+        """Yield the words of each step after its time, counted."""
+        cost = self.script.get("token_s", TOKEN_S)
+        if self.speculating and "accept" not in self.script:
+            cost = cost / 2 * self.script.get("slow", 1)
+            size = len(words) // 2
+            self.count(len(words), accepted=size, drafts=size, places=[size, 0])
+            for word in words:
+                time.sleep(cost)
+                yield [word]
+            return
+        if self.speculating:
+            cost *= self.script.get("slow", 1)
+        rest, owed = list(words), 0.0
+        while rest:
+            taken = 0
+            if self.speculating:
+                owed += self.drafted * self.script["accept"]
+                taken = min(int(owed + 1e-9), self.drafted, len(rest) - 1)
+                owed -= int(owed + 1e-9)
+                self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])
+            step, rest = rest[: taken + 1], rest[taken + 1 :]
+            time.sleep(cost)
+            self.count(len(step))
+            yield step
+
+    def count(self, generated, accepted=0, drafts=0, places=()):
+        """Add to the counters."""
+        with self.lock:
+            self.counts["generated"] += generated
+            self.counts["accepted"] += accepted
+            self.counts["drafts"] += drafts
+            for position, value in enumerate(places):
+                self.per_position[position] += value
+
+    def metrics(self):
+        """The page of /metrics."""
+        with self.lock:
+            counts, places, queued = dict(self.counts), list(self.per_position), self.queued_s
+        names = {
+            "vllm:generation_tokens_total": counts["generated"],
+            "vllm:prompt_tokens_total": counts["prompt"],
+            "vllm:num_preemptions_total": 0,
+            "vllm:num_requests_running": counts["running"],
+            "vllm:num_requests_waiting": counts["waiting"],
+            "vllm:request_queue_time_seconds_sum": queued,
+            "vllm:request_queue_time_seconds_count": counts["requests"],
+        }
+        if self.speculating and not self.script.get("silent"):
+            names["vllm:spec_decode_num_drafts_total"] = counts["drafts"]
+            names["vllm:spec_decode_num_draft_tokens_total"] = self.drafted * counts["drafts"]
+            names["vllm:spec_decode_num_accepted_tokens_total"] = counts["accepted"]
+        lines = [f'{name}{{engine="0"}} {value}' for name, value in names.items()]
+        if self.speculating and not self.script.get("silent"):
+            for position, value in enumerate(places):
+                name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+                lines.append(f'{name}{{engine="0",position="{position}"}} {value}')
+        return "\n".join(lines) + "\n"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The HTTP side; ``model`` is set on the subclass that serves."""
+
+    protocol_version = "HTTP/1.1"
+    model = None
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        mute = self.model.speculating and self.model.script.get("mute")
+        if path in ("/health", "/v1/models") and mute:
+            self.answer(503, b"")
+        elif path == "/health":
+            self.answer(200, b"")
+        elif path == "/metrics":
+            self.answer(200, self.model.metrics().encode(), "text/plain; version=0.0.4")
+        elif path == "/version":
+            self.json({"version": VERSION})
+        elif path == "/v1/models":
+            self.json({"object": "list", "data": [{"id": n, "object": "model"} for n in self.model.names]})
+        else:
+            self.answer(404, b"")
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        chat = "messages" in body
+        prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+        if isinstance(prompt, list):
+            prompt = " ".join(str(p.get("text", "")) if isinstance(p, dict) else str(p) for p in prompt)
+        words = prompt.split()[: int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)]
+        if self.model.speculating and self.model.script.get("other"):
+            words = ["other", *words]
+        if self.model.fails():
+            self.json({"error": {"message": "scripted to fail", "code": 500}}, 500)
+            return
+        self.model.admit()
+        try:
+            with self.model.lock:
+                self.model.counts["prompt"] += 1
+            usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
+            if body.get("stream"):
+                self.stream(body, words, usage, chat=chat)
+            else:
+                text = " ".join(word for step in self.model.steps(words) for word in step)
+                told = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+                choice = {"index": 0, "finish_reason": "length", **told}
+                self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage})
+        finally:
+            self.model.leave()
+        limit = self.model.script.get("exit_after")
+        if limit and self.model.counts["requests"] >= limit:
+            os._exit(1)
+
+    def head(self, body, *, chat):
+        kind = "chat.completion" if chat else "text_completion"
+        return {"id": f"cmpl-{next(self.model.serial)}", "object": kind, "model": body.get("model", self.model.names[0])}
+
+    def stream(self, body, words, usage, *, chat):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        head = self.head(body, chat=chat)
+        if chat:
+            head["object"] = "chat.completion.chunk"
+        first = True
+        for step in self.model.steps(words):
+            text = ("" if first else " ") + " ".join(step)
+            first = False
+            told = {"delta": {"content": text}} if chat else {"text": text}
+            self.event({**head, "choices": [{"index": 0, **told}]})
+        if (body.get("stream_options") or {}).get("include_usage"):
+            self.event({**head, "choices": [], "usage": usage})
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
+
+    def event(self, record):
+        self.chunk(b"data: " + json.dumps(record).encode() + b"\n\n")
+
+    def chunk(self, data):
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    def json(self, record, status=200):
+        self.answer(status, json.dumps(record).encode(), "application/json")
+
+    def answer(self, status, content, kind="text/plain"):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class Server(ThreadingHTTPServer):
+    """As many connections at once as a test opens."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_):
+        pass  # a client that went away
+
+
+def serve(arguments, host="127.0.0.1"):
+    """Run until killed; ``arguments`` are those after ``vllm serve``, ``host`` wins over theirs."""
+    model = Model(arguments, json.loads(os.environ.get("SCRIPT") or "{}"))
+    if "exit" in model.script and (model.speculating or not model.script.get("only_speculating")):
+        print("ValueError: scripted to end at start-up", flush=True)
+        sys.exit(model.script["exit"])
+    time.sleep(model.script.get("start_s", 0.1))
+    port = int(value_of(arguments, "--port") or 8000)
+    print(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}", flush=True)
+    Server((host, port), type("Bound", (Handler,), {"model": model})).serve_forever()
