@@ -6,37 +6,41 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import change_options, name_argument, option, output_option, shared_options
+from mpctl.cli.options import change_options, file_option, name_argument, option, output_option, shared_options
 from mpctl.cli.settings import Settings
 
 
 @click.command("preflight")
 @name_argument
+@file_option
 @change_options()
 @option("--ask-engine", is_flag=True, help="Also ask the installed vLLM's own configuration class; takes seconds.")
 @output_option
 @shared_options
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, ask_engine: bool, output: str, **options: Any) -> None:
+def command(
+    ctx: click.Context, /, name: str | None, file: str | None, *, ask_engine: bool, output: str, **options: Any
+) -> None:
     """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
 
     \b
     Examples:
       mpctl preflight --spec eagle3 --draft /models/head
       mpctl preflight --spec ngram --ask-engine -o json
+      mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.change import read_change, require_allowed
-    from mpctl.cli.session import open_session
+    from mpctl.cli.source import open_source
     from mpctl.speculation import engine_opinion
 
-    session = open_session(settings, name)
+    session = open_source(settings, name, file)
     change = read_change(session, options)
     opinion = engine_opinion(change.spec.config() or {}) if ask_engine else None
     terminal = session.terminal
     if output in ("json", "yaml"):
         body = {
-            "service": f"{session.namespace}/{session.name}",
+            "service": "/".join(filter(None, (session.namespace, session.name))),
             "speculation": change.spec.config(),
             "findings": [dict(f.__dict__) for f in change.findings],
             "unchecked": list(change.unchecked),
@@ -56,4 +60,7 @@ def command(ctx: click.Context, /, name: str | None, ask_engine: bool, output: s
     if opinion is not None:
         terminal.note(f"engine: {opinion.verdict} {opinion.message}".rstrip())
     require_allowed(change, tuple(options["ignore"]))
-    terminal.note("rollout with the same options measures it")
+    if file is None:
+        terminal.note("rollout with the same options measures it")
+    else:
+        terminal.note("render with the same options prints the changed manifest")

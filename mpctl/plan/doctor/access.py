@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpctl.plan.doctor.facts import SERVICE_LABEL, ClusterFacts, Thing, at, label, place, since_s, title
+from mpctl.plan.doctor.facts import ClusterFacts, Thing, annotation, at, label, place, since_s, title
 from mpctl.plan.doctor.finding import Finding
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
+FORBIDDEN = "the current user may not read them"
+FIX_UNREAD = "mpctl rbac --role reader prints the role that may"
+_SHOWN = 5  # calls of one command; mpctl rbac --calls lists all
+# mpctl.platform.kubernetes.names and .text write these; a test compares them.
+SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
 
 
 def is_held(lease: Thing, facts: ClusterFacts) -> bool:
@@ -40,21 +45,22 @@ def holder_of(facts: ClusterFacts, service: Thing) -> str | None:
 
 def service_of(thing: Thing) -> str:
     """The service that an object of ours belongs to."""
-    return str(at(thing, "metadata", "annotations", SERVICE) or label(thing, SERVICE) or label(thing, SERVICE_LABEL))
-
-
-SERVICE = "mpctl.dev/service"
+    return str(label(thing, SERVICE))
 
 
 def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
+    """One finding per reason: who may see little would else get twenty."""
+    reasons: dict[str, list[str]] = {}
     for resource, reason in sorted(facts.unread.items()):
+        reasons.setdefault(reason, []).append(resource)
+    for reason, resources in reasons.items():
         yield Finding(
             "could-not-look",
             "note",
-            resource,
-            f"could not be looked at, so what depends on it was not checked: {reason}",
-            "mpctl rbac --role reader --cluster-wide prints the role that can",
-            "docs/rbac.md",
+            ", ".join(resources),
+            f"could not be looked at, and what depends on them was not checked: {reason}",
+            FIX_UNREAD if reason == FORBIDDEN else "",
+            "docs/rbac.md" if reason == FORBIDDEN else "",
         )
 
 
@@ -74,7 +80,8 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
             "rights",
             "warn",
             f"mpctl {command}",
-            f"would be refused in {where}: the current user may not {', '.join(calls)}",
+            f"would be refused in {where}: the current user may not {', '.join(calls[:_SHOWN])}"
+            + (f" and make {len(calls) - _SHOWN} more calls" if len(calls) > _SHOWN else ""),
             "mpctl rbac prints the roles; an administrator applies them",
             "docs/rbac.md",
         )
@@ -82,9 +89,9 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
     for lease in leases_of(facts):
-        holder = at(lease, "spec", "holderIdentity")
-        if not holder:
+        if not at(lease, "spec", "holderIdentity"):
             continue
+        holder = annotation(lease, WHO) or at(lease, "spec", "holderIdentity")
         age = since_s(at(lease, "spec", "renewTime"), facts.now)
         name = service_of(lease)
         if is_held(lease, facts):
@@ -101,33 +108,42 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
-    """Candidates of ours that no rollout holds."""
+    """Operations that nobody carries on, and candidates that are still there."""
     services = {place(s): s for s in facts.known("inferenceservices")}
-    for place_, service in services.items():
-        baseline = label(service, CANDIDATE_OF)
-        if not baseline:
+    for (namespace, name), operation in sorted(facts.unfinished.items()):
+        if not any(is_held(x, facts) and (place(x)[0], service_of(x)) == (namespace, name) for x in leases_of(facts)):
+            yield Finding(
+                "unfinished",
+                "warn",
+                f"service {namespace}/{name}",
+                f"{operation} was interrupted",
+                f"mpctl resume {name} -n {namespace} goes on with it, mpctl rollback {name} -n {namespace} undoes it",
+                "docs/rollout.md",
+            )
+    for (namespace, name), candidate in services.items():
+        if annotation(candidate, ARM) is None:
             continue
-        original = services.get((place_[0], baseline))
-        if original is None:
+        baseline = service_of(candidate)
+        subject = title("InferenceService", candidate)
+        delete = f"kubectl -n {namespace} delete inferenceservice {name} when nothing uses it"
+        if (namespace, baseline) not in services:
             yield Finding(
                 "candidate-orphan",
                 "warn",
-                title("InferenceService", service),
-                f"is a candidate of service {baseline}, which is gone; it may hold a GPU",
-                f"kubectl -n {place_[0]} delete inferenceservice {place_[1]} when nothing uses it",
+                subject,
+                f"is a candidate of service {baseline}, which is gone; it holds its GPU",
+                delete,
                 "docs/rollout.md",
             )
-        elif holder_of(facts, original) is None:
+        elif (namespace, baseline) not in facts.unfinished:
             yield Finding(
                 "candidate-left",
-                "warn",
-                title("InferenceService", service),
-                f"is a candidate of service {baseline} that no rollout holds; it may hold a GPU",
-                f"mpctl resume {baseline} goes on with the rollout, mpctl rollback {baseline} undoes it",
+                "note",
+                subject,
+                f"stands beside service {baseline} though no rollout is under way; it holds its GPU",
+                f"it is a fast way back as long as it is there; else {delete}",
                 "docs/rollout.md",
             )
 
-
-CANDIDATE_OF = "mpctl.dev/candidate-of"
 
 CHECKS = (check_rights, check_unread, check_leases, check_leftovers)

@@ -8,7 +8,6 @@ from mpctl.plan.doctor.facts import ClusterFacts, Thing, annotation, at, conditi
 from mpctl.plan.doctor.finding import Finding
 
 CLASS = "serving.kserve.io/autoscalerClass"
-PINNED = "mpctl.dev/"  # annotations that a rollout puts on an autoscaler while it is pinned
 _AUTOSCALING = "docs/autoscaling.md"
 
 
@@ -76,7 +75,7 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
             keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
             least, most = (at(one, "spec", key) for key in keys)
             least = (1 if kind == "HPA" else 0) if least is None else least
-            if any(key.startswith(PINNED) for key in at(one, "metadata", "annotations") or {}):
+            if least == most and place(service) in facts.unfinished:
                 yield from _pinned(facts, service, title(kind, one))
             elif least == most:
                 yield Finding(

@@ -40,7 +40,8 @@ class ClusterFacts:
 
     ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) is in no way absent.
     ``kserve_fields``: dotted paths below an InferenceService's spec that the schema has, where it was asked.
-    ``denied``: None when nobody asked. ``owners``: (namespace, service) -> who else writes it, as a sentence.
+    ``denied``: None when nobody asked. ``owners``: (namespace, service) -> who else writes it. ``unfinished``:
+    (namespace, service) -> the operation that its ledger leaves open.
     """
 
     now: datetime
@@ -54,6 +55,7 @@ class ClusterFacts:
     metrics: tuple[MetricAnswer, ...] = ()
     denied: tuple[Denied, ...] | None = None
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def read(self, resource: str) -> Sequence[Thing] | None:
         """The objects of a resource; None when it was not, or could not be, looked at."""

@@ -89,7 +89,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_driver(facts: ClusterFacts) -> Iterator[Finding]:
     classes, nodes = facts.read("deviceclasses"), facts.read("nodes")
-    if classes is None or not facts.groups.get(DRA):
+    if classes is None or "v1" not in facts.groups.get(DRA, ()):
         return
     subject = f"DeviceClass {DRIVER}"
     if any(at(c, "metadata", "name") == DRIVER for c in classes):

@@ -177,6 +177,8 @@ def _webhooks(facts: ClusterFacts, one: Thing, subject: str) -> Iterator[Finding
                 "look whether cert-manager's cainjector runs; kubectl -n cert-manager get pods",
                 "cert-manager documentation, CA injector",
             )
+        elif client.get("url"):
+            yield Finding("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
         service = at(client, "service", "name")
         if service:
             asked.add(service)

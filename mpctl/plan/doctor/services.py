@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl.plan.capacity import DRIVER, gpu_nodes
+from mpctl.plan.doctor.access import ARM
 from mpctl.plan.doctor.autoscaling import predictor
 from mpctl.plan.doctor.facts import ClusterFacts, Thing, age_s, annotation, at, condition, each, is_true, place, title
 from mpctl.plan.doctor.finding import Finding
@@ -219,7 +220,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 "remove the annotation to start it", "KServe documentation",
             )  # fmt: skip
         state = [key for key in at(service, "metadata", "annotations") or {} if key.startswith("mpctl.dev/")]
-        if state:
+        if state and ARM not in state:
             yield Finding(
                 "annotation-restarts",
                 "note",

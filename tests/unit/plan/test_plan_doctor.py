@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.plan.doctor import SEVERITIES, ClusterFacts, Denied, MetricAnswer, diagnose
+from mpctl.plan.doctor import SEVERITIES, ClusterFacts, Denied, MetricAnswer, access, diagnose
+from mpctl.platform.kubernetes import names, text
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LONG_AGO = (NOW - timedelta(days=3)).isoformat()
@@ -333,13 +334,6 @@ def pinned_by_hand(o):
     the(o, "horizontalpodautoscalers")["spec"]["maxReplicas"] = 1
 
 
-@fault(("autoscaler-pinned", "fail"))
-def pinned_and_left(o):
-    one = the(o, "horizontalpodautoscalers")
-    one["metadata"]["annotations"]["mpctl.dev/pinned"] = "{}"
-    one["spec"]["maxReplicas"] = 1
-
-
 @fault(("autoscaler-minimum", "warn"))
 def down_to_zero(o):
     the(o, "horizontalpodautoscalers")["spec"]["minReplicas"] = 0
@@ -487,7 +481,9 @@ def state_on_the_service(o):
 
 def lease(renewed_s_ago):
     return {
-        "metadata": meta("mpctl-qwen", "chat", labels={"app.kubernetes.io/managed-by": "mpctl", ISVC: "qwen"}),
+        "metadata": meta(
+            "mpctl-qwen", "chat", labels={"app.kubernetes.io/managed-by": "mpctl", "mpctl.dev/service": "qwen"}
+        ),
         "spec": {
             "holderIdentity": "ann@laptop",
             "leaseDurationSeconds": 30,
@@ -520,11 +516,14 @@ def test_each_fault_is_found_and_nothing_else(name):
             assert finding.fix and (finding.source or finding.id.startswith("gpu-node"))
 
 
-def test_what_is_pinned_by_a_rollout_under_way_is_no_fault():
+def test_what_is_pinned_by_a_rollout_is_a_fault_once_nobody_carries_it_on():
     objects = healthy()
-    pinned_and_left(objects)
+    pinned_by_hand(objects)
+    opened = {("chat", "qwen"): "op-1 (ngram)"}
+    found = said(diagnose(facts(objects, unfinished=opened)))
+    assert found == {("autoscaler-pinned", "fail"), ("unfinished", "warn")}
     objects["leases"] = [lease(5)]
-    assert said(diagnose(facts(objects))) == {("lease", "note")}
+    assert said(diagnose(facts(objects, unfinished=opened))) == {("lease", "note")}
 
 
 @pytest.mark.parametrize(
@@ -632,15 +631,23 @@ def test_kserve_version_from_the_schema_where_no_image_tells(fields, severity, w
     assert word in found.cause
 
 
-def test_candidates_that_nobody_holds():
+def test_candidates_that_are_still_there():
     objects = healthy()
     left = service("qwen-candidate")
-    left["metadata"]["labels"]["mpctl.dev/candidate-of"] = "qwen"
+    left["metadata"]["labels"]["mpctl.dev/service"] = "qwen"
+    left["metadata"]["annotations"]["mpctl.dev/arm"] = "arm-0123456789"
     objects["inferenceservices"].append(left)
-    assert said(diagnose(facts(objects))) == {("candidate-left", "warn")}
-    assert said(diagnose(facts({**objects, "leases": [lease(3)]}))) == {("lease", "note")}
+    assert said(diagnose(facts(objects))) == {("candidate-left", "note")}
+    opened = {("chat", "qwen"): "op-1 (ngram)"}
+    assert said(diagnose(facts(objects, unfinished=opened))) == {("unfinished", "warn")}
     objects["inferenceservices"] = [left]
     assert ("candidate-orphan", "warn") in said(diagnose(facts(objects)))
+
+
+def test_names_are_those_that_the_platform_writes():
+    assert access.SERVICE == names.SERVICE_LABEL
+    assert access.ARM == text.ARM_ANNOTATION
+    assert access.WHO == "mpctl.dev/who"
 
 
 UNREADABLE = sorted(healthy())
@@ -650,7 +657,7 @@ UNREADABLE = sorted(healthy())
 def test_what_could_not_be_looked_at_is_said_and_never_taken_for_absent(hidden):
     seen = facts(unread=dict.fromkeys(hidden, "forbidden"))
     found = diagnose(seen)
-    assert {f.subject for f in found if f.id == "could-not-look"} == hidden
+    assert {name for f in found if f.id == "could-not-look" for name in f.subject.split(", ")} == hidden
     assert not [f for f in found if f.severity in ("fail", "warn")]
 
 

@@ -1,0 +1,67 @@
+"""``mpctl rbac``: roles with no more than mpctl's own calls need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpctl.cli.options import Word, option, shared_options
+from mpctl.cli.settings import pick, terminal_of
+from mpctl.errors import InputError
+
+
+@click.command("rbac")
+@option(
+    "--role",
+    type=Word(["reader", "operator"]),
+    default="operator",
+    help="reader: status, history, diff, doctor; operator: rollout, resume and rollback, too.",
+)
+@option("--cluster-wide", is_flag=True, help="For services of all namespaces.")
+@option("--to", metavar="KIND:NAME", help="Also print bindings: user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME.")
+@option("--secret", "secrets", multiple=True, metavar="NAME", help="A Secret with an engine's API key; repeatable.")
+@option("--calls", is_flag=True, help="Print the calls behind the role, and which command makes them, instead.")
+@option("-o", "--output", type=Word(["yaml", "json"]), default="yaml", help="Format of the roles.")
+@shared_options
+@click.pass_context
+def command(ctx: click.Context, /, *, role: str, cluster_wide: bool, output: str, **options: Any) -> None:
+    """Print the least roles that mpctl needs, made from the calls it makes. Nothing is contacted.
+
+    Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
+    and a Role in KServe's namespace for the doctor.
+
+    \b
+    Examples:
+      mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
+      mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
+      mpctl rbac --calls                       which call is for what
+    """
+    from mpctl.platform.kubernetes.rbac import roles, subject_of, to_yaml
+
+    terminal = terminal_of(ctx, options)
+    namespace = pick(ctx, options, "namespace")
+    if options["calls"]:
+        terminal.table(["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"], _calls(role))
+        return
+    if cluster_wide and namespace:
+        raise InputError("cannot be combined with -n", field="--cluster-wide")
+    if not cluster_wide and not namespace:
+        raise InputError("is needed", field="--namespace", hint="-n NAME, or --cluster-wide for all namespaces")
+    to = subject_of(options["to"]) if options["to"] else None
+    documents = roles("reader" if role == "reader" else "operator", namespace, to=to, secrets=options["secrets"])
+    if output == "json":
+        import json
+
+        terminal.result(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, indent=2))
+    else:
+        terminal.result(to_yaml(documents))
+    if to is None:
+        terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
+
+
+def _calls(role: str) -> list[list[str]]:
+    from mpctl.platform.kubernetes.calls import needs
+
+    rows = needs("reader" if role == "reader" else "operator")
+    return [[row.call, row.scope, row.role, ", ".join(row.commands), row.why] for row in rows]

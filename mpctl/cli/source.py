@@ -1,0 +1,80 @@
+"""What a change is asked of: a live service, or a manifest in a file. A file is read and nothing is contacted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mpctl.cli.session import open_session, read_file
+from mpctl.cli.settings import Settings
+from mpctl.service import Service, load, select
+
+if TYPE_CHECKING:
+    from mpctl.cli.terminal import Terminal
+    from mpctl.plan import ModelFacts
+
+
+class Source(Protocol):
+    """A service that can be read and edited; the methods of :class:`mpctl.cli.session.Session` that a change needs."""
+
+    def service(self) -> Service:
+        """The service as a value."""
+
+    def text(self) -> str:
+        """The manifest."""
+
+    def with_speculation(self, config: dict[str, Any] | None) -> str:
+        """The manifest with another speculative setting."""
+
+    def engine_version(self, service: Service) -> str | None:
+        """The engine's version or image; None when nothing says."""
+
+    def target_of(self, service: Service) -> str | None:
+        """The model that the engine loads; None when nothing says."""
+
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """What can be read of a checkpoint from here."""
+
+
+class FileSource:
+    """One service of a file, InferenceService or ModelDeployment. Relative paths in it start from its folder."""
+
+    def __init__(self, path: str, name: str | None, terminal: Terminal) -> None:
+        self._service = select(load(read_file(path, "the manifest"), file=path), name)
+        self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
+        self.name, self.namespace, self.terminal = self._service.name, self._service.namespace or "", terminal
+
+    def service(self) -> Service:
+        """The service as a value."""
+        return self._service
+
+    def text(self) -> str:
+        """The whole file, byte for byte."""
+        return self._service.to_yaml()
+
+    def with_speculation(self, config: dict[str, Any] | None) -> str:
+        """The whole file with another setting: only the bytes of the setting change."""
+        return self._service.with_speculation(config).to_yaml()
+
+    def engine_version(self, service: Service) -> str | None:
+        """The image, whose tag is read as a version."""
+        return service.image
+
+    def target_of(self, service: Service) -> str | None:
+        """Its own argument."""
+        return service.model
+
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """A folder beside the file; a path inside the container is not one."""
+        from mpctl.platform.local.models import read_model
+
+        return None if not name or name.startswith("/") else read_model(name, self._folder)
+
+
+def open_source(settings: Settings, name: str | None, file: str | None) -> Any:
+    """The service that the command line means.
+
+    Raises:
+        InputError: there is none, or several; the file cannot be read.
+    """
+    return open_session(settings, name) if file is None else FileSource(file, name, settings.terminal)

@@ -1,0 +1,199 @@
+"""``mpctl doctor`` on a real cluster: what KServe, scheduler, HPA controller and authoriser really leave behind."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mpctl.plan.doctor import diagnose
+from mpctl.platform.kubernetes.client import Client
+from mpctl.platform.kubernetes.connection import connect
+from mpctl.platform.kubernetes.doctor import read_cluster
+
+from .listed import KNOWN
+from .objects import CLAIM, CONTAINERS, MODEL
+from .rig.nodes import L4
+
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: demo-queue-wait}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: demo-predictor}
+  minReplicas: 1
+  maxReplicas: 4
+  metrics:
+    - type: Pods
+      pods:
+        metric: {name: queue_wait_ms}
+        target: {type: AverageValue, averageValue: "1050"}
+"""
+
+
+def findings(mpctl, *arguments, code=0):
+    """id -> severities, and the items."""
+    record = mpctl.json("doctor", *arguments, code=code)
+    assert record["kind"] == "Diagnosis"
+    found = {}
+    for item in record["items"]:
+        found.setdefault(item["id"], []).append(item)
+    return found
+
+
+def worst(found, name):
+    return found[name][0]["severity"], found[name][0]["cause"]
+
+
+@pytest.fixture
+def at(cluster, namespace):
+    """The doctor's findings as if it were another time."""
+
+    def look(later):
+        client = Client(connect(str(cluster.kubeconfig)))
+        found = diagnose(read_cluster(client, namespace.name, datetime.now(UTC) + later))
+        client.close()
+        return found
+
+    return look
+
+
+def test_a_service_in_order(cluster, namespace, mpctl):
+    namespace.deploy(MODEL)
+    cluster.metrics.set("queue_wait_ms", 120)
+    namespace.client.apply(HPA)
+    cluster.proxy.clear()
+    found = findings(mpctl)
+    assert "fail" not in {item["severity"] for items in found.values() for item in items}
+    for name in ("api-version", "dra-api", "gateway-api", "kserve-version", "kserve-webhook", "vllm-runtime"):
+        assert worst(found, name)[0] == "ok", name
+    for name in ("dra-driver", "dra-slices", "queue-wait", "rights"):
+        assert worst(found, name)[0] == "ok", name
+    assert "answers for 1 pods" in worst(found, "queue-wait")[1]
+    assert "0.20" in worst(found, "kserve-version")[1]
+    # Every request is one that `mpctl rbac` grants, and only reviews are created.
+    assert cluster.proxy.rules() <= KNOWN
+    assert {c.resource for c in cluster.proxy.calls if c.write} <= {
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+    }
+    reviews = [c for c in cluster.proxy.calls if "review" in c.resource]
+    assert len(cluster.proxy.calls) - len(reviews) <= 30
+    text = mpctl("doctor").stdout
+    assert "[ok]" not in text
+    assert "ok    [queue-wait]" in mpctl("doctor", "-o", "wide").stdout
+    assert mpctl("doctor", "-o", "name").stdout.split() == [
+        line.split("[")[1].split("]")[0] for line in text.splitlines() if "[" in line.split(" ")[0] + line[:8]
+    ]
+
+
+def test_ready_though_the_surge_pod_can_never_be_scheduled(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS)
+    namespace.client.apply(CONTAINERS.replace("name: demo", "name: other").replace("=demo", "=other"))
+    namespace.ready("other")
+    assert worst(findings(mpctl), "surge-deadlock")[0] == "warn"
+    namespace.client.apply(CONTAINERS.replace("2048", "1024"))
+
+    def stuck():
+        pods = [p for p in namespace.pods() if p["status"].get("phase") == "Pending"]
+        return [p for p in pods if any(c.get("reason") == "Unschedulable" for c in p["status"].get("conditions", ()))]
+
+    (waiting,) = namespace.client.wait("the surge pod waits", stuck)
+    ready = namespace.client.get("isvc", "demo")["status"]["conditions"]
+    assert next(c["status"] for c in ready if c["type"] == "Ready") == "True"
+    found = findings(mpctl, code=9)
+    severity, cause = worst(found, "ready-but-stuck")
+    assert severity == "fail"
+    assert waiting["metadata"]["name"] in cause
+    assert "cannot allocate all claims" in cause
+    assert "one-l4" in cause
+
+
+def test_a_claim_template_that_is_gone_is_named(namespace, mpctl, at):
+    namespace.client.apply(CONTAINERS)
+    namespace.client.wait("its pod is there", namespace.pods)
+    (found,) = [f for f in at(timedelta(minutes=5)) if f.id in ("not-ready", "ready-but-stuck")]
+    assert found.severity == "fail"
+    assert "ResourceClaimTemplate one-l4 is not there" in found.cause
+    namespace.client.apply(CLAIM)
+
+
+def test_kserve_takes_the_cpu_image_under_a_claim(namespace, mpctl):
+    namespace.client.apply(CLAIM)
+    namespace.client.apply(MODEL.replace("      runtimeVersion: v0.11.0\n", ""))
+    namespace.client.wait("the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor"))
+    severity, cause = worst(findings(mpctl, code=9), "cpu-image")
+    assert severity == "fail"
+    assert "vllm-openai-cpu" in cause
+
+
+def test_a_container_without_a_probe_gets_a_bare_tcp_check(namespace, mpctl):
+    without = CONTAINERS.replace("        readinessProbe:\n          httpGet: {path: /health, port: 8080}\n", "")
+    namespace.client.apply(CLAIM)
+    namespace.client.apply(without)
+    namespace.client.wait("the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor"))
+    assert worst(findings(mpctl, code=None), "probe-tcp")[0] == "warn"
+
+
+def test_a_node_that_publishes_no_gpu(cluster, namespace, at):
+    name = cluster.run(cluster.nodes.add(L4))
+    try:
+        cluster.client.patch("nodes", name, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}})
+        cluster.client.delete("resourceslices", f"{name}-gpu.nvidia.com")
+        young = {f.subject: f for f in at(timedelta()) if f.id == "dra-slices"}[f"node {name}"]
+        assert (young.severity, young.source) == ("note", "kubernetes/autoscaler#7530")
+        old = {f.subject: f for f in at(timedelta(hours=1)) if f.id == "dra-slices"}[f"node {name}"]
+        assert old.severity == "fail"
+        assert "ResourceSlice" in old.cause
+    finally:
+        cluster.run(cluster.nodes.remove(name))
+
+
+@pytest.mark.parametrize(
+    ("value", "finding", "severity"),
+    [(-9223372036854775.808, "queue-wait-nan", "fail"), (None, "queue-wait", "fail"), (0, "queue-wait", "ok")],
+    ids=["NaN", "adapter down", "idle"],
+)
+def test_the_metric_as_the_autoscaler_sees_it(cluster, namespace, mpctl, value, finding, severity):
+    namespace.deploy(CONTAINERS)
+    namespace.client.apply(HPA)
+    cluster.metrics.available = value is not None
+    try:
+        if value is not None:
+            cluster.metrics.set("queue_wait_ms", value)
+        found = findings(mpctl, code=9 if severity == "fail" else 0)
+        assert worst(found, finding)[0] == severity
+    finally:
+        cluster.metrics.available = True
+
+
+def test_a_lease_that_nobody_renews(namespace, mpctl, at):
+    namespace.client.create(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": "mpctl-demo",
+                "labels": {"app.kubernetes.io/managed-by": "mpctl", "mpctl.dev/service": "demo"},
+                "annotations": {"mpctl.dev/who": "ann@laptop"},
+            },
+            "spec": {
+                "holderIdentity": "ann@laptop/0123",
+                "leaseDurationSeconds": 20,
+                "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+    )
+    assert [f.severity for f in at(timedelta(seconds=-1)) if f.id == "lease"] == ["note"]
+    (stale,) = [f for f in at(timedelta(minutes=10)) if f.id == "lease-stale"]
+    assert stale.cause.startswith("ann@laptop held service demo")
+
+
+def test_who_may_see_nothing_is_told_so_and_nothing_else(cluster, namespace, mpctl):
+    found = findings(mpctl.as_user(cluster.user("nobody")))
+    assert "inferenceservices" in found["could-not-look"][0]["subject"]
+    assert {item["subject"] for item in found["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
+    assert {item["severity"] for items in found.values() for item in items} <= {"ok", "note", "warn"}
+
+
+def test_no_cluster_is_an_error_that_says_so(mpctl, tmp_path):
+    done = mpctl("doctor", "--context", "nowhere", code=2)
+    assert "there is no context nowhere" in done.stderr

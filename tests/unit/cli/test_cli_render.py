@@ -1,0 +1,131 @@
+"""``mpctl render`` and ``preflight`` from a file: nothing is contacted, only the setting's bytes change."""
+
+import difflib
+from pathlib import Path
+
+import pytest
+import yaml
+
+DATA = Path(__file__).parents[2] / "data" / "manifests"
+KSERVE = DATA / "kserve-args.yaml"
+SERVICES = {
+    "kserve-args.yaml": "qwen3-8b",
+    "modelplane-model-deployment-v2.yaml": None,
+    "modelplane-model-deployment-baseline.yaml": None,
+}
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """A connection of any kind fails."""
+
+    def refuse(*_args, **_more):
+        raise AssertionError("something was contacted")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+
+
+def changed(before, after):
+    return [
+        line
+        for line in difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+        if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
+
+
+@pytest.mark.parametrize("file", SERVICES)
+def test_speculation_on_and_off_again_gives_the_same_bytes(cli, offline, file, tmp_path):
+    name = SERVICES[file]
+    arguments = [name] if name else []
+    original = (DATA / file).read_text()
+    on = cli("render", *arguments, "-f", str(DATA / file), "--spec", "ngram", "--set", "num_speculative_tokens=3")
+    assert on.code == 0, on.err
+    assert "num_speculative_tokens" in on.out
+    lines = changed(original, on.out)
+    assert all(("speculative" in line or "num_speculative" in line) for line in lines if line.startswith("+")), lines
+    edited = tmp_path / "edited.yaml"
+    edited.write_text(on.out)
+    off = cli("render", *arguments, "-f", str(edited), "--spec", "none")
+    baseline = cli("render", *arguments, "-f", str(DATA / file), "--spec", "none")
+    assert off.code == baseline.code == 0
+    assert off.out == baseline.out
+
+
+def test_line_ends_and_other_documents_stay(cli, offline):
+    file = DATA / "kserve-dotted-crlf.yaml"
+    done = cli("render", "-f", str(file), "--spec", "ngram")
+    assert done.code == 0, done.err
+    assert done.out.count("\r\n") >= file.read_bytes().decode().count("\r\n") - 6
+    assert "\n" not in done.out.replace("\r\n", "")
+
+
+def test_what_the_file_already_says_comes_out_unchanged(cli, offline):
+    text = KSERVE.read_text()
+    done = cli("render", "qwen3-8b", "-f", str(KSERVE), "--spec", "none")
+    assert done.out == text
+    assert "already has" in done.err
+
+
+def test_the_candidate_is_a_second_service_of_one_pod(cli, offline):
+    done = cli("render", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--candidate")
+    assert done.code == 0, done.err
+    (candidate,) = [d for d in yaml.safe_load_all(done.out) if d]
+    assert candidate["metadata"]["name"] == "qwen3-8b-candidate"
+    assert candidate["metadata"]["namespace"] == "chat"
+    assert not [k for k in str(candidate["metadata"]).split("'") if k.startswith("mpctl.dev/")]
+    predictor = candidate["spec"]["predictor"]
+    assert (predictor["minReplicas"], predictor["maxReplicas"]) == (1, 1)
+    assert any("speculative-config" in word for word in predictor["model"]["args"])
+    assert candidate["metadata"]["annotations"] == {"serving.kserve.io/autoscalerClass": "none"}
+    both = [d for d in yaml.safe_load_all(KSERVE.read_text() + done.out) if d]
+    assert len(both) == len([d for d in yaml.safe_load_all(KSERVE.read_text()) if d]) + 1
+
+
+def test_a_model_deployment_has_no_candidate(cli, offline):
+    file = DATA / "modelplane-model-deployment-v2.yaml"
+    done = cli("render", "-f", str(file), "--spec", "none", "--candidate")
+    assert (done.code, done.out) == (2, "")
+    assert "is no InferenceService" in done.err
+
+
+def test_a_refusal_prints_no_manifest(cli, offline):
+    done = cli("render", "qwen3-8b", "-f", str(KSERVE), "--spec", "eagle3", "--draft", "org/head", "--set", "method=x")
+    assert done.code != 0
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-f", "missing.yaml", "--spec", "ngram"], "missing.yaml: the manifest cannot be read"),
+        (["-f", str(KSERVE), "--spec", "ngram"], "There are 2 services: qwen3-8b, qwen3-8b-container"),
+        (["qwen", "-f", str(KSERVE), "--spec", "ngram"], 'There is no service "qwen"'),
+        (["-f", str(KSERVE)], "--spec"),
+    ],
+)
+def test_bad_input(cli, offline, arguments, said):
+    for command in ("render", "preflight"):
+        done = cli(command, *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+
+
+def test_preflight_of_a_file(cli, offline):
+    done = cli("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "-o", "json")
+    record = yaml.safe_load(done.out)
+    assert record["kind"] == "Preflight"
+    assert record["service"] == "chat/qwen3-8b"
+    assert record["findings"]
+    assert done.code in (0, 9)
+
+
+def test_a_manifest_from_standard_input(cli, offline, monkeypatch):
+    import io
+
+    class Stdin:
+        buffer = io.BytesIO(KSERVE.read_bytes())
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+    done = cli("render", "qwen3-8b-container", "-f", "-", "--spec", "ngram")
+    assert done.code == 0, done.err
+    assert "qwen3-8b-container" in done.out

@@ -1,0 +1,151 @@
+"""Roles made from the table of calls."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpctl.cli.root import COMMANDS
+from mpctl.errors import InputError
+from mpctl.platform.kubernetes.calls import API_KEY, FREE, TABLE, Row, needs
+from mpctl.platform.kubernetes.rbac import Subject, roles, rules_of, subject_of, to_yaml
+from mpctl.platform.kubernetes.rights import covers
+from tests.cluster.listed import request_of
+
+
+def granted(documents):
+    """(kind, namespace, verb, group, resource, names) of everything that roles grant."""
+    return {
+        (d["kind"], d["metadata"].get("namespace"), verb, group, resource, tuple(rule.get("resourceNames", ())))
+        for d in documents
+        if "rules" in d
+        for rule in d["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("role", ["reader", "operator"])
+def test_roles_grant_the_table_and_nothing_else(role):
+    kinds = {"service": ("Role", "chat"), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")}
+    expected = {(*kinds[row.scope], *row.key, ()) for row in needs(role)}
+    assert granted(roles(role, "chat")) == expected
+    assert granted(roles(role, None)) == {("ClusterRole", None, *row.key, ()) for row in needs(role)}
+
+
+def test_a_reader_may_change_nothing():
+    # The right to create a port-forward opens a connection; it changes no object.
+    writes = {row for row in needs("reader") if row.verb not in ("get", "list")}
+    assert {row.resource for row in writes} == {"pods/portforward"}
+
+
+def test_no_role_reads_secrets_unless_named():
+    assert not [d for role in ("reader", "operator") for d in granted(roles(role, None)) if d[4] == "secrets"]
+    named = granted(roles("operator", "chat", secrets=["engine-key"]))
+    assert [d for d in named if d[4] == "secrets"] == [("Role", "chat", "get", "", "secrets", ("engine-key",))]
+
+
+def test_no_row_is_there_twice_and_each_names_commands_that_exist():
+    rows = [(row.key, row.scope) for row in TABLE]
+    assert len(rows) == len(set(rows))
+    for row in (*TABLE, API_KEY):
+        assert set(row.commands) <= set(COMMANDS), row
+        assert row.why
+
+
+def test_nothing_uses_a_star():
+    assert "*" not in {part for role in ("reader", "operator") for d in granted(roles(role, None)) for part in d[2:5]}
+
+
+def test_bindings_name_the_subject():
+    documents = roles("reader", "chat", to=Subject("ServiceAccount", "bot", "ci"))
+    bindings = [d for d in documents if d["kind"].endswith("Binding")]
+    assert [(d["kind"], d["metadata"].get("namespace"), d["roleRef"]["name"]) for d in bindings] == [
+        ("RoleBinding", "chat", "mpctl-reader"),
+        ("ClusterRoleBinding", None, "mpctl-reader"),
+        ("RoleBinding", "kserve", "mpctl-reader-kserve"),
+    ]
+    assert {str(d["subjects"]) for d in bindings} == {
+        str([{"kind": "ServiceAccount", "name": "bot", "namespace": "ci"}])
+    }
+    assert list(yaml.safe_load_all(to_yaml(documents))) == list(documents)
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("user:ann@example.com", Subject("User", "ann@example.com")),
+        ("group:system:authenticated", Subject("Group", "system:authenticated")),
+        ("serviceaccount:ci/bot", Subject("ServiceAccount", "bot", "ci")),
+    ],
+)
+def test_subjects(text, subject):
+    assert subject_of(text) == subject
+
+
+@pytest.mark.parametrize("text", ["", "ann", "user:", "team:ml", "serviceaccount:bot", "serviceaccount:/bot"])
+def test_subjects_that_are_none(text):
+    with pytest.raises(InputError) as error:
+        subject_of(text)
+    assert error.value.field == "--to"
+    assert error.value.hint
+
+
+@given(st.permutations(TABLE))
+def test_the_order_of_the_table_does_not_change_the_roles(rows):
+    assert rules_of(rows) == rules_of(TABLE)
+
+
+@given(st.sampled_from(TABLE), st.booleans(), st.booleans(), st.booleans())
+def test_what_a_rule_covers(row, any_verb, any_group, any_resource):
+    rule = {
+        "verbs": ["*"] if any_verb else [row.verb],
+        "apiGroups": ["*"] if any_group else [row.kind.group],
+        "resources": ["*"] if any_resource else [row.resource],
+    }
+    assert covers(rule, row)
+    assert not covers({**rule, "resourceNames": ["one"]}, row)
+    assert not covers({**rule, "verbs": ["watch"]}, row)
+    assert not covers({**rule, "resources": ["else"]}, row)
+    assert not covers({**rule, "apiGroups": ["else"]}, row)
+
+
+PATHS = {
+    ("GET", ""): "list",
+    ("GET", "one"): "get",
+    ("POST", ""): "create",
+    ("PUT", "one"): "update",
+    ("PATCH", "one"): "patch",
+    ("DELETE", "one"): "delete",
+}
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.call} {row.scope}")
+def test_requests_are_read_as_the_authoriser_reads_them(row: Row):
+    method, name = next(key for key, verb in PATHS.items() if verb == row.verb)
+    if row.subresource:
+        method, name = ("POST" if row.verb == "create" else "GET"), "one"
+    path = row.kind.path("chat", name or None, row.subresource or None)
+    found = request_of(method, path + "?limit=500")
+    assert (found.verb, found.group, found.resource) == row.key
+    assert found.listed
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "listed"),
+    [
+        ("GET", "/version", True),
+        ("GET", "/apis", True),
+        ("GET", "/openapi/v3/apis/serving.kserve.io/v1beta1", True),
+        ("GET", "/api/v1/namespaces/chat", False),
+        ("GET", "/api/v1/secrets", False),
+        ("GET", "/api/v1/namespaces/chat/secrets/key", True),
+        ("GET", "/api/v1/namespaces/chat/pods?watch=true", False),
+        ("DELETE", "/apis/serving.kserve.io/v1beta1/namespaces/chat/inferenceservices", False),
+        ("PATCH", "/apis/serving.kserve.io/v1beta1/namespaces/chat/inferenceservices/a/status", False),
+        ("POST", FREE[0].path(), True),
+    ],
+)
+def test_requests_outside_the_table(method, url, listed):
+    assert request_of(method, url).listed is listed
