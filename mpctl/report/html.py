@@ -1,0 +1,155 @@
+"""The report as one HTML file: no script, no request, one style sheet, plots inline.
+
+Everything a user or an engine wrote goes through jinja2's autoescape; the only texts put in unescaped are this
+package's own style sheet and the SVG of :mod:`mpctl.report.svg`, which escapes what it shows. The page's own
+Content-Security-Policy forbids every load all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from mpctl.errors import MpctlError
+from mpctl.report import words
+from mpctl.report.conditions import argument_lines, condition_rows
+from mpctl.report.values import CellReport, Report
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_TITLES = {"ttft": "Time to first token", "tpot": "Time per output token", "e2e": "Whole answer"}
+_CELLS_WITH_PLOTS = 12  # three panels of 7 kB each
+
+
+def html_report(report: Report) -> str:
+    """The whole page.
+
+    Raises:
+        MpctlError: jinja2 or matplotlib is not installed.
+    """
+    try:
+        import jinja2
+        import matplotlib as mpl
+        from markupsafe import Markup
+
+        del mpl
+    except ImportError as error:
+        raise MpctlError(
+            f"the HTML report needs {error.name}, which is not installed",
+            hint="pip install 'mpctl[report]'; the other formats need nothing more",
+        ) from error
+    main = max(report.cells, key=lambda c: c.share or 0.0, default=None)
+    files = resources.files("mpctl.report").joinpath("templates")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, finalize=_shown
+    )
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    template = environment.from_string(files.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    return template.render(
+        report=report,
+        words=words,
+        style=Markup(files.joinpath("style.css").read_text(encoding="utf-8")),
+        plots=_plots(report),
+        pair=_pair,
+        tiles=_tiles(report, main),
+        tile_cell=main.label if main else "",
+        shares=any(c.share is not None for c in report.cells),
+        conditions=condition_rows(report),
+        pool_lost=_pool_lost(report),
+        lines=argument_lines(report.baseline.argv, report.candidate.argv),
+    )
+
+
+def _shown(value: Any) -> Any:
+    """A text without the control characters that HTML forbids; our own markup as it is."""
+    plain = isinstance(value, str) and not hasattr(value, "__html__")
+    return words.printable(value) if plain else value
+
+
+def _plots(report: Report) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    from mpctl.report import plots
+
+    def safe(svg: str) -> Markup:
+        return Markup(svg)
+
+    def both(draw: Any, subject: Any, name: str) -> tuple[Markup, Markup]:
+        wide = safe(draw(subject, width=plots.WIDE, name=name))
+        return wide, safe(draw(subject, width=plots.NARROW, name=f"{name}n"))
+
+    latency = [
+        {
+            "label": cell.label,
+            "note": "" if _measured(cell) else "No request was timed.",
+            "panels": [
+                safe(plots.distribution(cell, metric, title, name=f"c{index}{metric}"))
+                for metric, title in _TITLES.items()
+                if any(arm.quantiles.get(metric) for arm in (cell.baseline, cell.candidate))
+            ],
+        }
+        for index, cell in enumerate(report.cells[:_CELLS_WITH_PLOTS])
+    ]
+    drafting = any(c.candidate.acceptance_by_position for c in report.cells)
+    return {
+        "speedup": both(plots.speedups, report.cells, "speedup"),
+        "latency": latency,
+        "acceptance": safe(plots.acceptance(report.cells, name="acceptance")) if drafting else "",
+        "why": [both(plots.waterfall, item, f"why{index}") for index, item in enumerate(report.decomposition)],
+    }
+
+
+def _pool_lost(report: Report) -> str:
+    """The share of the KV cache that the candidate does without, where it is one percent or more."""
+    base, cand = report.baseline.kv_pool_tokens, report.candidate.kv_pool_tokens
+    lost = 1.0 - cand / base if base and cand is not None else 0.0
+    return words.percent(lost, 0) if lost >= 0.01 else ""
+
+
+def _measured(cell: CellReport) -> bool:
+    return any(arm.quantiles for arm in (cell.baseline, cell.candidate))
+
+
+def _pair(baseline: str, candidate: str) -> Markup:
+    """A table cell with the baseline's figure above the candidate's."""
+    from markupsafe import Markup
+
+    return Markup('<td class="n pair"><span class="from">{}</span><span class="to">{}</span></td>').format(
+        baseline, candidate
+    )
+
+
+def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
+    """The few figures to see first; with several cells, those of the one with the largest share."""
+    tiles = []
+    if cell is not None:
+        speedup = cell.speedup
+        spread = ": ".join(filter(None, (words.level(speedup), words.interval(speedup))))
+        tiles.append({"name": "Speedup", "value": words.times(speedup.value), "sub": spread})
+        base, cand = cell.baseline, cell.candidate
+        tiles += [
+            _tile(
+                "Throughput", words.number(cand.tokens_per_second, 0), words.number(base.tokens_per_second, 0), "tok/s"
+            ),
+            _tile(
+                "TPOT, median", words.milliseconds(cand.tpot_ms.get("p50")), words.milliseconds(base.tpot_ms.get("p50"))
+            ),
+            _tile(
+                "TTFT, median", words.milliseconds(cand.ttft_ms.get("p50")), words.milliseconds(base.ttft_ms.get("p50"))
+            ),
+            _tile("Tokens per step", words.number(cand.tokens_per_step), words.number(base.tokens_per_step)),
+        ]
+    if report.cost.offers:
+        offer = report.cost.offers[0]
+        tiles.append(
+            _tile(
+                "Per million tokens", words.dollars(offer.candidate_usd), words.dollars(offer.baseline_usd), offer.as_of
+            )
+        )
+    return tiles
+
+
+def _tile(name: str, candidate: str, baseline: str, unit: str = "") -> dict[str, str]:
+    return {"name": name, "value": candidate, "sub": f"{unit + ', ' if unit else ''}baseline {baseline}"}

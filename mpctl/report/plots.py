@@ -1,0 +1,216 @@
+"""The plots of the HTML report. Each answers one question, and says its answer in a text alternative as well.
+
+The two arms differ by colour and by form (baseline: hollow, dashed; candidate: filled, solid), outcomes by colour and
+by marker. Labels come from prompt files and manifests: matplotlib reads ``$`` as mathematics, so it is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpctl.report.svg import INK, canvas, write
+from mpctl.report.values import CellReport, Decomposition
+from mpctl.report.words import milliseconds, percent, times, with_interval, word
+
+_OUTCOME = {"promote": ("good", "o"), "reject": ("bad", "X"), "undecided": ("unsure", "D")}
+WIDE, NARROW = 1000.0, 330.0  # CSS pixels: the page, and a phone
+_PANEL = 340.0
+
+
+def speedups(cells: Sequence[CellReport], *, width: float, name: str) -> str:
+    """Is it faster, and how sure is that: one row per cell, with its interval, against 1x."""
+    rows = [c for c in cells if c.speedup.known]
+    alternative = "Speedup of the candidate over the baseline. " + "; ".join(
+        f"{c.label}: {with_interval(c.speedup)}, {word(c.outcome).lower()}" for c in cells
+    )
+    with canvas(width, 62 + 46 * max(len(rows), 1)) as figure:
+        axes = figure.subplots()
+        low, high = _ratio_limits(rows)
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+        ticks = _ratio_ticks(low, high, at_most=5 if width < 500 else 9)
+        axes.set_xticks(ticks, [f"{t:g}x" for t in ticks])
+        axes.minorticks_off()
+        axes.grid(axis="x")
+        axes.axvline(1.0, color=INK["text"], linewidth=1.2)
+        for y, cell in enumerate(rows):
+            _interval_row(axes, y, cell, low, high)
+        axes.set_ylim(len(rows) - 0.4, -0.75)
+        axes.set_yticks(range(len(rows)), [f"{_name(c.traffic, width)}\n{_name(c.load, width)}" for c in rows])
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", labelcolor=INK["text"])
+        axes.annotate("slower", (1, 0), (-8, 4), **_BESIDE_ONE, ha="right")
+        axes.annotate("faster", (1, 0), (8, 4), **_BESIDE_ONE, ha="left")
+        return write(figure, name, alternative)
+
+
+_BESIDE_ONE: Mapping[str, Any] = {
+    "xycoords": ("data", "axes fraction"),
+    "textcoords": "offset points",
+    "fontsize": 10.5,
+    "color": INK["muted"],
+}
+
+
+def _interval_row(axes: Any, y: int, cell: CellReport, low: float, high: float) -> None:
+    figure = cell.speedup
+    colour, marker = _OUTCOME.get(cell.outcome, _OUTCOME["undecided"])
+    left = max(figure.low if figure.low is not None else figure.value or 1.0, low)
+    right = min(figure.high if figure.high is not None else figure.value or 1.0, high)
+    axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
+    axes.plot([figure.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
+    axes.annotate(
+        times(figure.value),
+        (figure.value or 1.0, y),
+        (0, 10),
+        textcoords="offset points",
+        ha="center",
+        fontsize=12,
+        fontweight="bold",
+    )
+
+
+def distribution(cell: CellReport, metric: str, title: str, *, name: str) -> str:
+    """How long did requests take: the share of requests answered within a time, both arms."""
+    curves = {arm: getattr(cell, arm).quantiles.get(metric, ()) for arm in ("baseline", "candidate")}
+    medians = {arm: milliseconds(values[50] if values else None) for arm, values in curves.items()}
+    ends = {arm: milliseconds(values[99] if values else None) for arm, values in curves.items()}
+    alternative = (
+        f"{title}, {cell.label}. Median: baseline {medians['baseline']}, candidate {medians['candidate']}. "
+        f"99th percentile: baseline {ends['baseline']}, candidate {ends['candidate']}"
+    )
+    with canvas(_PANEL, 210) as figure:
+        axes = figure.subplots()
+        present = [v for values in curves.values() for v in values]
+        if present:
+            _time_axis(axes, min(present), max(present))
+        for arm, values in curves.items():
+            if values:
+                style = {"linestyle": (0, (5, 2.5)), "linewidth": 1.8} if arm == "baseline" else {"linewidth": 2.4}
+                axes.plot(values, [i / 100 for i in range(len(values))], color=INK[arm], **style)
+                face = INK["surface"] if arm == "baseline" else INK[arm]
+                axes.plot([values[50]], [0.5], "o", markersize=7, mec=INK[arm], mfc=face, mew=1.8)
+        axes.set_ylim(0, 1.02)
+        axes.set_yticks([0, 0.5, 0.9], ["0", "50 %", "90 %"])
+        axes.grid(axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        return write(figure, name, alternative)
+
+
+def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
+    """How deep do drafts reach: the share of drafts accepted at each position, one line per cell of the candidate."""
+    shown = [c for c in cells if c.candidate.acceptance_by_position]
+    alternative = "Share of drafts whose token was accepted, by position. " + "; ".join(
+        f"{c.label}: " + ", ".join(percent(v, 0) for v in c.candidate.acceptance_by_position) for c in shown
+    )
+    deepest = max((len(c.candidate.acceptance_by_position) for c in shown), default=1)
+    with canvas(_PANEL, 210) as figure:
+        axes = figure.subplots()
+        for index, cell in enumerate(shown):
+            rates = cell.candidate.acceptance_by_position
+            ends = max(1.0 - 0.16 * index, 0.35)
+            axes.plot(
+                range(1, len(rates) + 1),
+                rates,
+                color=INK["candidate"],
+                alpha=ends,
+                linewidth=2,
+                marker="osD^vP"[index % 6],
+                markersize=6,
+                markeredgewidth=0,
+            )
+        axes.set_ylim(0, 1.04)
+        axes.set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
+        axes.set_xlim(0.6, deepest + 0.4)
+        axes.set_xticks(range(1, deepest + 1))
+        axes.set_xlabel("position of the drafted token")
+        axes.grid(axis="y")
+        axes.spines["left"].set_visible(False)
+        return write(figure, name, alternative)
+
+
+def waterfall(parts: Decomposition, *, width: float, name: str) -> str:
+    """Where did the ideal go: bars from the ideal speedup down to the measured one."""
+    known = [p for p in parts.parts if p.speedup is not None]
+    alternative = f"{parts.sentence}. " + "; ".join(f"{p.name}: {times(p.speedup)}" for p in parts.parts)
+    with canvas(width, 30 + 42 * max(len(known), 1)) as figure:
+        axes = figure.subplots()
+        previous = None
+        top = max((p.speedup or 0.0 for p in known), default=1.0)
+        for y, part in enumerate(known):
+            value = part.speedup or 0.0
+            ends = y in (0, len(known) - 1)
+            start, length = (0.0, value) if previous is None or ends else (min(value, previous), abs(previous - value))
+            worse = previous is not None and value < previous
+            role = "candidate" if y == len(known) - 1 else "baseline" if y == 0 else "bad" if worse else "good"
+            axes.barh(y, max(length, top * 0.004), left=start, height=0.58, color=INK[role], alpha=1 if ends else 0.65)
+            axes.annotate(
+                times(value), (start + length, y), (6, 0), textcoords="offset points", va="center", fontweight="bold"
+            )
+            previous = value
+        axes.axvline(1.0, color=INK["text"], linewidth=1.0)
+        axes.set_xlim(0, top * 1.16)
+        axes.set_ylim(len(known) - 0.5, -0.5)
+        axes.set_yticks(range(len(known)), [_wrapped(p.name, width) for p in known])
+        axes.tick_params(axis="y", labelcolor=INK["text"])
+        axes.set_xticks([])
+        axes.spines[["left", "bottom"]].set_visible(False)
+        return write(figure, name, alternative)
+
+
+def _ratio_limits(rows: Sequence[CellReport]) -> tuple[float, float]:
+    points = [v for c in rows for v in (c.speedup.value, c.speedup.low, c.speedup.high) if v and math.isfinite(v)]
+    low, high = min([*points, 1.0]), max([*points, 1.0])
+    low, high = max(low, high / 100), min(high, low * 100)
+    return low / 1.15, high * 1.15
+
+
+def _ratio_ticks(low: float, high: float, *, at_most: int) -> list[float]:
+    """Round ratios inside the limits, 1 always among them, as many as there is room for."""
+    for steps in (
+        (0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4),
+        (0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 2.5, 3),
+        (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 7),
+        (0.01, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 50),
+        (0.001, 0.01, 0.1, 1, 10, 100, 1000),
+    ):
+        inside = [float(s) for s in steps if low <= s <= high]
+        covered = steps[0] <= low * 1.5 and high / 1.5 <= steps[-1]
+        if covered and 2 <= len(inside) <= at_most:
+            return inside
+    return [1.0]
+
+
+def _time_axis(axes: Any, low: float, high: float) -> None:
+    """Milliseconds from zero, or logarithmic where the arms are far apart."""
+    if low > 0 and high / low > 12:
+        from matplotlib.ticker import FuncFormatter, LogLocator
+
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0), numticks=5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
+        axes.minorticks_off()
+        axes.set_xlim(low / 1.15, high * 1.15)
+        axes.set_xlabel("ms, logarithmic")
+    else:
+        axes.set_xlim(0, high * 1.05 or 1)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel("ms")
+
+
+def _name(label: str, width: float) -> str:
+    """A label that leaves room for the plot, as plain text for matplotlib."""
+    room = 18 if width < 500 else 40
+    short = label if len(label) <= room else f"{label[: room - 1]}…"
+    return "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
+
+
+def _wrapped(label: str, width: float) -> str:
+    """A longer label on up to two lines where there is little room."""
+    import textwrap
+
+    room = 18 if width < 500 else 40
+    return "\n".join(_name(line, width) for line in textwrap.wrap(label, room, max_lines=2, placeholder="…"))

@@ -1,0 +1,225 @@
+"""One value, several formats: what each shows, that nothing in a text can break out of it, that the same run gives
+the same bytes."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_samples import HOSTILE, cell, empty, hostile, report, rule, several
+
+from mpctl.report.html import html_report
+from mpctl.report.junit import junit_report
+from mpctl.report.markdown import escape, fenced, markdown_report
+
+FORMATS = {"html": html_report, "md": markdown_report, "junit": junit_report}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.open = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+@pytest.fixture(scope="module")
+def page():
+    return html_report(several())
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_the_same_run_gives_the_same_bytes(form):
+    assert form(several()) == form(several())
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("make", [report, several, empty, hostile])
+def test_every_report_can_be_written_in_every_format(form, make):
+    text = form(make())
+    assert text.endswith("\n")
+    assert text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_the_page_opens_with_the_verdict_and_names_its_parts(page):
+    found = Page(page)
+    assert "Promote" in found.text
+    assert found.tags.count("h1") == 1
+    assert found.tags.count("h2") >= 7
+    assert "2.44x" in found.text
+    assert "n/a" not in found.text
+    assert "None" not in found.text
+    assert "nan" not in found.text.split()
+
+
+def test_the_page_runs_nothing_and_loads_nothing(page):
+    found = Page(page)
+    assert not {"script", "iframe", "object", "embed", "form", "img", "base"} & set(found.tags)
+    policy = next(v for t, n, v in found.attributes if t == "meta" and n == "content" and v and "default-src" in v)
+    assert policy.startswith("default-src 'none'")
+    assert "script" not in policy
+    loads = [v for t, n, v in found.attributes if n in ("src", "href", "xlink:href", "action", "srcset")]
+    assert all(v.startswith(("#", "data:,")) for v in loads), loads
+    assert "@import" not in page
+    assert all(v.startswith("#") for v in re.findall(r"url\(([^)]*)\)", page))
+
+
+def test_every_plot_says_its_answer_in_words_and_follows_the_theme(page):
+    plots = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(plots) >= 11
+    for plot in plots:
+        assert re.match(r'<svg class="plot" role="img" aria-label="[^"]{20,}"', plot)
+        assert not re.search(r"#0[0-9]0[0-9]0[0-9]", plot)  # a placeholder colour that was not replaced
+        assert not re.search(r"(?:fill|stroke): ?#(?!none)", plot)
+        assert "var(--" in plot
+        ET.fromstring(plot)
+
+
+def test_no_two_elements_of_a_page_share_an_id(page):
+    ids = [value for _, name, value in Page(page).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    targets = set(re.findall(r'href="#([^"]+)"', page)) | set(re.findall(r"url\(#([^)]+)\)", page))
+    assert targets <= set(ids)
+
+
+def test_outcomes_are_told_by_a_word_and_a_sign(page):
+    chips = re.findall(r'<span class="chip (\w+)"><span aria-hidden="true">(.)</span> ([^<]+)</span>', page)
+    assert {c for c, _, _ in chips} >= {"promote", "undecided", "reject", "pass", "fail", "missing"}
+    assert len({sign for _, sign, _ in chips}) == 3
+    assert all(word for _, _, word in chips)
+
+
+def test_a_page_stays_small():
+    cells = [cell(traffic, f"{n} at once") for traffic in ("edits", "chat", "rag", "maths") for n in (1, 8, 32)]
+    assert len(html_report(report(*cells)).encode()) < 500_000
+
+
+def test_hostile_texts_stay_texts_in_the_page():
+    found = Page(html_report(hostile()))
+    assert not {"script", "img", "a href"} & set(found.tags)
+    assert [v for t, n, v in found.attributes if t == "a"] == ["skip", "#verdict"]
+    assert "alert(1)" in found.text
+    assert not [n for _, n, _ in found.attributes if n.startswith("on")]
+
+
+def test_hostile_texts_stay_texts_in_markdown():
+    text = markdown_report(hostile())
+    outside = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert "<script" not in outside
+    assert "<img" not in outside
+    assert "](" not in outside
+    assert "http://" not in outside
+    rows = [line for line in outside.splitlines() if line.startswith("|")]
+    for table in re.split(r"\n(?!\|)", "\n".join(rows)):
+        assert table
+    widths = {line.count("|") for line in rows if line.count("|") == rows[0].count("|")}
+    assert widths == {rows[0].count("|")}
+
+
+def test_hostile_texts_stay_texts_in_junit():
+    root = ET.fromstring(junit_report(hostile()).encode())
+    case = root.find("./testsuite/testcase/failure")
+    assert "<script>alert(1)</script>" in case.get("message")
+    assert {e.tag for e in root.iter()} == {
+        *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "error"),
+    }
+
+
+@settings(max_examples=150)
+@given(st.text(max_size=40))
+def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
+    from markdown_it import MarkdownIt
+
+    shown = MarkdownIt("commonmark").enable("table").render(f"| a |\n|---|\n| x {escape(text)} x |\n")
+    found = Page(shown)
+    assert set(found.tags) == {"table", "thead", "tbody", "tr", "th", "td"}
+    expected = "".join(c if c.isprintable() else " " for c in f"x {text} x")
+    assert " ".join("".join(found.texts[-2:]).split()) == " ".join(expected.split()) or " ".join(
+        expected.split()
+    ) in " ".join("".join(found.texts).split())
+
+
+@settings(max_examples=60)
+@given(st.text(alphabet=st.sampled_from("`~\n a"), max_size=30))
+def test_no_content_closes_a_code_block(text):
+    from markdown_it import MarkdownIt
+
+    shown = MarkdownIt("commonmark").render(fenced(text) + "\n\n# after")
+    assert shown.endswith("<h1>after</h1>\n")
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=40))
+def test_any_text_makes_junit_that_can_be_read(text):
+    root = ET.fromstring(junit_report(report(cell(traffic=text, rules=(rule("fail", message=text),)))).encode())
+    assert root.get("failures") == "1"
+
+
+def test_what_was_not_measured_is_a_question_mark_everywhere():
+    page = Page(html_report(empty())).text
+    text = markdown_report(empty())
+    for shown in (page, text):
+        assert "?" in shown
+        assert "nan" not in shown.lower().split()
+        assert "0.00x" not in shown
+        assert "0 ms" not in shown
+    assert "Not computed: no price is known for an unnamed device" in page
+    assert "value: ?" in junit_report(empty())
+
+
+def test_markdown_is_made_for_a_pull_request():
+    text = markdown_report(several())
+    assert text.startswith("<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 lookup 2..4 makes edits 2.44x faster\n")
+    assert text.count("<details>") == text.count("</details>") == 5
+    before = text[: text.index("<details>")]
+    assert before.count("\n| ") == 1 + 1 + 3  # one table: header, rule, cells
+    assert "| chat | 32 at once | 20 % | ✗ Reject | 0.60x (95 %: 0.54x to 0.66x) |" in before
+
+
+def test_junit_has_a_case_per_rule_and_cell_and_missing_data_is_no_pass():
+    root = ET.fromstring(junit_report(several()).encode())
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "1", "1")
+    suites = root.findall("testsuite")
+    assert [s.get("name") for s in suites] == ["edits, 1 at once", "chat, 1 at once", "chat, 32 at once"]
+    assert [s.get("skipped") for s in suites] == ["0", "0", "0"]
+    assert suites[1].find("testcase/error").get("type") == "no data"
+    failure = suites[2].find("testcase/failure")
+    assert failure.text == "value: 2.44x\nlimit: at least 1.05x\ninterval: 2.10x to 2.80x\nn: 32"
+    assert suites[2].findall("testcase")[1].get("classname") == "default/demo.chat-32-at-once"
+
+
+def test_html_without_its_libraries_says_what_to_install(monkeypatch):
+    import sys
+
+    from mpctl.errors import MpctlError
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MpctlError) as error:
+        html_report(report())
+    assert error.value.message == "the HTML report needs matplotlib, which is not installed"
+    assert error.value.hint.startswith("pip install 'mpctl[report]'")
+
+
+def test_arguments_that_differ_are_marked():
+    page = html_report(report())
+    marked = re.findall(r"<mark>(.*?)</mark>", page)
+    assert marked == ["&#39;--speculative-config={&#34;method&#34;: &#34;ngram&#34;}&#39;"]
+    assert '+ \'--speculative-config={"method": "ngram"}\'' in markdown_report(report())
+    assert HOSTILE not in page

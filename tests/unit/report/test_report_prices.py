@@ -1,0 +1,148 @@
+"""The price table: shipped, overridden, refused; and what is computed from it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import FACTS, arm, cell
+
+from mpctl.errors import InputError
+from mpctl.report.cost import cost_of, devices_used
+from mpctl.report.prices import MachinePrice, Prices, read_prices, shipped_prices
+from mpctl.report.values import Figure
+
+NODE = 'offers: [{name: our node, device: "*", usd_per_hour: 3.6, as_of: 2026-11-01}]'
+
+
+def test_the_shipped_table_dates_and_sources_every_price():
+    prices = shipped_prices()
+    assert prices.offers
+    assert prices.api
+    for offer in prices.offers:
+        assert offer.as_of.startswith("20")
+        assert offer.source
+    assert all(price.as_of.startswith("20") for price in prices.api)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "fits"),
+    [
+        ("NVIDIA L4", "L4", True),
+        ("NVIDIA L40S", "L4", False),
+        ("nvidia-l4", "L4", True),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB", True),
+        ("NVIDIA A100-SXM4-40GB", "A100 80GB", False),
+        ("NVIDIA H100 80GB HBM3", "H100", True),
+        ("cpu: Intel Xeon", "L4", False),
+        ("", "L4", False),
+        ("cpu", "*", True),
+    ],
+)
+def test_a_device_is_matched_by_whole_words(device, kind, fits):
+    assert MachinePrice("n", kind, 1.0, "2026").fits(device) is fits
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("offers: [", "p.yaml:1: not YAML"),
+        ("[]", "p.yaml: offers: needs a list of offers"),
+        ("prices: []", "p.yaml: offers: needs a list of offers"),
+        ("{offers: [], price: 1}", "p.yaml: price: unknown; known are offers, api"),
+        ("offers: 3", "p.yaml: offers: must be a list"),
+        ("offers: [3]", "p.yaml: offers[0]: must be a mapping"),
+        ("api: [{name: x, output_usd: 1}]", "p.yaml: api[0].as_of: is missing"),
+        ("api: [{name: x, output_usd: 1, as_of: '', usd: 3}]", "p.yaml: api[0].usd: unknown"),
+        ("api: [{name: x, output_usd: 1, as_of: ''}]", "p.yaml: api[0].as_of: must be a text"),
+        (NODE.replace("3.6", "0"), "p.yaml: offers[0].usd_per_hour: must be a number above zero, not 0"),
+        (NODE.replace("3.6", ".nan"), "p.yaml: offers[0].usd_per_hour: must be a number above zero, not nan"),
+        (NODE.replace("3.6", "true"), "p.yaml: offers[0].usd_per_hour: must be a number above zero, not True"),
+        (
+            NODE.replace("3.6", "1, devices: 1.5"),
+            "p.yaml: offers[0].devices: must be a whole number above zero, not 1.5",
+        ),
+    ],
+)
+def test_a_bad_price_file_is_refused_with_its_field(text, message):
+    with pytest.raises(InputError) as error:
+        read_prices(text, file="p.yaml")
+    assert error.value.message.startswith(message)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_table_or_refused(text):
+    try:
+        assert isinstance(read_prices(text, file="p.yaml"), Prices)
+    except InputError as error:
+        assert error.message.startswith("p.yaml")
+
+
+def test_the_cost_of_a_million_tokens():
+    cost = cost_of([cell(speed=2.0)], FACTS, read_prices(NODE, file="p.yaml"))
+    offer = cost.offers[0]
+    assert (offer.baseline_usd, offer.candidate_usd) == pytest.approx((10.0, 5.0))  # 3.6 USD/h is 0.001 USD/s
+    assert offer.saving.value == pytest.approx(0.5)
+    assert offer.as_of == "2026-11-01"
+    assert cost.missing == ""
+
+
+def test_the_saving_takes_the_interval_of_throughput():
+    ratio = Figure(2.0, 1.6, 2.5, 32, 0.95, "m")
+    saving = cost_of([cell(speed=2.0, throughput=ratio)], FACTS, shipped_prices()).offers[0].saving
+    assert (saving.low, saving.high) == pytest.approx((1 - 1 / 1.6, 1 - 1 / 2.5))
+    assert saving.level == 0.95
+    without = cost_of([cell(speed=2.0)], FACTS, shipped_prices()).offers[0].saving
+    assert (without.low, without.high) == (None, None)
+
+
+def test_costs_of_several_cells_add_up_by_share():
+    cells = [cell(speed=2.0, share=0.25), cell("chat", speed=0.5, share=0.75)]
+    offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
+    assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 20)
+    assert offer.saving.value == pytest.approx(1 - 16.25 / 10)
+    assert offer.saving.low is None
+
+
+def test_without_shares_all_cells_count_alike_and_it_is_said():
+    cost = cost_of([cell(speed=2.0), cell("chat", speed=0.5)], FACTS, read_prices(NODE, file="p.yaml"))
+    assert cost.offers[0].candidate_usd == pytest.approx((5 + 20) / 2)
+    assert "all cells alike" in cost.basis
+
+
+def test_an_unknown_device_has_no_cost_and_says_how_to_give_one():
+    from dataclasses import replace
+
+    cost = cost_of([cell()], replace(FACTS, device="cpu: Xeon"), shipped_prices())
+    assert not cost.offers
+    assert cost.missing == "no price is known for cpu: Xeon: mpctl report --prices FILE takes yours"
+
+
+def test_a_cell_that_was_not_measured_leaves_the_cost_unknown_not_zero():
+    dead = arm(tokens_per_second=None)
+    assert cost_of([cell(baseline=dead, candidate=dead)], FACTS, shipped_prices()).missing
+    one = cost_of([cell(candidate=dead)], FACTS, shipped_prices()).offers[0]
+    assert (one.candidate_usd, one.saving.value) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "devices"),
+    [
+        (("--tensor-parallel-size=2",), 2),
+        (("--tensor-parallel-size", "2", "--pipeline_parallel_size=3"), 6),
+        (("-tp", "4"), 4),
+        (("--tensor-parallel-size",), 1),
+        (("--tensor-parallel-size=x",), 1),
+        ((), 1),
+    ],
+)
+def test_devices_come_from_the_engines_arguments(argv, devices):
+    assert devices_used(argv) == devices
+
+
+def test_an_engine_pays_for_the_devices_it_uses():
+    from dataclasses import replace
+
+    two = replace(FACTS, argv=("-tp", "2"))
+    table = "offers: [{name: n, device: L4, devices: 4, usd_per_hour: 4, as_of: '2026'}]"
+    assert cost_of([cell()], two, read_prices(table, file="p")).offers[0].usd_per_hour == 2.0
