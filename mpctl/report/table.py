@@ -9,7 +9,7 @@ from mpctl.measure.arm import ArmSummary
 from mpctl.measure.gate import Verdict
 
 HEADER = ("ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS")
-_MARKS = {"pass": "ok", "fail": "NO", "missing": "?"}
+_MARKS = {"pass": "ok", "fail": "NO", "undecided": "?", "missing": "?", "skip": "-"}
 
 
 def comparison_rows(comparison: Comparison, *, baseline: str, candidate: str) -> list[list[str]]:
@@ -42,8 +42,13 @@ def _row(arm: ArmSummary, name: str, speedup: str) -> list[str]:
 
 
 def gate_rows(verdict: Verdict) -> list[list[str]]:
-    """Header and one row per rule."""
-    return [["GATE", "", "REASON"], *([r.rule, _MARKS[r.outcome.value], r.message] for r in verdict.rules)]
+    """Header and one row per rule; with several traffic conditions each of them has its rows."""
+    rows = [["GATE", "", "REASON"]]
+    for cell in verdict.cells:
+        if len(verdict.cells) > 1:
+            rows.append([cell.cell.label, cell.outcome.value, cell.sentence])
+        rows += [[r.rule, _MARKS[r.outcome.value], r.message] for r in cell.rules]
+    return rows
 
 
 def show(value: float | None, form: Callable[[float], str]) -> str:

@@ -52,6 +52,7 @@ class Measurement:
     progress: Progress
     target: Callable[[str], Target]
     _warm: set[tuple[Cell, str]] = field(default_factory=set)
+    _known: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
 
     def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> dict[str, Any]:
         """All rounds of ``arms``, or fewer: it ends early when the gate has decided, when the time is over, or, with
@@ -86,16 +87,15 @@ class Measurement:
     def look(self, number: int) -> Verdict:
         """What the gate says after so many rounds. Intervals hold for all looks together."""
         blocks = tuple(b for b in self.blocks() if b.repeat < number)
-        run = self.run(blocks)
-        analysis = Analysis.of(run, self.policy, look=number, looks=self.workload.repeats)
-        verdict = _judged(analysis)
+        _, verdict = judge_run(self.run(blocks), self.policy, look=number, looks=self.workload.repeats)
         self.store.save(self.id, f"look-{number}", verdict.to_record())
         return verdict
 
     def rounds(self) -> int:
-        """Rounds of which every block is there, for every arm that has any."""
+        """Rounds of which every block is there, of every arm that has a first one."""
+        arms = [arm for arm in (BASELINE, CANDIDATE) if self._has(arm, 0)]
         done = 0
-        while done < self.workload.repeats and (self._has(BASELINE, done) or self._has(CANDIDATE, done)):
+        while arms and done < self.workload.repeats and all(self._has(arm, done) for arm in arms):
             done += 1
         return done
 
@@ -104,9 +104,9 @@ class Measurement:
         found = []
         for repeat in range(self.workload.repeats):
             for cell, arm in round_order((BASELINE, CANDIDATE), self.workload.cells, repeat):
-                record = self.store.load(self.id, _name(cell, arm, repeat))
-                if record is not None:
-                    found.append(Block.from_record(record))
+                block = self._load(cell, arm, repeat)
+                if block is not None:
+                    found.append(block)
         return tuple(found)
 
     def run(self, blocks: tuple[Block, ...] | None = None) -> Run:
@@ -139,7 +139,16 @@ class Measurement:
         )
 
     def _has(self, arm: str, repeat: int) -> bool:
-        return all(self.store.load(self.id, _name(c, arm, repeat)) is not None for c in self.workload.cells)
+        return all(self._load(cell, arm, repeat) is not None for cell in self.workload.cells)
+
+    def _load(self, cell: Cell, arm: str, repeat: int) -> Block | None:
+        name = _name(cell, arm, repeat)
+        if name not in self._known:
+            record = self.store.load(self.id, name)
+            if record is None:
+                return None
+            self._known[name] = Block.from_record(record)
+        return self._known[name]
 
     def _time_is_over(self, arms: tuple[str, ...]) -> bool:
         """Time in blocks, not on the clock: after a crash it goes on where it was. One arm alone has half of it."""
@@ -183,7 +192,7 @@ class Measurement:
         total = self.workload.repeats * len(arms) * len(self.workload.cells)
         before = repeat * len(arms) * len(self.workload.cells)
         for number, (cell, arm) in enumerate(round_order(arms, self.workload.cells, repeat), start=before + 1):
-            if self.store.load(self.id, _name(cell, arm, repeat)) is not None:
+            if self._load(cell, arm, repeat) is not None:
                 continue
             where = f"block {number} of at most {total}: {arm}, {cell.label}"
             self.progress.step("measure", where)
@@ -219,12 +228,12 @@ class Measurement:
         return block
 
 
-def _judged(analysis: Analysis) -> Verdict:
-    verdicts = [assess(comparison, analysis.policy) for comparison in analysis.cells]
-    rules = tuple(rule for verdict in verdicts for rule in verdict.rules)
-    outcomes = {v.outcome for v in verdicts} or {Outcome.UNDECIDED}
-    order = (Outcome.REJECT, Outcome.UNDECIDED, Outcome.PROMOTE)
-    return Verdict(next(o for o in order if o in outcomes), rules)
+def judge_run(
+    run: Run, policy: Policy, *, look: int | None = None, looks: int | None = None
+) -> tuple[Analysis, Verdict]:
+    """Analyse a run and ask the gate about it; ``look`` and ``looks`` as in :meth:`Analysis.of`."""
+    analysis = Analysis.of(run, policy, look=look, looks=looks)
+    return analysis, assess(analysis)
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -237,4 +246,10 @@ def _name(cell: Cell, arm: str, repeat: int) -> str:
 
 
 def _in_words(verdict: Verdict) -> str:
-    return f"{verdict.outcome.value}: {'; '.join(verdict.reasons)}"
+    """A look in one line: what the gate says, and while it cannot say, what it would take."""
+    if verdict.outcome is not Outcome.UNDECIDED:
+        return f"{verdict.outcome.value}: {verdict.summary or verdict.reasons[0]}"
+    if verdict.needed is None:
+        return f"undecided: {verdict.reasons[0]}"
+    seconds = "" if verdict.needed_s is None else f", {verdict.needed_s:.0f} s at this rate"
+    return f"undecided: about {verdict.needed} more requests to each arm needed{seconds}"

@@ -48,7 +48,7 @@ class Engine:
     manifest: str
     phase: Phase = Phase.STARTING
     polls: int = 0
-    counters: Counters = field(default_factory=lambda: Counters(generation_tokens=0.0))
+    counters: Counters = field(default_factory=lambda: Counters(generation_tokens=0.0, queue_seconds=0.0, queue_count=0.0))
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,10 @@ class MemoryMeter:
             count = len(prompts)
             self.sent += [(engine.manifest, p) for p in prompts]
             counters = replace(
-                engine.counters, generation_tokens=(engine.counters.generation_tokens or 0) + TOKENS * count
+                engine.counters,
+                generation_tokens=(engine.counters.generation_tokens or 0) + TOKENS * count,
+                queue_seconds=0.001 * count + (engine.counters.queue_seconds or 0),
+                queue_count=count + (engine.counters.queue_count or 0),
             )
             if behaviour.speculates:
                 accepted = (engine.counters.accepted or 0.0) + 5 * count

@@ -1,0 +1,226 @@
+"""What ``mpctl bench`` measures: services, a service and an engine beside it, or servers at a URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from mpctl.cli.settings import Settings
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
+from mpctl.measure.arm import BASELINE, CANDIDATE
+
+if TYPE_CHECKING:
+    from mpctl.cli.request import Loader
+    from mpctl.cli.session import Session
+    from mpctl.rollout.machine import World
+    from mpctl.rollout.measuring import Target
+    from mpctl.rollout.ports import Arm, Endpoint, Meter
+
+_INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command goes on where it was")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """``identity`` names what is measured, so that the same command goes on; ``speculates``: whether the candidate is
+    meant to; ``running``: starts what does not run yet, and stops it again."""
+
+    identity: str
+    arms: tuple[str, ...]
+    meter: Meter
+    load: Loader
+    target: Callable[[str], Target]
+    speculates: bool = True
+    running: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@contextmanager
+def open_targets(settings: Settings, name: str | None, options: dict[str, Any]) -> Iterator[Targets]:
+    """Whatever the options name; nothing is started yet.
+
+    Raises:
+        InputError: there is no such service, or a URL that does not answer as vLLM does.
+        Conflict: a rollout of the service is unfinished.
+    """
+    if options["url"]:
+        with _servers(options) as targets:
+            yield targets
+        return
+    from mpctl.cli.session import open_session
+
+    session = open_session(settings, name)
+    with session.world(interrupted=_INTERRUPTED) as world:
+        if options["spec"]:
+            yield _beside(session, world, options)
+            return
+        sessions = {BASELINE: session}
+        if options["candidate"]:
+            sessions[CANDIDATE] = open_session(settings, options["candidate"])
+        yield _services(world, sessions)
+
+
+def _services(world: World, sessions: dict[str, Session]) -> Targets:
+    from mpctl.cli.request import loader_for
+
+    texts = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
+    return Targets(
+        identity="\n".join(texts),
+        arms=tuple(sessions),
+        meter=world.meter,
+        load=loader_for(sessions[BASELINE]),
+        target=lambda arm: _serving(sessions[arm]),
+        speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,
+    )
+
+
+def _serving(session: Session) -> Target:
+    """The arm that serves now."""
+    from mpctl.rollout.measuring import Target
+    from mpctl.rollout.ports import Arm
+    from mpctl.speculation import from_config
+
+    live = session.platform.read()
+    state = session.platform.state(Arm(live.text))
+    if state.endpoint is None:
+        raise MpctlError(
+            f"{session.title} does not answer: {state.message or state.phase.value}",
+            hint=f"mpctl status {session.name}",
+        )
+    config: dict[str, Any] | None = session.service().speculation()
+    spec = from_config(config).describe()
+    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
+
+
+def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
+    """The service and a second engine with another speculation."""
+    from mpctl.cli.change import read_change, require_allowed, show_findings
+    from mpctl.cli.request import loader_for
+    from mpctl.rollout.ports import Arm
+    from mpctl.rollout.steps import target_of
+
+    most = max(options["concurrency"] or (1,))
+    change = read_change(session, options, concurrency=most, temperature=max(options["temperature"] or (0.0,)))
+    show_findings(session.terminal, change, tuple(options["ignore"]))
+    require_allowed(change, tuple(options["ignore"]))
+    live, arm = Arm(change.old_text), Arm(change.new_text)
+    if live == arm:
+        raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
+    for note in session.platform.check(arm, beside=True):
+        session.terminal.note(f"note: {note}")
+    specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
+    return Targets(
+        identity=f"{session.title} {live.manifest}\n{arm.manifest}",
+        arms=(BASELINE, CANDIDATE),
+        meter=world.meter,
+        load=loader_for(session),
+        target=lambda name: target_of(world, *specs[name]),
+        speculates=change.spec.config() is not None,
+        running=lambda: _started(session, world, arm, options["timeout"]),
+    )
+
+
+@contextmanager
+def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iterator[None]:
+    """The engine beside the serving one, stopped in the end unless it was there before.
+
+    Raises:
+        Conflict: a rollout of the service is unfinished, or somebody else works on it.
+    """
+    from mpctl.rollout.operation import open_operation
+    from mpctl.rollout.ports import Phase
+    from mpctl.rollout.steps import await_ready
+
+    with session.store.lease("bench"):
+        unfinished = open_operation(session.store.entries())
+        if unfinished is not None:
+            raise Conflict(
+                f"{unfinished.id} of {session.title} is unfinished",
+                hint="mpctl resume goes on with it, mpctl rollback restores the service",
+            )
+        was_there = world.platform.state(arm).phase is not Phase.ABSENT
+        try:
+            session.terminal.step("start", "starting the candidate beside the serving engine")
+            world.platform.start(arm)
+            world.meter.prepare()
+            await_ready(world, arm, timeout_s)
+            yield
+        finally:
+            if not was_there:
+                session.terminal.step("stop", "stopping the engine that was started")
+                world.platform.stop(arm)
+
+
+@contextmanager
+def _servers(options: dict[str, Any]) -> Iterator[Targets]:
+    from mpctl.cli.interrupt import interruptible
+    from mpctl.platform.local.client import BenchClient
+    from mpctl.platform.local.engine import python_of
+    from mpctl.platform.local.meter import LocalMeter
+    from mpctl.rollout.measuring import Target
+
+    python, cwd = python_of(options["vllm"]), str(Path.cwd())
+    urls = {BASELINE: options["url"]}
+    if options["candidate_url"]:
+        urls[CANDIDATE] = options["candidate_url"]
+    endpoints = {arm: find_server(url, options["model"]) for arm, url in urls.items()}
+    meter = LocalMeter(python, cwd)
+
+    def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
+        client = BenchClient(python, cwd)
+        try:
+            return client.prompts_of(dataset, path, endpoints[BASELINE].tokenizer, count)
+        finally:
+            client.close()
+
+    try:
+        with interruptible(lambda: _INTERRUPTED):
+            yield Targets(
+                identity=" ".join(f"{e.base_url} {e.model}" for e in endpoints.values()),
+                arms=tuple(endpoints),
+                meter=meter,
+                load=load,
+                target=lambda arm: Target(endpoints[arm], urls[arm]),
+                speculates=False,
+            )
+    finally:
+        meter.close()
+
+
+def find_server(url: str, model: str | None) -> Endpoint:
+    """The endpoint of a vLLM server, with the model it lists first unless one is named.
+
+    Raises:
+        InputError: the URL is none, or nothing answers there as vLLM does.
+    """
+    import httpx
+
+    from mpctl.rollout.ports import Endpoint
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{url!r} is no http or https address", field="--url", hint="http://HOST:PORT")
+    if parts.username or parts.password:
+        raise InputError(
+            "an address with a password ends up in logs", field="--url", hint="set OPENAI_API_KEY for the server's key"
+        )
+    base = url.rstrip("/").removesuffix("/v1")
+    token = os.environ.get("OPENAI_API_KEY") or None
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(f"{base}/v1/models", headers=headers, timeout=30.0, trust_env=False)
+        listed = answer.json().get("data", []) if answer.status_code == 200 else []
+        models = {str(m["id"]): str(m.get("root") or "") for m in listed}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field="--url") from error
+    if not models:
+        raise InputError(f"{base}/v1/models lists no model (status {answer.status_code})", field="--url")
+    if model is not None and model not in models:
+        raise InputError(f"{base} serves {', '.join(models)}, not {model}", field="--model")
+    chosen = model or next(iter(models))
+    root = models[chosen]
+    # Without the files on this machine the client counts no prompt tokens itself; it takes the server's usage records.
+    return Endpoint(base, chosen, tokenizer=root if Path(root).is_dir() else "", token=token)

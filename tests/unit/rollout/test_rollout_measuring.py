@@ -1,0 +1,152 @@
+"""Rounds, looks, and what is kept: in memory, with an engine that always takes the same time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
+
+from mpctl.measure.raw import unpack
+from mpctl.measure.run import Calibration, Run
+from mpctl.measure.workload import Traffic
+from mpctl.rollout import machine, steps
+from mpctl.rollout.operation import Ending, Strategy
+
+LONG = replace(
+    WORKLOAD,
+    traffic=(
+        Traffic("edits", tuple(f"edit {i}" for i in range(200)), share=3.0),
+        Traffic("chat", tuple(f"talk {i}" for i in range(200))),
+    ),
+    repeats=12,
+    concurrency=(1, 2),
+)
+both = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+def world_with(workload, behaviours=FASTER):
+    memory = MemoryWorld(behaviours)
+    memory.disk.records["workload-1", "workload"] = workload.to_record()
+    return memory
+
+
+def rollout(memory, strategy=Strategy.SIDE_BY_SIDE, **changes):
+    return machine.run(memory.world, machine.open_plan(memory.world, plan(strategy, **changes)))
+
+
+def sent_to(memory, manifest):
+    return [p for m, p in memory.meter.sent if m == manifest]
+
+
+@both
+@pytest.mark.parametrize(("behaviours", "ending"), [(FASTER, Ending.PROMOTED), (SLOWER, Ending.REJECTED)])
+def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
+    memory = world_with(replace(LONG, concurrency=(1,)), behaviours)
+    done = rollout(memory, strategy)
+    assert done.ending is ending
+    found = done.done["measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate"]
+    assert found["rounds"] < 12
+    assert found["ended"] == f"the gate decided after {found['rounds']} of 12 rounds"
+    looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("look-")]
+    assert looks == [f"look-{n}" for n in range(1, found["rounds"] + 1)]
+    assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
+        strategy is Strategy.SIDE_BY_SIDE
+    )
+
+
+def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
+    memory = world_with(replace(LONG, concurrency=(1,)))
+    done = rollout(memory)
+    measured = steps.measurement(memory.world, done)
+    for number in range(1, done.done["measure"]["rounds"] + 1):
+        assert measured.look(number).to_record() == memory.disk.records[done.id, f"look-{number}"]
+
+
+@both
+def test_no_round_begins_after_the_time_is_over(strategy):
+    # A block of four takes 0.4 s on the baseline, and half the time is each arm's when one follows the other.
+    memory = world_with(replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], max_time_s=1.0))
+    done = rollout(memory, strategy)
+    name = "measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-baseline"
+    assert done.done[name]["rounds"] == 2
+    assert "1 s of measuring are over" in done.done[name]["ended"] or "the gate decided" in done.done[name]["ended"]
+
+
+def test_every_cell_is_measured_with_prompts_of_its_own_class():
+    memory = world_with(LONG)
+    done = rollout(memory)
+    run = steps.measurement(memory.world, done).run()
+    assert [c.key for c in run.cells] == ["chat-c1-t0", "chat-c2-t0", "edits-c1-t0", "edits-c2-t0"]
+    for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
+        counted = [p for p in sent_to(memory, manifest) if p not in ("edit 0", "talk 0")]
+        assert len(counted) == len(set(counted))
+    # One prompt warms each arm in each of two cells.
+    assert sent_to(memory, BASELINE_TEXT).count("edit 0") == 2
+    assert run.shares == {"edits": 0.75, "chat": 0.25}
+
+
+def test_the_run_holds_what_is_needed_to_repeat_it():
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory)
+    run = steps.measurement(memory.world, done).run()
+    assert Run.from_record(run.to_record()) == run
+    assert (run.id, run.created, run.who) == (done.id, done.opened_at, "somebody@here")
+    assert {name: (a.spec, a.engine_version, a.model) for name, a in run.arms.items()} == {
+        "baseline": ("none", "0.32.0", "model"),
+        "candidate": ("ngram", "0.32.0", "model"),
+    }
+    assert run.calibration == Calibration(0.1, 0.2, 10, 1)
+    assert run.prompts["edits"].count == 9
+    assert run.prompts["edits"].repeated == 0
+    assert run.policy == done.plan.policy
+
+
+def test_the_clients_own_json_is_kept():
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory)
+    raw = unpack(memory.disk.records[done.id, "bench-edits-c1-t0-candidate-1"])
+    assert raw["output_lens"] == [TOKENS] * 4
+    assert raw["generated_texts"][0].startswith("text prompt")
+
+
+def test_without_calibration_the_client_is_not_calibrated():
+    memory = world_with(replace(WORKLOAD, calibrate=False))
+    done = rollout(memory)
+    assert "calibrate" not in memory.trail
+    assert steps.measurement(memory.world, done).run().calibration is None
+
+
+def test_a_block_that_is_finished_is_never_sent_again():
+    """Killed after every saved block: each prompt that was counted went to each arm once."""
+    memory = world_with(LONG)
+    sent: list[tuple[str, str]] = []
+    attempts = 0
+    while True:
+        attempts += 1
+        victim = memory.again()
+        saves = 0
+
+        def watch(where, victim=victim):
+            nonlocal saves
+            saves += where == "after save" and any(n.startswith("block-") for _, n in victim.disk.records)
+            if saves == 5:
+                raise Crash(where)
+
+        victim.watch = watch
+        try:
+            open_one = victim.unfinished()
+            machine.run(victim.world, open_one or machine.open_plan(victim.world, plan(Strategy.SIDE_BY_SIDE)))
+        except Crash:
+            sent += victim.meter.sent
+            memory = victim
+            continue
+        sent += victim.meter.sent
+        break
+    assert attempts > 3
+    blocks = steps.measurement(victim.world, victim.operations()[0]).blocks()
+    for arm, manifest in (("baseline", BASELINE_TEXT), ("candidate", CANDIDATE_TEXT)):
+        counted = sum(len(b.samples) for b in blocks if b.arm == arm)
+        measured = [p for m, p in sent if m == manifest and p not in ("edit 0", "talk 0")]
+        # Dying between a block's answer and its record sends it once more; five saves are two blocks and a half.
+        assert counted <= len(measured) <= counted + attempts * 4
