@@ -55,7 +55,8 @@ class Plan:
     ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
     ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
     ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
-    cause; ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
+    cause; ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: what it drafts for;
+    ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
     service may be down while an engine starts. ``scaling``: the autoscaler as it was found, None without one.
     ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten.
     """
@@ -74,6 +75,8 @@ class Plan:
     undoes: str | None = None
     why: str = ""
     automatic: bool = False
+    draft: str = ""
+    target_model: str = ""
     downtime: bool = False
     scaling: dict[str, Any] | None = None
     overwrites: bool = False
