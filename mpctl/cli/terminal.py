@@ -221,7 +221,10 @@ def document(kind: str, body: dict[str, Any], output: str) -> str:
 
 def as_called(text: str, program: str) -> str:
     """A text with our commands as the user calls us: ``kubectl mpctl`` for a plugin of kubectl."""
-    return text if program == "mpctl" else text.replace("mpctl ", f"{program} ")
+    if program == "mpctl":
+        return text
+    named = text.replace(f"{program} ", "mpctl ")  # where it is said already
+    return named.replace("mpctl ", f"{program} ")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -87,10 +87,12 @@ def roles(
     where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
     if namespace is None:
         return tuple(_granted("ClusterRole", name, None, rules_of(rows, secrets=secrets), to))
+    # What lies outside is named by the namespace, so that the roles of several namespaces stand beside each other.
+    outside = f"{name}-{namespace}"
     return (
         *_granted("Role", name, namespace, rules_of(where["service"], secrets=secrets), to),
-        *_granted("ClusterRole", name, None, rules_of(where["cluster"]), to),
-        *_granted("Role", f"{name}-kserve", KSERVE, rules_of(where["kserve"]), to),
+        *_granted("ClusterRole", outside, None, rules_of(where["cluster"]), to),
+        *_granted("Role", outside, KSERVE, rules_of(where["kserve"]), to),
     )
 
 

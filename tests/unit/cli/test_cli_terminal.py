@@ -196,6 +196,7 @@ def test_our_name_in_hints():
     assert as_called("mpctl resume goes on, mpctl rollback undoes", "kubectl mpctl") == (
         "kubectl mpctl resume goes on, kubectl mpctl rollback undoes"
     )
+    assert as_called("did you mean kubectl mpctl rollout", "kubectl mpctl") == "did you mean kubectl mpctl rollout"
     assert as_called("pip install 'mpctl[local]'", "kubectl mpctl") == "pip install 'mpctl[local]'"
 
 

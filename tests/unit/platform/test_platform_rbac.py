@@ -63,13 +63,21 @@ def test_bindings_name_the_subject():
     bindings = [d for d in documents if d["kind"].endswith("Binding")]
     assert [(d["kind"], d["metadata"].get("namespace"), d["roleRef"]["name"]) for d in bindings] == [
         ("RoleBinding", "chat", "mpctl-reader"),
-        ("ClusterRoleBinding", None, "mpctl-reader"),
-        ("RoleBinding", "kserve", "mpctl-reader-kserve"),
+        ("ClusterRoleBinding", None, "mpctl-reader-chat"),
+        ("RoleBinding", "kserve", "mpctl-reader-chat"),
     ]
     assert {str(d["subjects"]) for d in bindings} == {
         str([{"kind": "ServiceAccount", "name": "bot", "namespace": "ci"}])
     }
     assert list(yaml.safe_load_all(to_yaml(documents))) == list(documents)
+
+
+def test_roles_of_two_namespaces_do_not_overwrite_each_other():
+    def places(namespace):
+        made = roles("operator", namespace, to=Subject("User", "ann"))
+        return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in made}
+
+    assert not places("chat") & places("code")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""``kubectl mpctl`` with the real kubectl: found as a plugin, named so in its help, completed, on a real cluster."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import ROOT
+from .objects import CONTAINERS
+
+
+@pytest.fixture
+def kubectl(cluster, namespace, tmp_path):
+    """kubectl in the namespace, with the plugin and its completion on PATH as an installation puts them there."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, module, function in (
+        ("kubectl-mpctl", "mpctl.cli.main", "main"),
+        ("kubectl_complete-mpctl", "mpctl.cli.kubectl", "main"),
+    ):
+        script = programs / name
+        # What an installer writes for an entry point.
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    config = cluster.kubeconfig_for(cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name)
+    environment = {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "KUBECONFIG": str(config),
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "MPCTL_STATE_DIR": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [cluster.assets["kubectl"], *arguments],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+def test_kubectl_knows_the_plugin(kubectl):
+    assert "kubectl-mpctl" in kubectl("plugin", "list").stdout
+    assert kubectl("mpctl", "--help").stdout.startswith("Usage: kubectl mpctl [OPTIONS] COMMAND")
+    assert "kubectl mpctl rollback qwen" in kubectl("mpctl", "rollback", "--help").stdout
+
+
+def test_it_works_on_the_services_of_the_context(kubectl, namespace):
+    namespace.deploy(CONTAINERS)
+    assert "demo" in kubectl("mpctl", "status").stdout
+    assert kubectl("mpctl", "doctor", "-o", "name").returncode == 0
+    refused = kubectl("mpctl", "rollback", "nobody", code=2)
+    assert "hint: " in refused.stderr
+
+
+def test_a_plugins_exit_code_is_kubectls(kubectl):
+    done = kubectl("mpctl", "rollot", code=2)
+    assert "did you mean kubectl mpctl rollout" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        (("roll",), {"rollout", "rollback"}),
+        (("rollout", "--spec", "ng"), {"ngram"}),
+        (("doctor", "--al"), {"--all-namespaces"}),
+        (("rbac", "--role", ""), {"reader", "operator"}),
+    ],
+)
+def test_kubectl_completes_through_the_plugin(kubectl, words, candidates):
+    lines = kubectl("__complete", "mpctl", *words).stdout.splitlines()
+    assert {line.partition("\t")[0] for line in lines if not line.startswith(":")} >= candidates
+    assert lines[-1].startswith(":")
