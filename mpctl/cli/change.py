@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.cli.session import Session, read_file
+from mpctl.cli.session import read_file
+from mpctl.cli.source import Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of
@@ -32,7 +33,7 @@ class Change:
 
 
 def read_change(
-    session: Session, options: dict[str, Any], *, concurrency: int | None = None, temperature: float = 0.0
+    session: Source, options: dict[str, Any], *, concurrency: int | None = None, temperature: float = 0.0
 ) -> Change:
     """Build the spec, edit the manifest, run the preflight. Changes nothing.
 

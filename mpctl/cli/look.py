@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.session import Session
+from mpctl.cli.session import LocalSession, Session
 from mpctl.cli.terminal import columns
 from mpctl.platform.local.engine import read_service
 from mpctl.rollout.operation import Operation, open_operation
-from mpctl.rollout.ports import ArmState, Phase
+from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.service import redacted
 from mpctl.speculation import from_config
+
+if TYPE_CHECKING:
+    from mpctl.cli.cluster_session import ClusterSession
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,15 @@ def _arm_record(arm: ArmState) -> dict[str, Any]:
     }
 
 
-def read_status(session: Session) -> Status:
-    """Everything known of one service."""
+def read_local(session: LocalSession) -> Status:
+    """Everything known of one service of this machine."""
     desired = session.platform.desired()
     supervised = session.platform.supervised()
-    arms = tuple(session.platform.state(arm_id) for arm_id in desired.arms)
+    arms = tuple(session.platform.state(Arm(a.manifest)) for a in desired.arms.values())
     operation = open_operation(session.store.entries())
     holder = session.store.holder()
     present: dict[str, Any] | None = read_service(desired.text, session.name).speculation()
-    problems = [f"{a.id}: {a.message}" for a in arms if a.phase is Phase.FAILED]
-    problems += [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
+    problems = _arm_problems(arms)
     if not supervised and holder is None:
         problems.append(
             f"the supervisor is gone, port {desired.port} does not answer: mpctl local up {session.name} "
@@ -90,21 +92,63 @@ def read_status(session: Session) -> Status:
         )
     elif session.platform.router_error():
         problems.append(session.platform.router_error())
-    if operation is not None and holder is None:
-        problems.append(f"{operation.id} was interrupted: mpctl resume goes on, mpctl rollback undoes")
     return Status(
         namespace=session.namespace,
         name=session.name,
         spec=from_config(present).describe(),
-        revision=next((r.number for r in reversed(session.store.revisions()) if r.text == desired.text), None),
+        revision=_revision(session, desired.text),
         url=f"http://127.0.0.1:{desired.port}/v1",
         routed=desired.route,
         arms=arms,
         operation=operation,
         holder=holder,
         supervised=supervised,
-        problems=tuple(problems),
+        problems=(*problems, *_interrupted(operation, holder)),
     )
+
+
+def read_cluster(session: ClusterSession) -> Status:
+    """Everything known of one service of a cluster."""
+    from mpctl.errors import InputError
+
+    platform = session.platform
+    live = platform.read()
+    arms = platform.arms()
+    operation = open_operation(session.store.entries())
+    holder = session.holder()
+    try:
+        present: dict[str, Any] | None = session.service().speculation()
+        spec, unread = from_config(present).describe(), []
+    except InputError as error:  # a model that vLLM does not serve is listed too
+        spec, unread = "-", [error.message]
+    return Status(
+        namespace=session.namespace,
+        name=session.name,
+        spec=spec,
+        revision=_revision(session, live.text),
+        url=platform.url(),
+        routed=live.routed,
+        arms=arms,
+        operation=operation,
+        holder=holder,
+        supervised=True,
+        problems=(*_arm_problems(arms), *platform.problems(), *unread, *_interrupted(operation, holder)),
+    )
+
+
+def _arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
+    problems = [f"{a.id}: {a.message}" for a in arms if a.phase is Phase.FAILED]
+    return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
+
+
+def _revision(session: Session, text: str) -> int | None:
+    return next((r.number for r in reversed(session.store.revisions()) if r.text == text), None)
+
+
+def _interrupted(operation: Operation | None, holder: str | None) -> list[str]:
+    if operation is None or holder is not None:
+        return []
+    return [f"{operation.id} was interrupted: mpctl resume goes on, mpctl rollback undoes"]
 
 
 def table(found: list[Status], *, wide: bool) -> str:

@@ -69,10 +69,17 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 # What stands before the command only carries a flag to it: variable, files and default are read once, by the command.
 shared_options = _all_of(
-    option("--platform", type=Word(["local", "kubernetes"]), default="local", help="Where services run."),
+    option(
+        "--platform",
+        type=Word(["auto", "local", "kubernetes"]),
+        default="auto",
+        help="Where services run; auto: a cluster where one is named, else this machine where a service is up.",
+    ),
     option("-n", "--namespace", metavar="NAME", help="Namespace of the service; default: wherever it is."),
     option("--context", metavar="NAME", help="Context of the kubeconfig."),
     option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig."),
+    option("--as", "as_user", metavar="USER", help="Act on the cluster as another user."),
+    option("--request-timeout", type=Duration(), metavar="DURATION", help="Longest wait for one answer; default 30s."),
     option("--color", type=Word(["auto", "always", "never"]), default="auto", help="Colour on a terminal."),
     option("-v", "--verbose", count=True, help="Say more; twice: with the time before each line."),
     option("-q", "--quiet", is_flag=True, help="Say nothing but results, warnings and errors."),
@@ -120,6 +127,8 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
 name_argument = click.argument(
     "name", required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
 )
+
+file_option = option("-f", "--file", metavar="FILE|-", help="A manifest in place of a live service; contacts nothing.")
 
 
 def _service_names(text: str) -> list[str]:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from mpctl.rollout.operation import Plan
 
 
-def require_client(dry_run: str) -> None:
+def require_client(dry_run: str, platform: str) -> None:
     """Refuse a dry run that this platform cannot make.
 
     Raises:
         InputError: it asks for a server.
     """
-    if dry_run == "server":
+    if dry_run == "server" and platform == "local":
         raise InputError(
             "the local platform has no server to ask", field="--dry-run", hint="--dry-run=client makes the same checks"
         )

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 @name_argument
 @option("--to-revision", type=click.IntRange(1), help="Revision to restore; default: the one before.")
 @option("--strategy", type=Word(STRATEGIES), help="Default: that of the rollout which is taken back.")
+@option("--force", is_flag=True, help="Overwrite somebody else's change; it is kept as a revision first.")
+@option("--accept-downtime", is_flag=True, help="The service may be down while an engine starts, on a full node.")
 @dry_run_option
 @timeout_option("10m")
 @ask_options
@@ -54,7 +56,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.rollout import machine
     from mpctl.rollout.decide import Act
 
-    require_client(options["dry_run"])
+    require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
     decision = decide(session, options)
     if decision.act is Act.ALREADY:
@@ -64,25 +66,36 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         return
     plan = decision.plan or (decision.operation.plan if decision.operation else None)
     assert plan is not None
-    if options["dry_run"] == "client":
+    if options["dry_run"] != "none":
         show_preview(session, plan, explain(session, plan), options["output"])
         return
     if decision.act is Act.OPEN:
         session.terminal.confirm(f"{explain(session, plan)}\nGo on?", yes=options["yes"])
     with session.store.lease("rollback"), session.world() as world:
         decision = decide(session, options)
-        operation = decision.operation or (machine.open_plan(world, decision.plan) if decision.plan else None)
+        operation = decision.operation
+        if decision.plan is not None:
+            operation = machine.open_plan(world, with_scaling(session, decision.plan))
         if operation is not None:
             carry_out(session, world, operation, options["output"])
 
 
+def with_scaling(session: Session, plan: Plan) -> Plan:
+    """The plan with the autoscaler as it is now, unless it undoes an operation that found it before."""
+    from dataclasses import replace
+
+    return plan if plan.undoes is not None else replace(plan, scaling=session.platform.scaling())
+
+
 def decide(session: Session, options: dict[str, Any]) -> Decision:
     """What to restore, from the service and the ledger as they are now."""
+    from dataclasses import replace
+
     from mpctl.rollout.decide import decide_rollback
     from mpctl.rollout.operation import Strategy, last_change, open_operation
 
     entries = session.store.entries()
-    return decide_rollback(
+    decision = decide_rollback(
         session.platform.read(),
         open_operation(entries),
         last_change(entries),
@@ -90,7 +103,11 @@ def decide(session: Session, options: dict[str, Any]) -> Decision:
         options["to_revision"],
         strategy=Strategy(options["strategy"]) if options["strategy"] else None,
         timeout_s=options["timeout"],
+        force=options["force"],
     )
+    if decision.plan is not None and options["accept_downtime"]:
+        return replace(decision, plan=replace(decision.plan, downtime=True))
+    return decision
 
 
 def explain(session: Session, plan: Plan) -> str:
@@ -101,4 +118,9 @@ def explain(session: Session, plan: Plan) -> str:
         Strategy.SIDE_BY_SIDE: "no downtime",
         Strategy.IN_PLACE: "the service is down while the other engine starts",
     }[plan.strategy]
+    if session.platform.rolls:
+        down = "the old pod goes before the new one comes" if plan.downtime else "no downtime"
+        down += session.start_time()
+    if plan.overwrites:
+        down += "; what is live now was changed by somebody else and is kept as a revision"
     return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

@@ -74,8 +74,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.rollout.decide import Act, decide_rollout
     from mpctl.rollout.operation import open_operation
 
+    require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
-    require_client(options["dry_run"], session)
     workload = read_workload(options, loader_for(session))
     change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
     unfinished = open_operation(session.store.entries())

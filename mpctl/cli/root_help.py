@@ -15,36 +15,50 @@ Usage: mpctl [OPTIONS] COMMAND [ARGS]...
     mpctl history                           what was done
 
 Options:
-  --version                      Show the version and exit.
-  --platform [local|kubernetes]  Where services run.  [env var:
-                                 MPCTL_PLATFORM; default: local]
-  -n, --namespace NAME           Namespace of the service; default: wherever
-                                 it is.  [env var: MPCTL_NAMESPACE]
-  --context NAME                 Context of the kubeconfig.  [env var:
-                                 MPCTL_CONTEXT]
-  --kubeconfig FILE              Path of the kubeconfig.  [env var:
-                                 MPCTL_KUBECONFIG]
-  --color [auto|always|never]    Colour on a terminal.  [env var: MPCTL_COLOR;
-                                 default: auto]
-  -v, --verbose                  Say more; twice: with the time before each
-                                 line.  [env var: MPCTL_VERBOSE; default: 0]
-  -q, --quiet                    Say nothing but results, warnings and errors.
-                                 [env var: MPCTL_QUIET]
-  --debug                        Show a stack trace with every error.  [env
-                                 var: MPCTL_DEBUG]
-  -h, --help                     Show this message and exit.
+  --version                       Show the version and exit.
+  --platform [auto|local|kubernetes]
+                                  Where services run; auto: a cluster where
+                                  one is named, else this machine where a
+                                  service is up.  [env var: MPCTL_PLATFORM;
+                                  default: auto]
+  -n, --namespace NAME            Namespace of the service; default: wherever
+                                  it is.  [env var: MPCTL_NAMESPACE]
+  --context NAME                  Context of the kubeconfig.  [env var:
+                                  MPCTL_CONTEXT]
+  --kubeconfig FILE               Path of the kubeconfig.  [env var:
+                                  MPCTL_KUBECONFIG]
+  --as USER                       Act on the cluster as another user.  [env
+                                  var: MPCTL_AS]
+  --request-timeout DURATION      Longest wait for one answer; default 30s.
+                                  [env var: MPCTL_REQUEST_TIMEOUT]
+  --color [auto|always|never]     Colour on a terminal.  [env var:
+                                  MPCTL_COLOR; default: auto]
+  -v, --verbose                   Say more; twice: with the time before each
+                                  line.  [env var: MPCTL_VERBOSE; default: 0]
+  -q, --quiet                     Say nothing but results, warnings and
+                                  errors.  [env var: MPCTL_QUIET]
+  --debug                         Show a stack trace with every error.  [env
+                                  var: MPCTL_DEBUG]
+  -h, --help                      Show this message and exit.
 
 Rollout:
   rollout   Roll speculation onto a service behind a measured gate
   rollback  Restore a recorded revision exactly
   resume    Go on with what was interrupted
+  abandon   End what is unfinished and leave the service as it is
+  unlock    Free a service whose operator is gone
 
 Look:
   status     Show services, what runs and what is under way
   history    List recorded revisions, or print one
   diff       Compare the service with a revision or with a change
+  doctor     Say what a cluster lacks for rollouts
+  rbac       Print the least roles that mpctl needs
+  bench      Measure without changing what serves
   preflight  Check a change without making it
+  render     Print the changed manifest, for GitOps
   methods    List speculation methods and their defaults
+  drafts     List published drafts per target
 
 Platform:
   local  Run services as processes on this machine

@@ -7,24 +7,30 @@ import os
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.interrupt import interruptible
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Cancelled, InputError
+from mpctl.platform.local.engine import installed_version, model_of, read_service
 from mpctl.platform.local.files import service_dirs
+from mpctl.platform.local.models import read_model
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import open_operation
+from mpctl.service import Service
 
 if TYPE_CHECKING:
+    from mpctl.cli.look import Status
+    from mpctl.plan import ModelFacts
     from mpctl.rollout.machine import World
+    from mpctl.rollout.ports import Platform, Store
 
 
 class SystemClock:
@@ -48,41 +54,78 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-@dataclass(frozen=True)
-class Session:
-    """One service on the local platform and all that works on it."""
+class Session(ABC):
+    """One service and all that works on it."""
 
     name: str
     namespace: str
-    platform: LocalPlatform
-    store: LocalStore
     terminal: Terminal
+    store: Store
 
     @property
     def title(self) -> str:
         """The service as messages name it."""
         return f"service {self.namespace}/{self.name}"
 
-    @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
-        """The world for a change: a supervisor that is gone is replaced, the load client ends with the block.
+    @property
+    @abstractmethod
+    def platform(self) -> Platform:
+        """Where the service runs."""
+
+    @abstractmethod
+    def service(self) -> Service:
+        """The live service as a value."""
+
+    @abstractmethod
+    def with_speculation(self, config: dict[str, Any] | None) -> str:
+        """The manifest with another speculative setting, as it will read once it is written."""
+
+    @abstractmethod
+    def engine_version(self, service: Service) -> str | None:
+        """The engine's version or image; None when nothing says."""
+
+    @abstractmethod
+    def target_of(self, service: Service) -> str | None:
+        """The model that the engine loads, as a path or repository; None when nothing says."""
+
+    @abstractmethod
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """What can be read of a checkpoint from here."""
+
+    def owned(self, *, force: bool) -> str | None:
+        """A warning when somebody else writes the service's manifest and ``force`` overrides that, else None.
+
+        Raises:
+            Refused: somebody else does; the hint says how to make the change there.
+        """
+        return None
+
+    def text(self) -> str:
+        """The live manifest."""
+        return self.platform.read().text
+
+    @abstractmethod
+    def holder(self) -> str | None:
+        """Who changes the service now, in words; None when nobody does."""
+
+    @abstractmethod
+    def status(self) -> Status:
+        """The service as it is, without changing anything."""
+
+    @abstractmethod
+    def world(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[World]:
+        """The world for a change.
 
         Raises:
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to go on.
         """
-        from mpctl.platform.local.meter import LocalMeter
-        from mpctl.rollout.machine import World
 
-        desired = self.platform.desired()
-        platform = LocalPlatform(self.namespace, self.name, keeps=True)
-        meter = LocalMeter(desired.python, desired.cwd)
-        with interruptible(lambda: interrupted or self._interrupted()):
-            try:
-                yield World(platform, self.store, meter, SystemClock(), self.terminal, who())
-            finally:
-                meter.close()
+    def start_time(self) -> str:
+        """How long an engine takes to start here, as a clause for an explanation; empty when that is not known."""
+        return ""
 
-    def _interrupted(self) -> Cancelled:
+    def interrupted(self) -> Cancelled:
+        """What is unfinished after Ctrl-C, and how to go on."""
         operation = open_operation(self.store.entries())
         if operation is None:
             return Cancelled(f"interrupted; nothing of {self.title} is unfinished")
@@ -93,21 +136,103 @@ class Session:
         )
 
 
+class LocalSession(Session):
+    """A service on this machine."""
+
+    store: LocalStore
+
+    def __init__(self, namespace: str, name: str, terminal: Terminal) -> None:
+        self.name, self.namespace, self.terminal = name, namespace, terminal
+        self._platform = LocalPlatform(namespace, name)
+        self.store = LocalStore(self._platform.directory, who())
+
+    @property
+    def platform(self) -> LocalPlatform:
+        """Where the service runs."""
+        return self._platform
+
+    def service(self) -> Service:
+        """The live service as a value."""
+        return read_service(self.platform.read().text, self.name)
+
+    def with_speculation(self, config: dict[str, Any] | None) -> str:
+        """The manifest with another speculative setting: only the bytes of the setting change."""
+        return self.service().with_speculation(config).to_yaml()
+
+    def engine_version(self, service: Service) -> str | None:
+        """The installed engine's."""
+        return installed_version() or service.image
+
+    def target_of(self, service: Service) -> str | None:
+        """Its own argument, else its storage."""
+        return model_of(service)
+
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """Relative paths start from where the service was started."""
+        return read_model(name, Path(self.platform.desired().cwd))
+
+    def holder(self) -> str | None:
+        """Who holds the lock file."""
+        return self.store.holder()
+
+    def status(self) -> Status:
+        """The service as it is."""
+        from mpctl.cli.look import read_local
+
+        return read_local(self)
+
+    @contextmanager
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
+        """A supervisor that is gone is replaced, the load client ends with the block."""
+        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.rollout.machine import World
+
+        desired = self.platform.desired()
+        platform = LocalPlatform(self.namespace, self.name, keeps=True)
+        meter = LocalMeter(desired.python, desired.cwd)
+        with interruptible(lambda: interrupted or self.interrupted()):
+            try:
+                yield World(platform, self.store, meter, SystemClock(), self.terminal, who())
+            finally:
+                meter.close()
+
+
 def open_session(settings: Settings, name: str | None) -> Session:
     """The service asked for; without a name the only one there is.
 
     Raises:
         InputError: there is none, or several; the message lists them.
     """
-    found = known_services(settings.namespace)
+    if settings.platform == "kubernetes":
+        from mpctl.cli.cluster_session import open_cluster_session
+
+        return open_cluster_session(settings, name)
+    return open_local(settings, name)
+
+
+def open_local(settings: Settings, name: str | None) -> LocalSession:
+    """The same for this machine.
+
+    Raises:
+        InputError: there is none, or several; the message lists them.
+    """
     where = f" in namespace {settings.namespace}" if settings.namespace else " on this machine"
+    found = choose(known_services(settings.namespace), name, where=where, none="mpctl local up -f MANIFEST starts one")
+    return make_session(settings, *found)
+
+
+def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
+    """(namespace, name) of the service meant. ``none``: what to do when there is no service at all.
+
+    Raises:
+        InputError: there is none, or several; the message lists them.
+    """
     if name is None:
         if len(found) == 1:
-            namespace, name = found[0]
-            return make_session(settings, namespace, name)
+            return found[0]
         listing = ", ".join(f"{ns}/{n}" for ns, n in found)
         if not found:
-            raise InputError(f"no service is up{where}", hint="mpctl local up -f MANIFEST starts one")
+            raise InputError(f"no service is up{where}", hint=none)
         raise InputError(f"there are {len(found)} services: {listing}", hint="name one")
     matching = [(ns, n) for ns, n in found if n == name]
     if len(matching) > 1:
@@ -117,19 +242,18 @@ def open_session(settings: Settings, name: str | None) -> Session:
         import difflib
 
         near = difflib.get_close_matches(name, [n for _, n in found], n=1)
-        hint = f"did you mean {near[0]}" if near else "mpctl status lists the services; mpctl local up starts one"
+        hint = f"did you mean {near[0]}" if near else f"mpctl status lists the services; {none}"
         raise InputError(f"there is no service {name}{where}", hint=hint)
-    return make_session(settings, *matching[0])
+    return matching[0]
 
 
-def make_session(settings: Settings, namespace: str, name: str) -> Session:
-    """A session without looking whether the service exists."""
-    platform = LocalPlatform(namespace, name)
-    return Session(name, namespace, platform, LocalStore(platform.directory, who()), settings.terminal)
+def make_session(settings: Settings, namespace: str, name: str) -> LocalSession:
+    """A session on this machine without looking whether the service exists."""
+    return LocalSession(namespace, name, settings.terminal)
 
 
 def known_services(namespace: str | None) -> list[tuple[str, str]]:
-    """(namespace, name) of every service that is up, in one namespace or in all."""
+    """(namespace, name) of every service that is up on this machine, in one namespace or in all."""
     pairs = [(d.parent.name, d.name) for d in service_dirs()]
     return [(ns, n) for ns, n in pairs if namespace in (None, ns)]
 

@@ -9,31 +9,47 @@ from click.core import ParameterSource
 
 from mpctl.cli.lazy import Call
 from mpctl.cli.terminal import Terminal
-from mpctl.errors import Refused
 
 
 class Settings(NamedTuple):
-    """Which services are meant, and whom to tell."""
+    """Which services are meant, and whom to tell. ``timeout_s``: of one request to an API server."""
 
     namespace: str | None
     terminal: Terminal
+    platform: str = "local"
+    context: str | None = None
+    kubeconfig: str | None = None
+    as_user: str | None = None
+    timeout_s: float | None = None
 
     @classmethod
     def of(cls, ctx: click.Context, own: dict[str, Any]) -> Settings:
-        """For a command that works on services.
-
-        Raises:
-            Refused: the platform asked for is not there.
-        """
+        """For a command that works on services."""
         terminal = terminal_of(ctx, own)
-        if pick(ctx, own, "platform") == "kubernetes":
-            raise Refused(
-                "this build has no kubernetes platform yet", hint="--platform local runs services on this machine"
-            )
-        for name in ("context", "kubeconfig"):
-            if pick(ctx, own, name) is not None:
-                terminal.warn(f"--{name} means nothing on the local platform")
-        return cls(pick(ctx, own, "namespace"), terminal)
+        names = ("namespace", "platform", "context", "kubeconfig", "as_user", "request_timeout")
+        namespace, platform, context, kubeconfig, as_user, timeout_s = (pick(ctx, own, name) for name in names)
+        if ctx.parent is not None and ctx.parent.info_name == "local":
+            platform = "local"
+        if platform == "auto":
+            platform = _platform(context, kubeconfig)
+        if platform == "local":
+            for name, value in (("context", context), ("kubeconfig", kubeconfig), ("as", as_user)):
+                if value is not None:
+                    terminal.warn(f"--{name} means nothing on the local platform")
+        return cls(namespace, terminal, platform, context, kubeconfig, as_user, timeout_s)
+
+
+def _platform(context: str | None, kubeconfig: str | None) -> str:
+    """A cluster that is named; else this machine while a service is up on it; else the kubeconfig's current cluster."""
+    if context or kubeconfig:
+        return "kubernetes"
+    from mpctl.platform.local.files import service_dirs
+
+    if next(iter(service_dirs()), None) is not None:
+        return "local"
+    from mpctl.platform.kubernetes.connection import reachable
+
+    return "kubernetes" if reachable(None, None) else "local"
 
 
 def terminal_of(ctx: click.Context, own: dict[str, Any]) -> Terminal:

@@ -4,6 +4,7 @@ named, and brought back by the commands that change something."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
+    from mpctl.platform.local.orphans import Orphan
 
 _REFRESH_S = 1.0
 
@@ -34,52 +36,65 @@ def command(ctx: click.Context, /, name: str | None, watch: bool, output: str, *
       mpctl status -o json
     """
     settings = Settings.of(ctx, shared)
-    if shared["all_namespaces"]:
+    everywhere = shared["all_namespaces"]
+    if everywhere:
         settings = settings._replace(namespace=None)
     if not watch:
-        show(settings, name, output)
+        show(settings, name, output, everywhere=everywhere)
         return
     with settings.terminal.screen() as draw:
         while True:
-            draw(describe(settings, name, output) or "no service is up")
+            draw(describe(settings, name, output, everywhere=everywhere) or "no service is up")
             time.sleep(_REFRESH_S)
 
 
-def show(settings: Settings, name: str | None, output: str) -> None:
+def show(settings: Settings, name: str | None, output: str, *, everywhere: bool = False) -> None:
     """Print the status once."""
-    from mpctl.platform.local.orphans import find_orphans
-
-    text = describe(settings, name, output)
+    text = describe(settings, name, output, everywhere=everywhere)
     terminal = settings.terminal
     if text:
         terminal.result(text)
-    else:
+    elif settings.platform == "local":
         terminal.note("no service is up on this machine")
         terminal.next_command("local up -f MANIFEST")
-    for orphan in find_orphans():
+    else:
+        terminal.note("there is no InferenceService here; -A looks in all namespaces")
+    for orphan in orphans(settings):
         terminal.warn(f"engine of {orphan.arm} (pid {orphan.pid}) {orphan.reason}; {orphan.remedy}")
 
 
-def describe(settings: Settings, name: str | None, output: str) -> str:
+def describe(settings: Settings, name: str | None, output: str, *, everywhere: bool = False) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none."""
-    from mpctl.cli.look import read_status, table
+    from mpctl.cli.look import table
     from mpctl.cli.terminal import document
-    from mpctl.platform.local.orphans import find_orphans
 
-    sessions = sessions_of(settings, name)
+    sessions = sessions_of(settings, name, everywhere=everywhere)
     if output == "name":
         return "\n".join(f"{s.namespace}/{s.name}" for s in sessions)
-    found = [read_status(s) for s in sessions]
+    found = [s.status() for s in sessions]
     if output in ("json", "yaml"):
-        body = {"items": [s.to_record() for s in found], "orphans": [o.to_record() for o in find_orphans()]}
+        body = {"items": [s.to_record() for s in found], "orphans": [o.to_record() for o in orphans(settings)]}
         return document("StatusList", body, output)
     return table(found, wide=output == "wide") if found else ""
 
 
-def sessions_of(settings: Settings, name: str | None) -> list[Session]:
+def orphans(settings: Settings) -> tuple[Orphan, ...]:
+    """Engines of this machine that nobody looks after; a cluster has none."""
+    if settings.platform != "local":
+        return ()
+    from mpctl.platform.local.orphans import find_orphans
+
+    return tuple(find_orphans())
+
+
+def sessions_of(settings: Settings, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:
     """The service asked for, or all."""
     from mpctl.cli.session import known_services, make_session, open_session
 
     if name is not None:
         return [open_session(settings, name)]
+    if settings.platform == "kubernetes":
+        from mpctl.cli.cluster_session import cluster_sessions
+
+        return cluster_sessions(settings, everywhere=everywhere)
     return [make_session(settings, namespace, found) for namespace, found in known_services(settings.namespace)]

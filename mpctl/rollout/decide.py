@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mpctl.errors import Conflict, InputError
@@ -64,8 +64,11 @@ def decide_rollback(
     *,
     strategy: Strategy | None = None,
     timeout_s: float = 600.0,
+    force: bool = False,
 ) -> Decision:
     """Undo what is unfinished; otherwise go to the revision asked for, or to the one before the present state.
+
+    ``force``: what is live may have been written by somebody else; it is kept as a revision and overwritten.
 
     Raises:
         InputError: there is no such revision, or none to go back to.
@@ -73,6 +76,8 @@ def decide_rollback(
     """
     if unfinished is not None:
         plan = unfinished.plan
+        if force and live.text not in (plan.baseline, plan.text):
+            return Decision(Act.OPEN, plan=_overwriting(unfinished, live, revisions))
         if plan.kind is Kind.ROLLBACK:
             if to_revision not in (None, plan.target):
                 raise Conflict(
@@ -107,6 +112,24 @@ def decide_rollback(
             target=revision.number,
             why=f"rollback to revision {revision.number}",
         ),
+    )
+
+
+def _overwriting(unfinished: Operation, live: Live, revisions: tuple[Revision, ...]) -> Plan:
+    """Back to where the unfinished operation leads back to, over a change that is not ours."""
+    plan = unfinished.plan
+    goal = plan.text if plan.kind is Kind.ROLLBACK else plan.baseline
+    spec = plan.spec if plan.kind is Kind.ROLLBACK else plan.baseline_spec
+    back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand over a foreign change")
+    target = next((r.number for r in reversed(revisions) if r.text == goal), None)
+    return replace(
+        back,
+        baseline=live.text,
+        text=goal,
+        spec=spec,
+        baseline_spec="as found",
+        target=target,
+        overwrites=True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.gate import Outcome, Verdict
-from mpctl.rollout import steps
+from mpctl.rollout import steps, warmup
 from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy, operations
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Store
 from mpctl.rollout.records import Entry, Event
@@ -34,24 +34,32 @@ Step = Callable[[World, Operation], dict[str, Any]]
 
 _SIDE_BY_SIDE: dict[str, Step] = {
     "record": steps.record_baseline,
+    "pin": steps.pin,
     "start": steps.start,
     "ready": steps.wait_ready,
+    "match": warmup.check_match,
     "measure": steps.measure_alternating,
     "judge": steps.judge,
     "promote": steps.adopt,
+    "settle": steps.settle,
     "record-promoted": steps.record_promoted,
     "retire": steps.retire,
+    "unpin": steps.unpin,
     "verify": steps.verify,
 }
 _IN_PLACE: dict[str, Step] = {
     "record": steps.record_baseline,
+    "pin": steps.pin,
     "measure-baseline": steps.measure_baseline,
     "switch": steps.replace,
     "ready": steps.wait_ready,
+    "match": warmup.check_match,
     "measure-candidate": steps.measure_candidate,
     "judge": steps.judge,
     "promote": steps.adopt,
+    "settle": steps.settle,
     "record-promoted": steps.record_promoted,
+    "unpin": steps.unpin,
     "verify": steps.verify,
 }
 _BACK_BESIDE: dict[str, Step] = {
@@ -66,6 +74,17 @@ _BACK_IN_PLACE: dict[str, Step] = {
     "switch": steps.replace,
     "ready": steps.wait_ready,
     "restore": steps.adopt,
+    "verify": steps.verify,
+    "record-restored": steps.record_restored,
+}
+# Where the platform replaces pods one by one there is no second arm to start: the service is written, it rolls.
+_BACK_ROLLING: dict[str, Step] = {
+    "keep": steps.keep_foreign,
+    "pin": steps.pin,
+    "restore": steps.adopt,
+    "settle": steps.settle,
+    "retire": steps.retire,
+    "unpin": steps.unpin,
     "verify": steps.verify,
     "record-restored": steps.record_restored,
 }
@@ -116,8 +135,19 @@ def run(world: World, operation: Operation) -> Operation:
     return _reread(world, operation.id)
 
 
+def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
+    """The steps of a plan on a platform; those that have nothing to do there are left out."""
+    every = _BACK_ROLLING if rolls and plan.kind is Kind.ROLLBACK else STEPS[plan.kind, plan.strategy]
+    idle = set() if rolls else {"settle"}
+    if plan.scaling is None:
+        idle |= {"pin", "unpin"}
+    if not plan.draft:
+        idle.add("match")
+    return {name: act for name, act in every.items() if name not in idle}
+
+
 def _run_steps(world: World, operation: Operation) -> Operation:
-    for name, act in STEPS[operation.plan.kind, operation.plan.strategy].items():
+    for name, act in steps_of(operation.plan, rolls=world.platform.rolls).items():
         if name in operation.done:
             continue
         if _refused(operation):
@@ -164,14 +194,40 @@ def _run_rollback(world: World, operation: Operation) -> Operation:
             f"{operation.id} could not restore the service: {error.message} ({operation.plan.why})",
             hint=going_on if error.hint is None else f"{going_on}; {error.hint}",
         ) from error
-    undone = operation.plan.undoes
-    # The undone operation is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
+    undone = _undone_by(operation, operations(world.store.entries()))
+    # What is undone is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
     for other in operations(world.store.entries()):
-        if other.id == undone and other.ending is None:
+        if other.id in undone and other.ending is None:
             judged = other.failure or "judge" in other.done
             ending, detail = _judgement(other) if judged else (Ending.UNDONE, operation.plan.why)
             _close(world, other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail)
     return _close(world, operation.id, Ending.ROLLED_BACK, operation.plan.why)
+
+
+def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
+    """What a rollback undoes, and what that undid: a forced one takes the place of one that could not go on."""
+    by_id = {op.id: op for op in every}
+    found: set[str] = set()
+    above = operation.plan.undoes
+    while above is not None and above not in found and above in by_id:
+        found.add(above)
+        above = by_id[above].plan.undoes
+    return found
+
+
+def abandon(world: World, *, why: str) -> tuple[Operation, ...]:
+    """End every unfinished operation where it stands: the live service stays as it is and is recorded, the candidate
+    is removed, the autoscaler is put back. The service's lease must be held.
+
+    Raises:
+        MpctlError: a step failed; the same call again goes on.
+    """
+    unfinished = [op for op in operations(world.store.entries()) if op.ending is None]
+    for operation in unfinished[:1]:
+        steps.leave(world, operation)
+    for operation in reversed(unfinished):  # a rollback before what it undoes
+        _close(world, operation.id, Ending.ABANDONED, why)
+    return tuple(_reread(world, op.id) for op in unfinished)
 
 
 def _close(world: World, operation_id: str, ending: Ending, detail: str) -> Operation:

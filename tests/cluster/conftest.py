@@ -179,12 +179,19 @@ class Mpctl:
 
 @pytest.fixture
 def mpctl(cluster, namespace, tmp_path):
+    return make_mpctl(cluster, namespace.name, tmp_path)
+
+
+def make_mpctl(cluster, namespace, tmp_path):
+    """The command line in a namespace, as administrator and through the proxy."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
     environment = kept | {
         "MPCTL_YES": "1",
+        "MPCTL_VLLM": str(ROOT / "tests" / "local" / "scripted" / "python-scripted"),  # the load client
+        "MPCTL_CALIBRATE": "0",
         "MPCTL_STATE_DIR": str(tmp_path / "state"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "HOME": str(tmp_path),
         "NO_COLOR": "1",
     }
-    return Mpctl(cluster, namespace.name, tmp_path, Path(), environment).proxied(True)
+    return Mpctl(cluster, namespace, tmp_path, Path(), environment).proxied(True)

@@ -27,7 +27,7 @@ def command(ctx: click.Context, /, name: str | None, every: bool, orphans: bool,
       mpctl local down --all --orphans
     """
     settings = Settings.of(ctx, shared)
-    from mpctl.cli.session import known_services, make_session, open_session
+    from mpctl.cli.session import known_services, make_session, open_local
     from mpctl.platform.local.orphans import stop_orphans
     from mpctl.rollout.operation import open_operation
 
@@ -36,7 +36,7 @@ def command(ctx: click.Context, /, name: str | None, every: bool, orphans: bool,
     elif orphans and name is None:
         sessions = []
     else:
-        sessions = [open_session(settings, name)]
+        sessions = [open_local(settings, name)]
     conflicts: list[Conflict] = []
     for session in sessions:
         try:

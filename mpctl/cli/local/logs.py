@@ -26,10 +26,10 @@ def command(ctx: click.Context, /, name: str | None, arm: str | None, tail: int 
       mpctl local logs qwen --arm arm-0123456789
     """
     settings = Settings.of(ctx, shared)
-    from mpctl.cli.session import open_session
+    from mpctl.cli.session import open_local
     from mpctl.platform.local.supervisor import log_path
 
-    session = open_session(settings, name)
+    session = open_local(settings, name)
     desired = session.platform.desired()
     path = log_path(session.platform.directory, arm or desired.route)
     if not path.is_file():

@@ -13,7 +13,7 @@ from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.cli.session import LocalSession
     from mpctl.platform.local.desired import Process
 
 _ADOPTED_S = 10.0
@@ -42,13 +42,13 @@ def command(ctx: click.Context, /, name: str | None, filename: str | None, **opt
       mpctl local up qwen                      after a restart of this machine
     """
     settings = Settings.of(ctx, options)
-    from mpctl.cli.session import make_session, open_session, read_file
+    from mpctl.cli.session import make_session, open_local, read_file
     from mpctl.platform.local.engine import check_model, notes, python_of
     from mpctl.platform.local.platform import check_port
     from mpctl.service import load, select
 
     if filename is None:
-        live = open_session(settings, name)
+        live = open_local(settings, name)
         text, name = live.platform.read().text, live.name
         settings = settings._replace(namespace=live.namespace)
     else:
@@ -74,7 +74,7 @@ def command(ctx: click.Context, /, name: str | None, filename: str | None, **opt
     settings.terminal.next_command(f"rollout {session.name} --spec ngram")
 
 
-def _wait(session: Session, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
+def _wait(session: LocalSession, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
     from mpctl.rollout.ports import Arm
     from mpctl.rollout.steps import await_ready
 

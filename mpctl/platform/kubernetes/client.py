@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.failure import Call, OutcomeUnknown, Unreachable, error_of, retry_after, status_of
-from mpctl.platform.kubernetes.kinds import Kind
+from mpctl.platform.kubernetes.kinds import LEASE, POD, Kind
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
@@ -51,7 +51,8 @@ class Answer:
 class Client:
     """One API server as one user. Safe to use from several threads.
 
-    ``namespace``: of the context. ``reads`` and ``writes`` count requests sent, for tests and the debug log.
+    ``namespace``: of the context. ``reads`` and ``writes`` count requests sent, for tests and the debug log. ``guard``
+    is called before every write but a Lease's own, and raises when the service is no longer ours to change.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Client:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._lock = threading.Lock()
+        self.guard: Callable[[], None] | None = None
 
     # Reading
 
@@ -132,8 +134,6 @@ class Client:
 
     def log(self, name: str, namespace: str, *, container: str = "", tail: int = 50, previous: bool = False) -> str:
         """The last lines of a container; empty when there is no log (yet)."""
-        from mpctl.platform.kubernetes.kinds import POD
-
         call = Call("get", POD, namespace, name, "log")
         query = {"tailLines": str(tail), "container": container, "previous": "true" if previous else ""}
         answer = self._once("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
@@ -244,6 +244,8 @@ class Client:
         *,
         gone_is_done: bool = False,
     ) -> Json:
+        if self.guard is not None and call.kind is not LEASE:
+            self.guard()
         answer: Answer | None = None
         for pause in (*_PAUSES_S, None):
             answer = self._once(method, path, query, body, content_type)
@@ -312,6 +314,11 @@ class Client:
         """The Authorization header, empty with client certificates."""
         settings: Mapping[str, Any] = self.configuration.auth_settings()
         return {item["key"]: item["value"] for item in settings.values() if item["value"]}
+
+    def header_lines(self) -> tuple[str, ...]:
+        """Who asks, as header lines, for streams that other libraries open."""
+        who = [*self.authorization().items(), *self._impersonate]
+        return tuple(f"{name}: {value}" for name, value in who)
 
     def _pause(self, answer: Answer | None, pause: float, call: Call) -> float:
         if answer is None:

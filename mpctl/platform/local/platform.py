@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
+from mpctl.plan.memory import kv_pool_tokens
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
@@ -41,6 +43,7 @@ class LocalPlatform:
     whoever changes the service wants it; without, looking changes nothing."""
 
     name = "local"
+    rolls = False
 
     def __init__(self, namespace: str, service: str, *, keeps: bool = False) -> None:
         self._keeps = keeps
@@ -81,7 +84,7 @@ class LocalPlatform:
         desired = self.desired()
         return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
 
-    def check(self, arm: Arm, *, beside: bool) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
         service = read_service(arm.manifest, self._service)
         desired = self.desired()
@@ -101,11 +104,23 @@ class LocalPlatform:
                 hint="--strategy in-place runs one engine at a time",
             )
 
-    def state(self, arm_id: str) -> ArmState:
+    def scaling(self) -> None:
+        """Nothing scales processes of this machine."""
+        return
+
+    def pin(self, scaling: dict[str, Any]) -> None:
+        """Never asked for: there is nothing to hold."""
+        raise NotImplementedError
+
+    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
+        """Never asked for: there is nothing to put back."""
+        raise NotImplementedError
+
+    def state(self, arm: Arm) -> ArmState:
         """What is known of an arm."""
         desired = self.desired()
-        arm = desired.arms.get(arm_id)
-        if arm is None:
+        wanted, arm_id = desired.arms.get(arm.id), arm.id
+        if wanted is None:
             return ArmState(arm_id, Phase.ABSENT)
         if self._keeps:
             self.ensure_supervisor()
@@ -113,7 +128,7 @@ class LocalPlatform:
         seen = observed.arms.get(arm_id) if observed else None
         if seen is None:
             return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
-        return self._judge(arm_id, arm, seen, desired)
+        return self._judge(arm_id, wanted, seen, desired)
 
     def _judge(self, arm_id: str, arm: DesiredArm, seen: ObservedArm, desired: Desired) -> ArmState:
         service = read_service(arm.manifest, self._service)
@@ -132,7 +147,14 @@ class LocalPlatform:
             matches=_same_arguments(running, engine_command(desired.python, service, arm.port)),
             message=message,
             restarts=seen.restarts,
+            kv_pool_tokens=self._kv_pool(arm_id) if phase is Phase.READY else None,
         )
+
+    def _kv_pool(self, arm_id: str) -> int | None:
+        try:
+            return kv_pool_tokens(log_path(self.directory, arm_id).read_text(errors="replace"))
+        except FileNotFoundError:
+            return None
 
     def _endpoint(self, service: Service, port: int, cwd: str) -> Endpoint:
         model = model_of(service)
@@ -145,9 +167,9 @@ class LocalPlatform:
             token=api_key(service),
         )
 
-    def describe_failure(self, arm_id: str) -> str:
+    def describe_failure(self, arm: Arm) -> str:
         """The lines of the engine's log that name an error, or its last ones, and where the log is."""
-        path = log_path(self.directory, arm_id)
+        path = log_path(self.directory, arm.id)
         try:
             lines = path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
@@ -200,7 +222,7 @@ class LocalPlatform:
         change(self.directory, lambda d: d if arm.id in d.arms else d.with_arm(arm.id, _new(arm)))
         self.ensure_supervisor()
 
-    def replace(self, arm: Arm) -> None:
+    def replace(self, arm: Arm, *, expect: tuple[Arm, ...] = (), downtime: bool = True) -> None:
         """Take every other arm away, then start this one; the service's port stays, and refuses meanwhile."""
         self._clear_failed(arm)
 
@@ -216,11 +238,11 @@ class LocalPlatform:
         # is ready.
         change(self.directory, lambda d: replace(d, route=arm.id))
 
-    def adopt(self, arm: Arm, *, expect: tuple[str, ...]) -> None:
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
         """Write manifest and route in one document."""
 
         def edit(desired: Desired) -> Desired:
-            if text_digest(desired.text) not in expect:
+            if desired.text not in {known.manifest for known in expect}:
                 raise Conflict(
                     f"service {desired.namespace}/{desired.name} was changed by somebody else meanwhile",
                     hint="look at it with mpctl diff; nothing was overwritten",
@@ -229,11 +251,30 @@ class LocalPlatform:
 
         change(self.directory, edit)
 
+    def settle(self, arm: Arm) -> None:
+        """Nothing was set for the time of the change."""
+
     def retire(self, keep: Arm) -> None:
         """Stop every other arm and wait until it is gone."""
         change(self.directory, lambda d: d.only(keep.id))
         self.ensure_supervisor()
         self._wait_for_only({keep.id})
+
+    def stop(self, arm: Arm) -> None:
+        """Stop an arm that does not serve and wait until it is gone.
+
+        Raises:
+            Conflict: it serves.
+        """
+
+        def without(desired: Desired) -> Desired:
+            if desired.route == arm.id:
+                raise Conflict(f"{arm.id} serves {desired.namespace}/{desired.name} and is not stopped")
+            return replace(desired, arms={k: v for k, v in desired.arms.items() if k != arm.id})
+
+        change(self.directory, without)
+        self.ensure_supervisor()
+        self._wait_until(lambda arms: arm.id not in arms)
 
     def remove(self) -> None:
         """Take the service down: engines, supervisor and port. History and measurements stay."""

@@ -153,7 +153,7 @@ def test_view_says_what_is_in_force_and_where_it_comes_from(cli):
         ["SETTING", "VALUE", "ORIGIN"],
         ["color", "auto", "default"],
         ["namespace", "team", "flag --namespace"],
-        ["platform", "local", "default"],
+        ["platform", "auto", "default"],
         ["repeats", "6", "environment MPCTL_REPEATS"],
         ["timeout", "20m", f"{user}:1"],
         ["rollout.concurrency", "8", f"{project}:3"],

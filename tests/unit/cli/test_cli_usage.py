@@ -15,7 +15,7 @@ CASES = [
     (["status", "a", "b"], "got unexpected extra argument (b)", "mpctl status --help explains the options"),
     (
         ["rollout", "--spec", "ngram", "--strategy", "in-plac"],
-        "--strategy: 'in-plac' is not one of side-by-side, in-place; did you mean in-place",
+        "--strategy: 'in-plac' is not one of auto, side-by-side, in-place; did you mean in-place",
         "mpctl rollout --help explains the options",
     ),
     (
@@ -75,10 +75,11 @@ def test_a_group_without_a_command_prints_its_help_as_an_error(cli, arguments):
     assert done.err.startswith(f"Usage: {' '.join(['mpctl', *arguments])} [OPTIONS] COMMAND")
 
 
-@pytest.mark.parametrize("command", ["status", "rollout --spec ngram", "rollback", "local down", "diff", "history"])
+@pytest.mark.parametrize("command", ["status", "rollout --spec ngram", "rollback", "diff", "history", "unlock"])
 @pytest.mark.parametrize("place", ["before", "behind", "environment", "file"])
-def test_another_platform_is_refused_before_anything(cli, command, place):
+def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
     words = command.split()
+    cli.env(KUBECONFIG="none")
     match place:
         case "before":
             done = cli("--platform", "kubernetes", *words)
@@ -90,15 +91,20 @@ def test_another_platform_is_refused_before_anything(cli, command, place):
         case _:
             cli.project("platform: kubernetes\n")
             done = cli(*words)
-    assert done.code == 9
+    assert done.code == 2
     assert done.err == (
-        "error: this build has no kubernetes platform yet\nhint: --platform local runs services on this machine\n"
+        "error: --kubeconfig: no kubeconfig is there\nhint: mpctl connect writes one for an EKS or GKE cluster\n"
     )
     assert not cli.state.exists()
 
 
+def test_a_cluster_that_is_named_is_meant(cli):
+    cli.env(KUBECONFIG="none")
+    assert "no kubeconfig is there" in cli("status", "--context", "prod").err
+
+
 def test_flags_of_a_cluster_are_said_to_mean_nothing_here(cli):
-    done = cli("status", "--context", "prod")
+    done = cli("status", "--platform", "local", "--context", "prod")
     assert done.code == 0
     assert "warning: --context means nothing on the local platform\n" in done.err
 

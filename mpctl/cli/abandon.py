@@ -1,0 +1,39 @@
+"""``mpctl abandon``: end what is unfinished and leave the service as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpctl.cli.options import ask_options, name_argument, shared_options
+from mpctl.cli.settings import Settings
+
+
+@click.command("abandon")
+@name_argument
+@ask_options
+@shared_options
+@click.pass_context
+def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
+    """End an unfinished rollout or rollback where it stands, for when somebody else changed the service meanwhile.
+
+    The live service stays as it is and is kept as a revision, the candidate is removed, the autoscaler is put back.
+    mpctl rollback is the other way: it restores the recorded service, with --force over the other's change.
+    """
+    settings = Settings.of(ctx, options)
+    from mpctl.cli.session import open_session
+    from mpctl.rollout import machine
+    from mpctl.rollout.operation import open_operation
+
+    session = open_session(settings, name)
+    operation = open_operation(session.store.entries())
+    if operation is None:
+        session.terminal.note(f"nothing of {session.title} is unfinished")
+        return
+    question = f"{operation.id} of {session.title} ({operation.plan.spec}) is ended; the service stays as it is now"
+    session.terminal.confirm(f"{question}\nGo on?", yes=options["yes"])
+    with session.store.lease("abandon"), session.world() as world:
+        for ended in machine.abandon(world, why="abandoned by hand"):
+            session.terminal.note(f"{ended.id} is abandoned; {session.title} is as it was found")
+    session.terminal.next_command(f"history {session.name}")

@@ -1,0 +1,159 @@
+"""A service in a cluster and all that works on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpctl.cli.interrupt import interruptible
+from mpctl.cli.session import Session, SystemClock, choose, who
+from mpctl.cli.settings import Settings
+from mpctl.cli.terminal import Terminal
+from mpctl.errors import Cancelled, InputError
+from mpctl.platform.kubernetes.client import Client
+from mpctl.platform.kubernetes.connection import connect
+from mpctl.platform.kubernetes.kinds import CONFIG_MAP, INFERENCE_SERVICE
+from mpctl.platform.kubernetes.names import LEDGER, PART_LABEL, SERVICE_LABEL
+from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.text import ARM_ANNOTATION
+from mpctl.platform.local.models import read_model
+from mpctl.service import Service
+
+if TYPE_CHECKING:
+    from mpctl.cli.look import Status
+    from mpctl.plan import ModelFacts
+    from mpctl.rollout.machine import World
+
+
+class ClusterSession(Session):
+    """One InferenceService of a cluster."""
+
+    store: KubernetesStore
+
+    def __init__(self, client: Client, namespace: str, name: str, terminal: Terminal) -> None:
+        self.name, self.namespace, self.terminal = name, namespace, terminal
+        self.client = client
+        self._platform = KubernetesPlatform(client, namespace, name)
+        self.store = KubernetesStore(client, namespace, name, who())
+
+    @property
+    def platform(self) -> KubernetesPlatform:
+        """Where the service runs."""
+        return self._platform
+
+    def service(self) -> Service:
+        """The live service, with the arguments of its runtime."""
+        return self.platform.service()
+
+    def with_speculation(self, config: dict[str, Any] | None) -> str:
+        """The manifest with another setting, as the server would store it."""
+        return self.platform.with_speculation(config)
+
+    def engine_version(self, service: Service) -> str | None:
+        """The image, whose tag is read as a version."""
+        return service.image
+
+    def target_of(self, service: Service) -> str | None:
+        """Its own argument."""
+        return service.model
+
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """A path is inside the container, and nothing of it can be read from here."""
+        return None if not name or name.startswith("/") else read_model(name, Path.cwd())
+
+    def start_time(self) -> str:
+        """Measured on the pods that serve now."""
+        seconds = self.platform.cold_start_s()
+        return "" if seconds is None else f"; an engine start takes about {seconds:.0f} s here"
+
+    def owned(self, *, force: bool) -> str | None:
+        """Argo CD, Flux, Helm and the like leave traces on what they write."""
+        from mpctl.platform.kubernetes.owners import require_unowned
+
+        return require_unowned(self.platform.isvc(), force=force)
+
+    def holder(self) -> str | None:
+        """Who holds the lease."""
+        return self.store.holder()
+
+    def status(self) -> Status:
+        """The service as it is."""
+        from mpctl.cli.look import read_cluster
+
+        return read_cluster(self)
+
+    @contextmanager
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
+        """The load client runs on this machine and reaches the pods through port-forwards."""
+        from mpctl.platform.local.engine import python_of
+        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.rollout.machine import World
+
+        meter = LocalMeter(python_of(os.environ.get("MPCTL_VLLM")), str(Path.cwd()))
+        with interruptible(lambda: interrupted or self.interrupted()):
+            try:
+                yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())
+            finally:
+                meter.close()
+                self.platform.close()
+
+
+def open_client(settings: Settings) -> Client:
+    """The API server that the settings name. Nothing is sent."""
+    connection = connect(settings.kubeconfig, settings.context)
+    if settings.timeout_s is None:
+        return Client(connection, as_user=settings.as_user)
+    return Client(connection, as_user=settings.as_user, timeout_s=settings.timeout_s)
+
+
+def open_cluster_session(settings: Settings, name: str | None, *, gone: bool = False) -> ClusterSession:
+    """The service asked for; without a name the only one of the namespace.
+
+    ``gone``: a service that was deleted but has a history will do too.
+
+    Raises:
+        InputError: there is none, or several; the message lists them.
+    """
+    client = open_client(settings)
+    namespace = settings.namespace or client.namespace
+    if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
+        return ClusterSession(client, namespace, name, settings.terminal)
+    found = cluster_services(client, namespace)
+    if gone:
+        found += [pair for pair in _with_history(client, namespace) if pair not in found]
+    where = f" in namespace {namespace} of context {client.context}"
+    _, chosen = choose(found, name, where=where, none="-n chooses another namespace, --context another cluster")
+    return ClusterSession(client, namespace, chosen, settings.terminal)
+
+
+def cluster_services(client: Client, namespace: str | None) -> list[tuple[str, str]]:
+    """(namespace, name) of every InferenceService but candidates of ours, in one namespace or in all.
+
+    Raises:
+        InputError: the cluster has no KServe.
+    """
+    found = client.list(INFERENCE_SERVICE, namespace)
+    if found is None:
+        raise InputError(
+            f"the cluster of context {client.context} does not know InferenceServices",
+            hint="mpctl doctor says what it lacks",
+        )
+    items = [i["metadata"] for i in found]
+    return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]
+
+
+def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
+    parts = client.list(CONFIG_MAP, namespace, labels=f"{PART_LABEL}={LEDGER}") or []
+    names = {str((p["metadata"].get("labels") or {}).get(SERVICE_LABEL)) for p in parts}
+    return sorted((namespace, name) for name in names)
+
+
+def cluster_sessions(settings: Settings, *, everywhere: bool) -> list[ClusterSession]:
+    """A session for every service of the namespace, or of all."""
+    client = open_client(settings)
+    namespace = None if everywhere else settings.namespace or client.namespace
+    return [ClusterSession(client, ns, name, settings.terminal) for ns, name in cluster_services(client, namespace)]

@@ -1,0 +1,29 @@
+"""Which fields of two objects differ. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
+    """Dotted paths of the smallest fields that differ; a list is one field unless its items have names."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: list[str] = []
+        for key in sorted({*before, *after}):
+            if before.get(key) != after.get(key):
+                found += changed_fields(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        return tuple(found)
+    named = _by_name(before), _by_name(after)
+    if named[0] is not None and named[1] is not None and before != after:
+        found = []
+        for key in sorted({*named[0], *named[1]}):
+            if named[0].get(key) != named[1].get(key):
+                found += changed_fields(named[0].get(key), named[1].get(key), f"{path}[{key}]")
+        return tuple(found)
+    return () if before == after else (path,)
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, list) or not all(isinstance(item, dict) and "name" in item for item in value):
+        return None
+    return {str(item["name"]): item for item in value}

@@ -1,0 +1,216 @@
+"""Reads a service and its arms: the InferenceService, its Deployment and pods, and what the running engine itself says.
+
+While something is waited for, at most two requests per second go to the API server, whatever the caller's rhythm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.measure.counters import CounterError, Counters
+from mpctl.platform.kubernetes.client import Client, Json
+from mpctl.platform.kubernetes.forward import Forwards
+from mpctl.platform.kubernetes.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
+from mpctl.platform.kubernetes.observe import (
+    UNSCHEDULABLE_S,
+    Seen,
+    cold_start_s,
+    engine_container,
+    is_ready,
+    judge,
+    port_of,
+)
+from mpctl.rollout.ports import Endpoint, Phase
+
+READS_PER_S = 2.0
+KNATIVE = ("Knative", "Serverless")
+ISVC_LABEL = "serving.kserve.io/inferenceservice"
+
+
+class Pace:
+    """Lets ``reads`` requests happen and then waits until they are paid for."""
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._monotonic, self._sleep = monotonic, sleep
+        self._free_at = 0.0
+
+    def wait(self) -> None:
+        """Until the next look may be made."""
+        left = self._free_at - self._monotonic()
+        if left > 0:
+            self._sleep(left)
+
+    def spent(self, reads: int) -> None:
+        """``reads`` requests were made."""
+        self._free_at = max(self._free_at, self._monotonic()) + reads / READS_PER_S
+
+
+@dataclass
+class _Stuck:
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """An arm's InferenceService and what it runs as."""
+
+    isvc: Json
+    deployment: Json | None
+    pods: list[Json] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Of the InferenceService."""
+        return str(self.isvc["metadata"]["name"])
+
+
+class Looker:
+    """Looks at one namespace as one user."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.forwards = Forwards(client, namespace)
+        self._pace = Pace()
+        self._stuck: dict[str, _Stuck] = {}
+
+    def isvc(self, name: str) -> Json | None:
+        """An InferenceService."""
+        return self.client.get(INFERENCE_SERVICE, name, self.namespace)
+
+    def find(self, isvc: Json) -> Found:
+        """Its Deployment and pods."""
+        name = isvc["metadata"]["name"]
+        deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)
+        pods = self.client.list(POD, self.namespace, labels=f"{ISVC_LABEL}={name}") or []
+        return Found(isvc, deployment, [p for p in pods if _component(p) == "predictor"])
+
+    def seen(self, find: Callable[[], Found | None]) -> tuple[Found | None, Seen]:
+        """Look once, at the pace that is allowed. ``find`` reads what is looked at, None when it is not there."""
+        self._pace.wait()
+        before = self.client.reads
+        try:
+            found = find()
+            if found is None:
+                return None, Seen(Phase.ABSENT)
+            seen = judge(found.isvc, found.deployment, found.pods)
+            if seen.phase is not Phase.READY and any(not is_ready(p) for p in found.pods):
+                events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
+                seen = judge(found.isvc, found.deployment, found.pods, events)
+            return found, self._with_budget(found, seen)
+        finally:
+            self._pace.spent(self.client.reads - before)
+
+    def _with_budget(self, found: Found, seen: Seen) -> Seen:
+        """What is stuck for the same reason for too long has failed: KServe itself would say so after 600 s."""
+        key = found.name
+        if not seen.stuck:
+            self._stuck.pop(key, None)
+            return seen
+        now = time.monotonic()
+        held = self._stuck.get(key)
+        if held is None or held.reason != seen.stuck:
+            self._stuck[key] = held = _Stuck(seen.stuck, now)
+        if now - held.since < UNSCHEDULABLE_S:
+            return seen
+        return Seen(Phase.FAILED, seen.message, seen.pods, seen.argv, seen.matches, seen.restarts, seen.stuck)
+
+    # The engine itself
+
+    def endpoint(self, found: Found, pod_name: str) -> tuple[Endpoint, Counters]:
+        """Where a ready pod's engine answers on this machine, and its counters.
+
+        Raises:
+            MpctlError: it does not answer yet.
+        """
+        import httpx
+
+        pod = next(p for p in found.pods if p["metadata"]["name"] == pod_name)
+        container = engine_container(pod["spec"]["containers"])
+        base = self.forwards.url(pod_name, port_of(container))
+        token = self._token(container)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            models = httpx.get(f"{base}/v1/models", headers=headers, timeout=30.0, trust_env=False)
+            metrics = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False)
+        except httpx.HTTPError as error:
+            raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error!r}") from error
+        if models.status_code != 200 or metrics.status_code != 200:
+            raise MpctlError(
+                f"pod {pod_name} is ready, its engine answers {models.status_code} on /v1/models and "
+                f"{metrics.status_code} on /metrics"
+            )
+        try:
+            model = str(models.json()["data"][0]["id"])
+            counters = Counters.parse(metrics.text)
+        except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
+            raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
+        # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
+        return Endpoint(base, model, "", token), counters
+
+    def _token(self, container: Mapping[str, Any]) -> str | None:
+        """The engine's API key: of its arguments, its environment, or the Secret its environment names."""
+        args = [str(a) for a in container.get("args") or []]
+        for index, word in enumerate(args):
+            if word.startswith("--api-key="):
+                return word.partition("=")[2]
+            if word == "--api-key" and index + 1 < len(args):
+                return args[index + 1]
+        entry = next((e for e in container.get("env") or [] if e.get("name") == "VLLM_API_KEY"), None)
+        if entry is None:
+            return None
+        reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
+        if not reference:
+            return entry.get("value") or None
+        import base64
+
+        secret = self.client.need(SECRET, reference["name"], self.namespace)
+        return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
+
+    def cold_start_s(self, found: Found) -> float | None:
+        """The longest time a pod that is ready now took to get there."""
+        times = [t for p in found.pods if (t := cold_start_s(p)) is not None]
+        return max(times) if times else None
+
+    def last_words(self, found: Found) -> str:
+        """Of the newest pod that is not ready: its log, and the events about it."""
+        waiting = [p for p in found.pods if not is_ready(p)] or found.pods
+        if not waiting:
+            return "there is no pod"
+        pod = max(waiting, key=lambda p: str(p["metadata"].get("creationTimestamp")))
+        name = pod["metadata"]["name"]
+        container = engine_container(pod["spec"]["containers"]).get("name", "")
+        log = self.client.log(name, self.namespace, container=container) or self.client.log(
+            name, self.namespace, container=container, previous=True
+        )
+        lines = log.splitlines()
+        telling = [line for line in lines if "Error" in line and "Traceback" not in line]
+        more = f"kubectl logs -n {self.namespace} {name} -c {container}"
+        return "\n".join([*(telling or lines)[-3:], f"the whole log: {more}"])
+
+    def close(self) -> None:
+        """Close forwards."""
+        self.forwards.close()
+
+
+def deployment_name(isvc: Json) -> str:
+    """The predictor's Deployment: KServe's in Standard mode, that of the latest revision in Knative mode."""
+    status = isvc.get("status") or {}
+    name = isvc["metadata"]["name"]
+    annotations = isvc["metadata"].get("annotations") or {}
+    mode = annotations.get("serving.kserve.io/deploymentMode") or status.get("deploymentMode")
+    if mode in KNATIVE:
+        latest = ((status.get("components") or {}).get("predictor") or {}).get("latestCreatedRevision")
+        return f"{latest or name + '-predictor-00001'}-deployment"
+    return f"{name}-predictor"
+
+
+def _component(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get("component", "predictor"))

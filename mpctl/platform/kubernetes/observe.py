@@ -1,0 +1,257 @@
+"""What a Deployment and its pods say of an arm. Pure: objects in, phase and reason out.
+
+KServe's own Ready is not used: it stays True while a surge pod can never be scheduled and while a new pod crashes,
+until the Deployment's fixed 600 s are over. What counts is that the Deployment carries the arm's arguments, that it has
+seen its own latest version, and that every pod that should be there has these arguments and is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl.rollout.ports import Phase
+
+Json = Mapping[str, Any]
+
+CONTAINER = "kserve-container"
+# The kubelet's words for a container that will not start by itself.
+_BROKEN = frozenset(
+    (
+        "CrashLoopBackOff",
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    )
+)
+_CRASHES = 2  # restarts of a pod that never got ready; one may be an unlucky start
+UNSCHEDULABLE_S = 20.0  # the scheduler itself tries again within seconds; a new node shows as an event
+_SCALING_UP = frozenset(("TriggeredScaleUp", "NotTriggerScaleUp"))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the engine's container must be started with. ``whole``: ``args`` are all arguments; else they follow those
+    of a ServingRuntime. ``env``: literal values only."""
+
+    command: tuple[str, ...] | None
+    args: tuple[str, ...]
+    whole: bool
+    image: str | None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """``pods``: ready pods of this arm, by name. ``stuck``: names a pod and a reason that must last to count as a
+    failure. ``argv`` of the newest pod."""
+
+    phase: Phase
+    message: str = ""
+    pods: tuple[str, ...] = ()
+    argv: tuple[str, ...] | None = None
+    matches: bool = False
+    restarts: int = 0
+    stuck: str = ""
+
+
+def wanted(isvc: Json) -> Wanted:
+    """The container's start as the InferenceService asks for it."""
+    predictor = isvc["spec"]["predictor"]
+    model = predictor.get("model")
+    container: Json = model if model is not None else engine_container(predictor.get("containers") or [])
+    command = container.get("command")
+    return Wanted(
+        command=None if command is None else tuple(command),
+        args=tuple(container.get("args") or ()),
+        whole=model is None,
+        image=container.get("image"),
+        env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
+    )
+
+
+def engine_container(containers: Sequence[Json]) -> Json:
+    """The engine among a pod's containers: KServe's name, else the first."""
+    found = [c for c in containers if c.get("name") == CONTAINER]
+    return (found or list(containers) or [{}])[0]
+
+
+def carries(container: Json, want: Wanted) -> bool:
+    """Whether a container is started as wanted. KServe fills in ``{{.Name}}`` and the like, which match anything."""
+    args = tuple(container.get("args") or ())
+    if len(args) < len(want.args) or (want.whole and len(args) != len(want.args)):
+        return False
+    tail = args[len(args) - len(want.args) :]
+    if not all(_same(asked, found) for asked, found in zip(want.args, tail, strict=True)):
+        return False
+    if want.command is not None and tuple(container.get("command") or ()) != want.command:
+        return False
+    if want.whole and want.image is not None and container.get("image") != want.image:
+        return False
+    have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
+    return all(_same(value, have.get(name, "")) for name, value in want.env.items())
+
+
+def _same(asked: str, found: str) -> bool:
+    return asked == found or "{{" in asked
+
+
+def start_of(container: Json) -> tuple[Any, ...]:
+    """What makes two containers the same start."""
+    env = tuple((e["name"], e.get("value")) for e in container.get("env") or [])
+    return (
+        tuple(container.get("command") or ()),
+        tuple(container.get("args") or ()),
+        container.get("image"),
+        env,
+    )
+
+
+def argv_of(container: Json) -> tuple[str, ...]:
+    """Command and arguments."""
+    return (*(container.get("command") or ()), *(container.get("args") or ()))
+
+
+def judge(isvc: Json, deployment: Json | None, pods: Sequence[Json], events: Sequence[Json] = ()) -> Seen:
+    """The phase of the arm that ``isvc`` asks for.
+
+    ``events``: of the pods; only needed once something waits.
+    """
+    if deployment is None:
+        return _not_made(isvc)
+    template = engine_container(deployment["spec"]["template"]["spec"]["containers"])
+    if not carries(template, wanted(isvc)):
+        return Seen(Phase.STARTING, "KServe has not updated the Deployment yet" + _blocked(isvc))
+    status = deployment.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
+        return Seen(Phase.STARTING, "the Deployment's update has not begun")
+    replicas = int(deployment["spec"].get("replicas", 1))
+    alive = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+    new = [p for p in alive if start_of(engine_container(p["spec"]["containers"])) == start_of(template)]
+    ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
+    restarts = sum(_restarts(p) for p in new)
+    updated, available = int(status.get("updatedReplicas") or 0), int(status.get("availableReplicas") or 0)
+    settled = int(status.get("replicas") or 0) == replicas
+    argv = argv_of(engine_container(new[-1]["spec"]["containers"])) if new else None
+    if replicas == 0:
+        return Seen(Phase.STARTING, "it is scaled to no pod", restarts=restarts)
+    if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
+        return Seen(Phase.READY, pods=ready, argv=argv, matches=True, restarts=restarts)
+    for pod in new:
+        if not is_ready(pod):
+            seen = _waiting(pod, events)
+            if seen is not None:
+                return Seen(seen.phase, seen.message, ready, argv, bool(argv), restarts, seen.stuck)
+    failure = next((c for c in status.get("conditions") or [] if c.get("type") == "ReplicaFailure"), None)
+    if failure is not None and failure.get("status") == "True":
+        return Seen(Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts)
+    message = f"{len(ready)} of {replicas} new pods ready"
+    old = len(alive) - len(new)
+    if old:
+        message += f", {old} old"
+    return Seen(Phase.STARTING, message, ready, argv, bool(argv), restarts)
+
+
+def _not_made(isvc: Json) -> Seen:
+    status = isvc.get("status") or {}
+    if (status.get("modelStatus") or {}).get("transitionStatus") == "InvalidSpec":
+        failure = (status["modelStatus"].get("lastFailureInfo") or {}).get("message", "")
+        return Seen(Phase.FAILED, f"KServe cannot use the spec: {failure}{_blocked(isvc)}")
+    return Seen(Phase.STARTING, "KServe has not made the Deployment yet" + _blocked(isvc))
+
+
+def _blocked(isvc: Json) -> str:
+    """Conditions of the InferenceService that are not True, with their messages."""
+    told = [
+        f"{c.get('type')}: {c.get('message')}"
+        for c in (isvc.get("status") or {}).get("conditions") or []
+        if c.get("status") == "False" and c.get("message") and c.get("severity") != "Info"
+    ]
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the pod's Ready condition is True."""
+    found = (pod.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
+
+
+def _waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
+    """Why a pod is not ready, when there is something to say."""
+    name = pod["metadata"]["name"]
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        last = (container.get("lastState") or {}).get("terminated") or state.get("terminated") or {}
+        ended = f": it ended with code {last['exitCode']}" if "exitCode" in last else ""
+        reason = (state.get("waiting") or {}).get("reason")
+        if reason in _BROKEN or int(container.get("restartCount") or 0) >= _CRASHES:
+            what = reason or "restarts again and again"
+            text = (state.get("waiting") or {}).get("message") or ""
+            return Seen(Phase.FAILED, f"pod {name}: {what}{ended}{': ' + text if text else ''}")
+    if status.get("phase") == "Failed":
+        return Seen(Phase.FAILED, f"pod {name} failed: {status.get('reason', '')} {status.get('message', '')}".rstrip())
+    mine = [e for e in events if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")]
+    scheduled: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"), {})
+    if scheduled.get("status") == "True":
+        return None
+    wanted_claims = _claims(pod)
+    grows = next((e for e in mine if e.get("reason") == "TriggeredScaleUp"), None)
+    failed = next((e for e in reversed(mine) if e.get("type") == "Warning"), None)
+    if scheduled.get("status") == "False":
+        message = f"pod {name} cannot be scheduled: {scheduled.get('message')}{wanted_claims}"
+    elif failed is not None:
+        message = f"pod {name} waits: {failed.get('message')}"
+    else:
+        return None
+    if grows is not None:
+        return Seen(Phase.STARTING, f"{message}; {grows.get('message')}")
+    return Seen(Phase.STARTING, message, stuck=f"{name}/{scheduled.get('reason') or 'events'}")
+
+
+def _claims(pod: Json) -> str:
+    """The claims a pod waits for, by the names they have in the cluster."""
+    asked = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
+    made = {c["name"]: c.get("resourceClaimName") for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []}
+    told = []
+    for name, claim in asked.items():
+        source = claim.get("resourceClaimTemplateName") or claim.get("resourceClaimName")
+        told.append(f"{made.get(name) or name} (of {source})")
+    return f"; it needs claim {', '.join(told)}" if told else ""
+
+
+def _restarts(pod: Json) -> int:
+    return sum(int(c.get("restartCount") or 0) for c in (pod.get("status") or {}).get("containerStatuses") or [])
+
+
+def cold_start_s(pod: Json) -> float | None:
+    """Seconds from a pod's creation to its readiness, None when it was never ready."""
+    from datetime import datetime
+
+    ready: Json = next((c for c in (pod.get("status") or {}).get("conditions") or [] if c.get("type") == "Ready"), {})
+    if ready.get("status") != "True" or _restarts(pod):
+        return None
+    times = [pod["metadata"].get("creationTimestamp"), ready.get("lastTransitionTime")]
+    if not all(times):
+        return None
+    begun, done = (datetime.fromisoformat(str(t).replace("Z", "+00:00")) for t in times)
+    return max(0.0, (done - begun).total_seconds())
+
+
+def port_of(container: Json) -> int:
+    """Where the engine listens: its first declared port, else its --port, else KServe's 8080."""
+    ports = container.get("ports") or []
+    if ports:
+        return int(ports[0]["containerPort"])
+    args = [str(a) for a in container.get("args") or []]
+    for index, word in enumerate(args):
+        value = word.partition("=")[2] if word.startswith("--port=") else ""
+        if word == "--port" and index + 1 < len(args):
+            value = args[index + 1]
+        if value.isdigit():
+            return int(value)
+    return 8080
