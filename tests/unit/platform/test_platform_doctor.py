@@ -1,0 +1,168 @@
+"""The doctor's reader: refusals, absent kinds and broken answers become facts; nothing stops it but a dead server."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from mpctl.errors import MpctlError, NotPermitted
+from mpctl.plan.doctor.access import FORBIDDEN
+from mpctl.platform.kubernetes.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE
+from mpctl.platform.kubernetes.doctor import read_cluster
+from mpctl.platform.kubernetes.failure import Unreachable
+from mpctl.platform.kubernetes.rights import denied_calls
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+GROUPS = {
+    "serving.kserve.io": ["v1beta1", "v1alpha1"],
+    "resource.k8s.io": ["v1"],
+    "custom.metrics.k8s.io": ["v1beta1", "v1beta2"],
+}
+SERVICE = {"metadata": {"name": "qwen", "namespace": "chat"}, "spec": {}}
+
+
+class FakeClient:
+    """Answers from dictionaries; ``refuse``: plurals that are forbidden. ``allowed``: (verb, resource) of reviews."""
+
+    def __init__(self, objects=None, *, refuse=(), raw=None, allowed=None, rules=()):
+        self.objects, self.refuse, self.texts = objects or {}, set(refuse), raw or {}
+        self.allowed, self.rules = allowed, rules
+        self.asked = []
+
+    def version(self):
+        return {"gitVersion": "v1.36.2"}
+
+    def list(self, kind, namespace=None, *, labels="", fields=""):
+        self.asked.append((kind.plural, namespace, labels))
+        if kind.plural in self.refuse:
+            raise NotPermitted(f"not allowed to list {kind.resource}")
+        found = self.objects.get((kind.plural, labels), self.objects.get(kind.plural))
+        return found if found is not None else []
+
+    def get(self, kind, name, namespace=None):
+        if kind.plural in self.refuse:
+            raise NotPermitted(f"not allowed to get {kind.resource}")
+        return self.objects.get((kind.plural, name))
+
+    def raw(self, path):
+        if path == "/apis":
+            groups = [{"name": n, "versions": [{"version": v} for v in vs]} for n, vs in GROUPS.items()]
+            return json.dumps({"groups": groups})
+        answer = self.texts.get(path.partition("?")[0])
+        if isinstance(answer, MpctlError):
+            raise answer
+        return answer
+
+    def create(self, kind, body, **_more):
+        assert kind in (ACCESS_REVIEW, RULES_REVIEW)
+        if kind is RULES_REVIEW:
+            return {"status": {"resourceRules": list(self.rules), "incomplete": True}}
+        asked = body["spec"]["resourceAttributes"]
+        self.asked.append(asked)
+        if self.allowed is None:
+            return {"status": {"allowed": True}}
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        return {"status": {"allowed": (asked["verb"], resource) in self.allowed}}
+
+
+METRIC = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/chat/pods/*/queue_wait_ms"
+
+
+def read(client, namespace="chat"):
+    return read_cluster(client, namespace, NOW)
+
+
+def test_what_is_forbidden_is_unread_and_the_rest_is_read():
+    facts = read(FakeClient({"inferenceservices": [SERVICE]}, refuse=["nodes", "resourceslices"]))
+    assert facts.unread == {"nodes": FORBIDDEN, "resourceslices": FORBIDDEN}
+    assert facts.read("nodes") is None
+    assert facts.read("inferenceservices") == [SERVICE]
+    assert facts.read("scaledobjects") == ()
+    assert (facts.version, facts.groups["resource.k8s.io"]) == ("v1.36.2", ("v1",))
+
+
+def test_services_are_read_in_the_namespace_and_the_cluster_around_them_everywhere():
+    client = FakeClient()
+    read(client)
+    asked = {plural: where for plural, where, _ in (a for a in client.asked if isinstance(a, tuple))}
+    assert {asked[p] for p in ("inferenceservices", "pods", "horizontalpodautoscalers", "leases")} == {"chat"}
+    assert {asked[p] for p in ("nodes", "resourceslices", "daemonsets", "podmonitors")} == {None}
+    everywhere = FakeClient()
+    read(everywhere, None)
+    asked = {plural: where for plural, where, _ in (a for a in everywhere.asked if isinstance(a, tuple))}
+    assert asked["inferenceservices"] is None
+
+
+def test_kserve_is_looked_for_where_its_webhooks_lead():
+    hook = {"clientConfig": {"service": {"name": "w", "namespace": "ml-system"}}}
+    configuration = {"metadata": {"name": "inferenceservice.serving.kserve.io"}, "webhooks": [hook]}
+    client = FakeClient({"mutatingwebhookconfigurations": [configuration]})
+    facts = read(client)
+    assert facts.kserve_namespace == "ml-system"
+    assert ("endpointslices", "ml-system", "") in client.asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "values", "error"),
+    [
+        (json.dumps({"items": [{"describedObject": {"name": "p"}, "value": "120"}]}), {"p": "120"}, ""),
+        (json.dumps({"items": []}), {}, ""),
+        (None, None, "it knows no such metric (404)"),
+        (Unreachable("the API server answers 503"), None, "the API server answers 503"),
+    ],
+)
+def test_the_metric_is_asked_for_as_the_autoscaler_does(answer, values, error):
+    facts = read(FakeClient({"inferenceservices": [SERVICE]}, raw={METRIC: answer}))
+    (found,) = facts.metrics
+    assert (found.namespace, found.values, found.error) == ("chat", values, error)
+
+
+def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
+    spec = {"canary": {}, "predictor": {"properties": {"storageUris": {}}}}
+    schema = {
+        "x-kubernetes-group-version-kind": [{"kind": "InferenceService"}],
+        "properties": {"spec": {"properties": spec}},
+    }
+    path = "/openapi/v3/apis/serving.kserve.io/v1beta1"
+    raw = {path: json.dumps({"components": {"schemas": {"one": schema}}})}
+    assert read(FakeClient(raw=raw)).kserve_fields == {"canary", "predictor", "predictor.storageUris"}
+    container = {"image": "kserve/kserve-controller:v0.20.0"}
+    controller = {"metadata": {"name": "c"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    objects = {("deployments", "control-plane=kserve-controller-manager"): [controller]}
+    assert read(FakeClient(objects, raw=raw)).kserve_fields is None
+
+
+def test_a_ledger_that_cannot_be_read_is_said():
+    part = {"metadata": {"name": "mpctl-qwen-ledger-0", "namespace": "chat", "labels": {"mpctl.dev/service": "qwen"}}}
+    labels = "mpctl.dev/part=ledger"
+    facts = read(FakeClient({("configmaps", labels): [{**part, "data": {"lines": "no entry\n"}}]}))
+    assert "not a ledger entry" in facts.unread["ledger of chat/qwen"]
+    assert facts.unfinished == {}
+
+
+def test_who_may_everything_lacks_nothing():
+    assert denied_calls(FakeClient(), "chat") == ()
+    star = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    client = FakeClient(rules=[star], allowed=set())
+    # The review of rules is not believed for what lies outside the namespace.
+    outside = {row.call for row in TABLE if row.scope != "service" and row.commands != ("doctor",)}
+    assert {d.call for d in denied_calls(client, "chat")} == outside
+
+
+def test_a_right_that_is_missing_is_named_with_its_commands():
+    everything = {(row.verb, row.resource) for row in TABLE}
+    (found,) = denied_calls(FakeClient(allowed=everything - {("delete", "inferenceservices")}), "chat")
+    assert found.call == "delete inferenceservices.serving.kserve.io"
+    assert {"rollout", "rollback", "resume"} <= set(found.commands)
+    assert not found.reader
+
+
+def test_each_review_is_about_the_right_place():
+    client = FakeClient()
+    denied_calls(client, "chat")
+    for asked in client.asked:
+        rows = [r for r in TABLE if (r.verb, r.kind.plural) == (asked["verb"], asked["resource"])]
+        assert asked.get("namespace") in {("chat" if r.scope == "service" else None) for r in rows}
+    client = FakeClient()
+    denied_calls(client, None)
+    assert {asked.get("namespace") for asked in client.asked} == {None}
