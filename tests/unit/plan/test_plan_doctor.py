@@ -1,13 +1,16 @@
 """The doctor's checks: a cluster in order, and what each fault added to it makes them say."""
 
+import ast
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mpctl.plan.doctor as plan_doctor
 from mpctl.plan.doctor import SEVERITIES, ClusterFacts, Denied, MetricAnswer, access, diagnose
 from mpctl.platform.kubernetes import names, text
 
@@ -682,3 +685,16 @@ def test_any_hole_in_the_objects_is_survived(data):
         here = here[key]
     found = diagnose(facts(copy.deepcopy(objects)))
     assert [f.severity for f in found] == sorted((f.severity for f in found), key=SEVERITIES.index)
+
+
+def test_every_finding_is_documented_and_every_documented_one_exists():
+    source = Path(plan_doctor.__file__).parent
+    calls = [node for file in source.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Finding"]
+    words = [c.value for name in made for c in ast.walk(name) if isinstance(c, ast.Constant)]
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    table = page[page.index("## Findings") : page.index("## Why a chart")]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
+    listed = {name.strip() for row in rows for name in row.split(",")}
+    assert listed | {"could-not-look"} == set(words)
+    assert "`could-not-look`" in page
