@@ -95,15 +95,13 @@ class Model:
         return False
 
     def steps(self, words):
-        """Yield the words of each step after its time, counted."""
+        """Yield (seconds, words) of each step, counted; the caller waits."""
         cost = self.script.get("token_s", TOKEN_S)
         if self.speculating and "accept" not in self.script:
             cost = cost / 2 * self.script.get("slow", 1)
             size = len(words) // 2
             self.count(len(words), accepted=size, drafts=size, places=[size, 0])
-            for word in words:
-                time.sleep(cost)
-                yield [word]
+            yield from ((cost, [word]) for word in words)
             return
         if self.speculating:
             cost *= self.script.get("slow", 1)
@@ -116,9 +114,8 @@ class Model:
                 owed -= int(owed + 1e-9)
                 self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])
             step, rest = rest[: taken + 1], rest[taken + 1 :]
-            time.sleep(cost)
             self.count(len(step))
-            yield step
+            yield cost, step
 
     def count(self, generated, accepted=0, drafts=0, places=()):
         """Add to the counters."""
@@ -199,7 +196,9 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("stream"):
                 self.stream(body, words, usage, chat=chat)
             else:
-                text = " ".join(word for step in self.model.steps(words) for word in step)
+                steps = list(self.model.steps(words))
+                time.sleep(sum(seconds for seconds, _ in steps))
+                text = " ".join(word for _, step in steps for word in step)
                 told = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
                 choice = {"index": 0, "finish_reason": "length", **told}
                 self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage})
@@ -211,7 +210,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def head(self, body, *, chat):
         kind = "chat.completion" if chat else "text_completion"
-        return {"id": f"cmpl-{next(self.model.serial)}", "object": kind, "model": body.get("model", self.model.names[0])}
+        return {
+            "id": f"cmpl-{next(self.model.serial)}",
+            "object": kind,
+            "model": body.get("model", self.model.names[0]),
+        }
 
     def stream(self, body, words, usage, *, chat):
         self.send_response(200)
@@ -222,7 +225,8 @@ class Handler(BaseHTTPRequestHandler):
         if chat:
             head["object"] = "chat.completion.chunk"
         first = True
-        for step in self.model.steps(words):
+        for seconds, step in self.model.steps(words):
+            time.sleep(seconds)
             text = ("" if first else " ") + " ".join(step)
             first = False
             told = {"delta": {"content": text}} if chat else {"text": text}
@@ -263,9 +267,10 @@ def serve(arguments, host="127.0.0.1"):
     """Run until killed; ``arguments`` are those after ``vllm serve``, ``host`` wins over theirs."""
     model = Model(arguments, json.loads(os.environ.get("SCRIPT") or "{}"))
     if "exit" in model.script and (model.speculating or not model.script.get("only_speculating")):
-        print("ValueError: scripted to end at start-up", flush=True)
+        sys.stdout.write("ValueError: scripted to end at start-up\n")
         sys.exit(model.script["exit"])
     time.sleep(model.script.get("start_s", 0.1))
     port = int(value_of(arguments, "--port") or 8000)
-    print(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}", flush=True)
+    sys.stdout.write(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}\n")
+    sys.stdout.flush()
     Server((host, port), type("Bound", (Handler,), {"model": model})).serve_forever()
