@@ -162,11 +162,11 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
     from mpctl.platform.local.meter import LocalMeter
     from mpctl.rollout.measuring import Target
 
-    python, cwd = python_of(options["vllm"]), str(Path.cwd())
     urls = {BASELINE: options["url"]}
     if options["candidate_url"]:
         urls[CANDIDATE] = options["candidate_url"]
     endpoints = {arm: find_server(url, options["model"]) for arm, url in urls.items()}
+    python, cwd = python_of(options["vllm"]), str(Path.cwd())
     meter = LocalMeter(python, cwd)
 
     def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
