@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mpctl.artifacts.kserve import NATIVE, OCI_BESIDE, OCI_ENTRY, STORAGE_URIS
 from mpctl.artifacts.values import VOLUME, Service
 from mpctl.errors import InputError
 
@@ -53,13 +54,16 @@ def kserve_floor(service: Service) -> tuple[tuple[int, int], str]:
     """The oldest KServe release that can serve this, and why."""
     if service.staging == "oci":
         if any(artifact.scheme == "oci+native" for artifact in service.artifacts):
-            return (0, 20), "oci+native:// image volumes"
+            return NATIVE, "oci+native:// image volumes"
         return (
-            ((0, 20), "several OCI entries in storageUris")
+            (OCI_BESIDE, "several OCI entries in storageUris")
             if service.draft
-            else ((0, 19), "OCI entries in storageUris")
+            else (
+                OCI_ENTRY,
+                "OCI entries in storageUris",
+            )
         )
-    return (0, 16), "storageUris"
+    return STORAGE_URIS, "storageUris"
 
 
 def require_kserve(service: Service, version: str) -> None:

@@ -33,7 +33,7 @@ def insert(text: str, view: View, index: int, texts: Seq[str]) -> list[Cut]:
         return [_insert_flow(text, node, index, [spell(one, style, flow=True) for one in texts])]
     item = View(view.file, f"{view.path}[{index}]", node.items[index])
     dash = _dash(text, item)
-    begin = _line_start(text, dash)
+    begin = line_start(text, dash)
     at = line_end(text, content_end(text, node.items[index]))
     head = _break_before(text, begin, dash, item) + text[begin : dash + 1] + " "
     return [Cut(at, at, "".join(head + spell(one, style, flow=False) for one in texts))]
@@ -63,7 +63,7 @@ def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[
     cuts = []
     for i in sorted(indexes):
         item = View(view.file, f"{view.path}[{i}]", node.items[i])
-        begin = _line_start(text, _dash(text, item))
+        begin = line_start(text, _dash(text, item))
         gap = _break_before(text, begin, _dash(text, item), item)
         cuts.append(Cut(begin - len(gap), line_end(text, content_end(text, node.items[i])), ""))
     return cuts
@@ -93,7 +93,7 @@ def _remove_block_key(text: str, home: View, view: View, node: Sequence) -> Cut:
     assert isinstance(parent, Mapping)
     key = next(key for key, value in parent.entries if value is view.node)
     end = line_end(text, content_end(text, node.items[-1]))
-    begin = _line_start(text, key.start)
+    begin = line_start(text, key.start)
     gap = _gap(text, begin)
     alone = len(parent.entries) == 1 or text[begin : key.start].strip(" ")
     if alone or not gap or not re.fullmatch(r"[ \t]*:[ \t]*[\r\n]\s*", text[key.end : node.start]):
@@ -125,9 +125,9 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
         return Cut(at, at, f", {mark}{key}{mark}: [ {items} ]")
     named = {name.value: (name, value) for name, value in parent.entries}
     name, value = next((named[one] for one in _ANCHORS if one in named), parent.entries[-1])
-    column = name.start - _line_start(text, name.start)
+    column = name.start - line_start(text, name.start)
     at = line_end(text, max(content_end(text, value), name.end))
-    eol = _eol(text)
+    eol = eol_of(text)
     dash = eol + " " * (column + _offset(text, root)) + "- "
     return Cut(at, at, f"{eol}{' ' * column}{key}:" + "".join(dash + spell(one, "'", flow=False) for one in texts))
 
@@ -185,12 +185,13 @@ def line_end(text: str, at: int) -> int:
     return len(text) if found is None else found.start()
 
 
-def _line_start(text: str, at: int) -> int:
+def line_start(text: str, at: int) -> int:
+    """Where the line of position ``at`` begins."""
     return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
 
 
 def _column(text: str, at: int) -> int:
-    return at - _line_start(text, at)
+    return at - line_start(text, at)
 
 
 def _gap(text: str, begin: int) -> str:
@@ -200,7 +201,8 @@ def _gap(text: str, begin: int) -> str:
     return text[begin - 1 : begin] if begin else ""
 
 
-def _eol(text: str) -> str:
+def eol_of(text: str) -> str:
+    """The line break this text uses."""
     found = _BREAK.search(text)
     return "\n" if found is None else found.group()
 

@@ -1,0 +1,155 @@
+"""The values of a staging plan: the ways there are, the draft, the cluster, and what a service already mounts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from mpctl.artifacts.kserve import Release, release
+from mpctl.service import Service, Storage
+
+# In the order they are explained; what each does stands in docs/staging.md.
+WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+DOWNLOADS = ("hf://", "s3://", "gs://")
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is known of where the service runs; None is unknown.
+
+    ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
+    ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node.
+    """
+
+    kserve: str | None = None
+    kubernetes: str | None = None
+    air_gapped: bool = False
+    node_disk_gib: float | None = None
+    claim: str | None = None
+    shared: bool | None = None
+    registry: str | None = None
+    token_secret: str | None = None
+
+
+@dataclass(frozen=True)
+class DraftSource:
+    """The draft as it was named: a repository, a URI or a path in the container. Sizes in GiB, None if unknown."""
+
+    name: str
+    revision: str = "main"
+    size_gib: float | None = None
+    target_gib: float | None = None
+
+    @property
+    def uri(self) -> str:
+        """The name as a URI: a bare repository is one of Hugging Face."""
+        return f"hf://{self.name}" if _REPOSITORY.fullmatch(self.name) else self.name
+
+    @property
+    def fetched(self) -> str:
+        """The URI with its revision, as KServe's initializer takes it."""
+        if self.uri.startswith("hf://") and self.revision != "main":
+            return f"{self.uri}:{self.revision}"
+        return self.uri
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it names a place in the container instead of a source."""
+        return self.name.startswith(("/", "./", "../", "~"))
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A way and why it cannot be taken, None when it can."""
+
+    way: str
+    obstacle: str | None
+
+
+@dataclass(frozen=True)
+class StagingPlan:
+    """The way chosen and what follows from it.
+
+    ``path``: what the engine's configuration names. ``service``: with the storage it needs. ``documents``: Kubernetes
+    objects to create before. ``recipe``: a Containerfile to build before, as ``image``. ``steps``: for people, in
+    order. ``removes``, ``leaves``: what a rollback takes away and what stays on disk. ``warnings``: what could not be
+    checked or may go wrong.
+    """
+
+    way: str
+    reason: str
+    path: str
+    service: Service
+    considered: tuple[Considered, ...] = ()
+    documents: tuple[dict[str, Any], ...] = ()
+    recipe: str | None = None
+    image: str | None = None
+    steps: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def prepares(self) -> bool:
+        """Whether something must be made before the service can be changed."""
+        return bool(self.documents or self.recipe)
+
+
+class Situation:
+    """What the rules below ask about, worked out once."""
+
+    def __init__(self, service: Service, draft: DraftSource, cluster: Cluster) -> None:
+        self.service, self.draft, self.cluster = service, draft, cluster
+        self.kserve: Release | None = release(cluster.kserve)
+        self.kubernetes = release(cluster.kubernetes)
+        predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
+        self.listed = bool(predictor.get("storageUris"))
+        self.storage: tuple[Storage, ...] = service.storage
+        home: dict[str, Any] = predictor.get("model") or next(
+            (one for one in predictor.get("containers") or () if one.get("name") == service.container), {}
+        )
+        self.mounts = [str(one.get("mountPath")) for one in home.get("volumeMounts") or ()]
+        self.env_storage = "STORAGE_URI" in dict(service.env)
+        env = dict(service.env)
+        self.offline = next(
+            (name for name in _OFFLINE if (env.get(name) or "0").lower() in ("1", "true", "yes", "on")), None
+        )
+
+    @property
+    def target(self) -> Storage | None:
+        """Where KServe puts the target: the entry its path lies in, or the only one."""
+        model = self.service.model or ""
+        for one in self.storage:
+            if model == one.mount_path or model.startswith(one.mount_path.rstrip("/") + "/"):
+                return one
+        return self.storage[0] if self.storage else None
+
+    @property
+    def target_claim(self) -> tuple[str, str] | None:
+        """(claim, folder) where the target lies on a volume."""
+        held = self.target
+        if held is None or not held.uri.startswith("pvc://"):
+            return None
+        name, _, folder = held.uri.removeprefix("pvc://").partition("/")
+        return name, folder.strip("/")
+
+    @property
+    def claim(self) -> str | None:
+        """The claim to use: the one named, or the target's own."""
+        return self.cluster.claim or (self.target_claim[0] if self.target_claim else None)
+
+
+def document_of(service: Service) -> dict[str, Any]:
+    index = service.source.place.index if service.source else 0
+    served = [
+        one
+        for one in YAML(typ="safe", pure=True).load_all(service.text)
+        if isinstance(one, dict) and one.get("kind") in ("InferenceService", "ModelDeployment")
+    ]
+    found: dict[str, Any] = served[index]
+    return found
