@@ -5,13 +5,16 @@ Everything here is computed from raw blocks, so a report made later, or of a par
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mpctl.measure.arm import BASELINE, CANDIDATE, NO_TEXT, ArmSummary
+from mpctl.measure.arm import BASELINE, CANDIDATE, ArmSummary
 from mpctl.measure.block import Block
 from mpctl.measure.cell import Cell
+from mpctl.measure.estimates import Stages, measure_intervals
 from mpctl.measure.interval import Interval
+from mpctl.measure.pairing import Pairing
 from mpctl.measure.policy import Policy
 from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
 
@@ -20,15 +23,21 @@ from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
 class Comparison:
     """Two arms in one cell, over the same prompts.
 
-    ``throughput_ratios``: candidate over baseline, one per round, so that the reader sees the spread.
-    ``compared`` prompts were answered by both arms; ``different`` of them gave another text; ``newly_failed`` were
-    answered by the baseline alone, ``newly_answered`` by the candidate alone. ``textless`` were answered by both with
-    tokens but without text, as when a reasoning parser keeps it to itself: nothing says whether they are the same, so
-    they are not compared. ``repeated`` prompts were sent to the same arm before.
+    ``throughput_ratios``: candidate over baseline, one per round, so that the reader sees the spread; ``speedups``: one
+    per prompt. ``compared`` prompts were answered by both arms; ``different`` of them gave another text;
+    ``newly_failed`` were answered by the baseline alone, ``newly_answered`` by the candidate alone. ``textless`` were
+    answered by both with tokens but without text, as when a reasoning parser keeps it to itself: nothing says whether
+    they are the same, so they are not compared. ``repeated`` of the ``sent`` prompts of this class of traffic were sent
+    to the same arm before, in this cell or another.
 
-    ``intervals`` by name, each a ratio: ``speedup`` (time per token over a whole request, baseline over candidate,
-    geometric mean over prompts) and ``throughput`` (candidate over baseline) are better above 1; ``tpot``, ``ttft``
-    and ``queue_wait`` (candidate over baseline) below 1. What was not measured on both arms is not there.
+    ``intervals`` by name. Ratios: ``speedup`` (time per token over a whole request, baseline over candidate, geometric
+    mean over prompts) and ``throughput`` (candidate over baseline) are better above 1; ``tpot``, ``ttft``,
+    ``queue_wait``, ``ttft_p99``, ``tpot_p99`` and ``e2e_p99`` (candidate over baseline) below 1. Differences, candidate
+    minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own: ``tokens_per_step``,
+    ``first_acceptance``. What was not measured on both arms is not there.
+
+    ``spreads``: the standard deviation of one round, in the unit of the interval, of a logarithm for ratios.
+    ``round_requests`` and ``round_seconds``: what a round takes, per arm and for both.
     """
 
     cell: Cell
@@ -41,43 +50,55 @@ class Comparison:
     newly_answered: int = 0
     textless: int = 0
     repeated: int = 0
+    sent: int = 0
+    speedups: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    round_requests: float = 0.0
+    round_seconds: float = 0.0
 
     @classmethod
-    def of(cls, cell: Cell, blocks: Sequence[Block], policy: Policy | None = None) -> Comparison:
-        """Pair the cell's blocks of both arms by round and their requests by prompt."""
+    def of(
+        cls, cell: Cell, blocks: Sequence[Block], policy: Policy | None = None, *, stages: Stages | None = None
+    ) -> Comparison:
+        """Pair the cell's blocks of both arms; ``blocks`` may hold those of other cells, ``stages`` says how sure the
+        intervals are, by default those of one look after the last round."""
+        policy = policy or Policy()
         mine = [b for b in blocks if b.cell == cell]
-        counts = {"compared": 0, "different": 0, "newly_failed": 0, "newly_answered": 0, "textless": 0}
-        ratios: list[float] = []
-        for base, cand in rounds(mine):
-            if base.throughput and cand.throughput:
-                ratios.append(cand.throughput / base.throughput)
-            for one, two in zip(base.samples, cand.samples, strict=True):
-                if one.error or two.error:
-                    counts["newly_failed"] += bool(two.error) and not one.error
-                    counts["newly_answered"] += bool(one.error) and not two.error
-                elif one.text_digest == two.text_digest == NO_TEXT:
-                    counts["textless"] += 1
-                else:
-                    counts["compared"] += 1
-                    counts["different"] += one.text_digest != two.text_digest
+        pairing = Pairing.of(mine)
+        count = len(pairing.rounds)
+        stages = stages or Stages.of(policy, look=max(count, 1), looks=max(count, 1))
+        slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
+        intervals, spreads = measure_intervals(pairing, stages)
+        sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
-            baseline=ArmSummary.of(BASELINE, mine),
-            candidate=ArmSummary.of(CANDIDATE, mine),
-            throughput_ratios=tuple(ratios),
-            compared=counts["compared"],
-            different=counts["different"],
-            newly_failed=counts["newly_failed"],
-            newly_answered=counts["newly_answered"],
-            textless=counts["textless"],
-            repeated=_repeated(mine),
+            baseline=ArmSummary.of(BASELINE, mine, **slo),
+            candidate=ArmSummary.of(CANDIDATE, mine, **slo),
+            throughput_ratios=tuple(math.exp(v) for v in pairing.throughput_logs()),
+            compared=pairing.compared,
+            different=pairing.different,
+            newly_failed=pairing.newly_failed,
+            newly_answered=pairing.newly_answered,
+            textless=pairing.textless,
+            repeated=repeated,
+            sent=sent,
+            speedups=tuple(s for r in pairing.rounds for s in r.speedups),
+            intervals=intervals,
+            spreads=spreads,
+            round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
+            round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
         )
 
     @property
     def speedup(self) -> float | None:
         """Ratio of throughputs over all blocks: above 1 the candidate is faster."""
         return ratio(self.candidate.throughput, self.baseline.throughput)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which both arms answered."""
+        return len(self.throughput_ratios)
 
 
 @dataclass(frozen=True)
@@ -104,12 +125,15 @@ class Analysis:
         blocks = source.blocks if isinstance(source, Run) else tuple(source)
         seen = len({b.repeat for b in blocks})
         look = seen if look is None else look
+        looks = max(look, looks or 0, 1)
+        cells = sorted({b.cell for b in blocks})
+        stages = Stages.of(policy, look=max(look, 1), looks=looks, cells=len(cells))
         known = source if isinstance(source, Run) else None
         return cls(
-            cells=tuple(Comparison.of(cell, blocks, policy) for cell in sorted({b.cell for b in blocks})),
+            cells=tuple(Comparison.of(cell, blocks, policy, stages=stages) for cell in cells),
             policy=policy,
             look=look,
-            looks=max(look, looks or 0),
+            looks=looks,
             arms=known.arms if known else {},
             prompts=known.prompts if known else {},
             shares=known.shares if known else {},
@@ -124,22 +148,15 @@ class Analysis:
         raise KeyError(cell)
 
 
-def rounds(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
-    """The baseline's and the candidate's block of each round that has both, in the order of the rounds."""
-    by_key = {(b.arm, b.repeat): b for b in blocks}
-    pairs = ((by_key.get((BASELINE, r)), by_key.get((CANDIDATE, r))) for r in sorted({b.repeat for b in blocks}))
-    return [(base, cand) for base, cand in pairs if base is not None and cand is not None]
-
-
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part / whole, or None where either is missing or whole is zero."""
     return None if part is None or not whole else part / whole
 
 
-def _repeated(blocks: Sequence[Block]) -> int:
-    """Prompts sent to an arm that had seen them before, on the arm where there are more."""
-    most = 0
-    for arm in {b.arm for b in blocks}:
-        sent = [s.prompt for b in blocks if b.arm == arm for s in b.samples if s.prompt]
-        most = max(most, len(sent) - len(set(sent)))
-    return most
+def _repeated(blocks: Sequence[Block], traffic: str) -> tuple[int, int]:
+    """Prompts of a class sent to an arm, and how many of them it had seen before; of the arm where those are more."""
+    most = (0, 0)
+    for arm in (BASELINE, CANDIDATE):
+        sent = [s.prompt for b in blocks if b.arm == arm and b.cell.traffic == traffic for s in b.samples if s.prompt]
+        most = max(most, (len(sent) - len(set(sent)), len(sent)))
+    return most[1], most[0]

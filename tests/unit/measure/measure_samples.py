@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from mpctl.measure.arm import BASELINE, CANDIDATE
@@ -65,3 +66,27 @@ def pair(count=8, *, texts=None, base=None, cand=None) -> list[Block]:
     """One block of each arm with ``count`` prompts; ``base`` and ``cand`` change one of them."""
     same = {"texts": texts or tuple(map(str, range(count)))}
     return [block(BASELINE, **{**same, **(base or {})}), block(CANDIDATE, **{**same, "seconds": 0.5, **(cand or {})})]
+
+
+def rounds_of(count, *, speedups=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDITS, candidate=None) -> list[Block]:
+    """``count`` rounds; the candidate's time per token is the baseline's through ``speedups``, one per prompt.
+
+    ``jitter``: how far the even rounds are above, the odd ones below, as a part of the speedup.
+    """
+    made = []
+    for repeat in range(count):
+        base = block(
+            BASELINE, repeat, texts=tuple(map(str, range(len(speedups)))), seconds=len(speedups) * 0.1, cell=cell
+        )
+        factor = 1 + (jitter if repeat % 2 == 0 else -jitter)
+        samples = tuple(
+            Sample(s.ttft_ms + slower_ttft, s.e2e_ms / (x * factor), s.tokens, s.text_digest, prompt=s.prompt)
+            for s, x in zip(base.samples, speedups, strict=True)
+        )
+        mean = sum(speedups) / len(speedups) * factor
+        counted = (candidate or speculating)(float(sum(s.tokens for s in samples)))
+        made += [
+            replace(base, started=f"2026-11-21T05:{repeat:02}:00+00:00"),
+            Block(CANDIDATE, cell, repeat, STARTED, base.duration_s / mean, samples, counted),
+        ]
+    return made
