@@ -133,12 +133,8 @@ def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
             _tile(
                 "Throughput", words.number(cand.tokens_per_second, 0), words.number(base.tokens_per_second, 0), "tok/s"
             ),
-            _tile(
-                "TPOT, median", words.milliseconds(cand.tpot_ms.get("p50")), words.milliseconds(base.tpot_ms.get("p50"))
-            ),
-            _tile(
-                "TTFT, median", words.milliseconds(cand.ttft_ms.get("p50")), words.milliseconds(base.ttft_ms.get("p50"))
-            ),
+            _tile("TPOT", words.milliseconds(cand.tpot_ms.get("mean")), words.milliseconds(base.tpot_ms.get("mean"))),
+            _tile("TTFT", words.milliseconds(cand.ttft_ms.get("mean")), words.milliseconds(base.ttft_ms.get("mean"))),
             _tile("Tokens per step", words.number(cand.tokens_per_step), words.number(base.tokens_per_step)),
         ]
     if report.cost.offers:

@@ -1,7 +1,8 @@
 """The report as JUnit XML: a suite per cell, a case per rule of the gate.
 
-A rule that fails is a ``failure``. A rule without data is an ``error``, not ``skipped``: CI counts a skipped case as
-fine, and missing data is never a pass. So a build is green exactly where the gate says promote.
+A rule that fails is a ``failure``. A rule without data, or with too little of it, is an ``error``, not ``skipped``: CI
+counts a skipped case as fine, and missing data is never a pass. ``skipped`` are rules that do not apply. So a build is
+green exactly where every cell is promoted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mpctl.report.values import CellReport, Report, Rule
 
 # What XML 1.0 cannot carry, whatever the escape (https://www.w3.org/TR/xml/#charsets).
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_KINDS = {"fail": "failure", "undecided": "error", "missing": "error"}
 
 
 def junit_report(report: Report) -> str:
@@ -36,8 +38,8 @@ def _suite(report: Report, cell: CellReport) -> ET.Element:
             "name": _plain(cell.label),
             "tests": str(len(outcomes)),
             "failures": str(outcomes.count("fail")),
-            "errors": str(outcomes.count("missing")),
-            "skipped": "0",
+            "errors": str(sum(_KINDS.get(o) == "error" for o in outcomes)),
+            "skipped": str(outcomes.count("skip")),
             "timestamp": _plain(report.created),
         },
     )
@@ -57,8 +59,9 @@ def _suite(report: Report, cell: CellReport) -> ET.Element:
 def _case(report: Report, cell: CellReport, rule: Rule) -> ET.Element:
     group = re.sub(r"[^\w-]+", "-", f"{cell.traffic}.{cell.load}").strip("-")
     case = ET.Element("testcase", {"classname": _plain(f"{report.service}.{group}"), "name": _plain(rule.name)})
-    if rule.outcome != "pass":
-        kind = "failure" if rule.outcome == "fail" else "error"
+    if rule.outcome == "skip":
+        ET.SubElement(case, "skipped", {"message": _plain(rule.message)})
+    elif kind := _KINDS.get(rule.outcome):
         found = ET.SubElement(case, kind, {"message": _plain(rule.message), "type": _plain(words.word(rule.outcome))})
         found.text = _plain(_figures(rule))
     return case

@@ -22,7 +22,6 @@ def markdown_report(report: Report) -> str:
         MARK,
         f"### {words.sign(report.outcome)} {escape(words.word(report.outcome))}: {escape(report.sentence)}",
         *([_list(report.reasons)] if report.reasons else []),
-        *(escape(line) for line in report.crossovers),
         _cells(report.cells),
         _fold("Gate", *(_gate(cell, alone=len(report.cells) == 1) for cell in report.cells)),
         *(_fold(item.sentence, _why(item.parts)) for item in report.decomposition),
@@ -55,7 +54,7 @@ def fenced(text: str, language: str = "") -> str:
 
 def _cells(cells: Sequence[CellReport]) -> str:
     shares = any(c.share is not None for c in cells)
-    header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Speedup", "Tok/s", "TTFT p50", "TPOT p50"]
+    header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Speedup", "Tok/s", "TTFT", "TPOT"]
     rows = [
         [
             escape(c.traffic),
@@ -65,10 +64,10 @@ def _cells(cells: Sequence[CellReport]) -> str:
             words.with_interval(c.speedup),
             _pair(words.number(c.baseline.tokens_per_second, 1), words.number(c.candidate.tokens_per_second, 1)),
             _pair(
-                words.milliseconds(c.baseline.ttft_ms.get("p50")), words.milliseconds(c.candidate.ttft_ms.get("p50"))
+                words.milliseconds(c.baseline.ttft_ms.get("mean")), words.milliseconds(c.candidate.ttft_ms.get("mean"))
             ),
             _pair(
-                words.milliseconds(c.baseline.tpot_ms.get("p50")), words.milliseconds(c.candidate.tpot_ms.get("p50"))
+                words.milliseconds(c.baseline.tpot_ms.get("mean")), words.milliseconds(c.candidate.tpot_ms.get("mean"))
             ),
         ]
         for c in cells

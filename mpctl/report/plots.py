@@ -57,9 +57,10 @@ _BESIDE_ONE: Mapping[str, Any] = {
 def _interval_row(axes: Any, y: int, cell: CellReport, low: float, high: float) -> None:
     figure = cell.speedup
     colour, marker = _OUTCOME.get(cell.outcome, _OUTCOME["undecided"])
-    left = max(figure.low if figure.low is not None else figure.value or 1.0, low)
-    right = min(figure.high if figure.high is not None else figure.value or 1.0, high)
-    axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
+    if figure.level is not None:  # an open side reaches to the edge
+        left = low if figure.low is None else max(figure.low, low)
+        right = high if figure.high is None else min(figure.high, high)
+        axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
     axes.plot([figure.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
     axes.annotate(
         times(figure.value),

@@ -34,8 +34,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the gate. ``outcome``: pass, fail or missing. ``limit`` in words, as "at least 1.05x";
-    ``unit``: "x", "ms", "%" or "" for counts."""
+    """One rule of the gate. ``outcome``: pass, fail, undecided (more of the same would decide), missing (a datum is not
+    there) or skip (it does not apply). ``limit`` in words, as "at least 1.05x"; ``unit``: "x", "ms", "share" (0..1) or
+    "" and others for counts; ``needed``: about how many more requests per arm would decide."""
 
     name: str
     outcome: str
@@ -43,20 +44,25 @@ class Rule:
     limit: str = ""
     unit: str = ""
     figure: Figure = field(default_factory=Figure)
+    needed: int | None = None
 
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """One arm in one cell. ``quantiles``: metric -> 101 values in ms, the 0th to the 100th percentile."""
+    """One arm in one cell. Times by name: ``mean`` by the engine's clock where it has one, ``p50``, ``p90`` and ``p99``
+    by the client's. ``quantiles``: metric -> 101 values in ms, the 0th to the 100th percentile. ``goodput``: requests
+    per second that met the policy's targets. ``step_ms``: time between stream chunks, one engine step and no token."""
 
     requests: int
     failed: int
     output_tokens: int
     tokens_per_second: float | None = None
     requests_per_second: float | None = None
+    goodput: float | None = None
     ttft_ms: Mapping[str, float | None] = field(default_factory=dict)
     tpot_ms: Mapping[str, float | None] = field(default_factory=dict)
     e2e_ms: Mapping[str, float | None] = field(default_factory=dict)
+    step_ms: Mapping[str, float | None] = field(default_factory=dict)
     queue_wait_ms: float | None = None
     tokens_per_step: float | None = None
     acceptance_rate: float | None = None

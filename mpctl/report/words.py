@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from mpctl.report.values import Figure
+from mpctl.report.values import Figure, finite
 
 UNKNOWN = "?"
 # A word and a sign beside every colour, so that none carries meaning alone.
-SIGNS = {"promote": "✓", "pass": "✓", "reject": "✗", "fail": "✗", "undecided": "?", "missing": "?"}
+SIGNS = {"promote": "✓", "pass": "✓", "reject": "✗", "fail": "✗", "undecided": "?", "missing": "?", "skip": "·"}
 WORDS = {
     "promote": "Promote",
     "reject": "Reject",
@@ -16,6 +16,7 @@ WORDS = {
     "pass": "pass",
     "fail": "fail",
     "missing": "no data",
+    "skip": "not asked",
 }
 
 
@@ -51,6 +52,16 @@ def dollars(value: float | None) -> str:
     return f"${value:,.2f}" if abs(value) >= 1 else f"${value:.3g}" if value else "$0"
 
 
+def duration(seconds: float | None) -> str:
+    """Seconds, minutes or hours, whichever is one or more."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    for size, name in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.2g} {name}" if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
 def in_unit(value: float | None, unit: str) -> str:
     """A value in the unit of a rule."""
     match unit:
@@ -58,11 +69,18 @@ def in_unit(value: float | None, unit: str) -> str:
             return times(value)
         case "ms":
             return milliseconds(value)
-        case "%":
+        case "share":
             return percent(value)
+        case "tokens":
+            return number(value)
         case _:
             whole = value is not None and math.isfinite(value) and value == int(value)
             return number(value, 0 if whole else 2)
+
+
+def limit(value: float | None, unit: str) -> str:
+    """A limit of a rule: people write round ones, which need no digits after the point."""
+    return f"{100 * value:.4g} %" if unit == "share" and finite(value) is not None else in_unit(value, unit)
 
 
 def interval(figure: Figure, unit: str = "x") -> str:
@@ -92,6 +110,11 @@ def with_interval(figure: Figure, unit: str = "x") -> str:
 def count(value: int | float | None) -> str:
     """A whole number with thousands separated."""
     return number(value, 0)
+
+
+def plain(value: object) -> str:
+    """A setting as it would be written in a file."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def printable(text: str) -> str:

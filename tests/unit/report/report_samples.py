@@ -33,7 +33,7 @@ def curve(middle, spread=0.5):
 
 def arm(speed=1.0, drafts=None, **more):
     curves = {"ttft": curve(20.0), "tpot": curve(10.0 / speed), "e2e": curve(1000.0 / speed)}
-    spread = {name: {"p50": c[50], "p90": c[90], "p99": c[99]} for name, c in curves.items()}
+    spread = {name: {"mean": c[50], "p50": c[50], "p90": c[90], "p99": c[99]} for name, c in curves.items()}
     given = {
         "requests": 32,
         "failed": 0,

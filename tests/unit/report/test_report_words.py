@@ -20,7 +20,7 @@ def test_what_was_not_measured_is_a_question_mark(form, value):
     assert form(value) == "?"
 
 
-@pytest.mark.parametrize("unit", ["x", "ms", "%", "", "other"])
+@pytest.mark.parametrize("unit", ["x", "ms", "share", "", "tokens"])
 @given(value=st.one_of(st.none(), st.floats()))
 def test_every_value_in_every_unit_is_a_short_text(unit, value):
     text = words.in_unit(value, unit)
@@ -46,11 +46,17 @@ def test_every_value_in_every_unit_is_a_short_text(unit, value):
         (words.in_unit(2.4, ""), "2.40"),
         (words.interval(Figure(2, 1.5, 2.5)), "1.50x to 2.50x"),
         (words.interval(Figure(2, 1.5, None)), "at least 1.50x"),
-        (words.interval(Figure(2, None, 0.1), "%"), "at most 10.0 %"),
+        (words.interval(Figure(2, None, 0.1), "share"), "at most 10.0 %"),
         (words.interval(Figure(2)), ""),
         (words.with_interval(Figure(2, 1.5, 2.5, 9, 0.95)), "2.00x (95 %: 1.50x to 2.50x)"),
         (words.with_interval(Figure(2, 1.5, 2.5)), "2.00x (1.50x to 2.50x)"),
         (words.with_interval(Figure()), "?"),
+        (words.duration(42.0), "42 s"),
+        (words.duration(90.0), "1.5 min"),
+        (words.duration(7200.0), "2 h"),
+        (words.duration(None), "?"),
+        (words.plain(0.95), "0.95"),
+        (words.plain("x"), "x"),
         (words.word("missing"), "no data"),
         (words.sign("later"), "?"),
     ],

@@ -1,0 +1,70 @@
+"""The commands that measure again what a run measured: both engines, the load, the report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from importlib import resources
+
+from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.run import Run
+from mpctl.service import redacted
+
+_PORTS = {BASELINE: 8000, CANDIDATE: 8001}
+_OWN = ("--port", "--host", "--uds", "--api-key")  # of the place where it was measured
+
+
+def reproduction(run: Run) -> tuple[str, ...]:
+    """Lines for a shell; comments say what each needs."""
+    lines = []
+    arms = [arm for arm in _PORTS if arm in run.arms]
+    for arm in arms:
+        facts = run.arms[arm]
+        lines.append(f"# {arm}: vLLM {facts.engine_version or '?'} on {facts.device or '?'}")
+        lines.append(shlex.join(["vllm", "serve", *_elsewhere(redacted(facts.argv)), f"--port={_PORTS[arm]}"]))
+    if run.blocks and arms:
+        lines.append("# the same load; digests of the prompt sets stand above")
+        lines.append(shlex.join(_bench(run, arms)))
+        lines.append(f"mpctl report {shlex.quote(run.id)}.json.gz -o html --output-file report.html")
+    return tuple(line.replace("\n", " ") for line in lines)
+
+
+def _elsewhere(argv: Iterable[str]) -> list[str]:
+    """The engine's arguments without those of the machine it ran on."""
+    kept: list[str] = []
+    own = False
+    for word in argv:
+        if word.startswith("-"):
+            own = word.partition("=")[0] in _OWN
+        if not own:
+            kept.append(word)
+    return kept
+
+
+def _bench(run: Run, arms: list[str]) -> list[str]:
+    cells = run.cells
+    closed = sorted({c.concurrency for c in cells if c.rate is None})
+    rates = sorted({c.rate for c in cells if c.rate is not None})
+    counts = [len(b.samples) for b in run.blocks]
+    words = ["mpctl", "bench"]
+    for arm in arms:
+        words += ["--url" if arm == arms[0] else "--candidate-url", f"http://127.0.0.1:{_PORTS[arm]}"]
+    for traffic in dict.fromkeys(c.traffic for c in cells):
+        words += ["--prompts", _prompts(traffic, run.shares.get(traffic))]
+    if closed:
+        words += ["--concurrency", _list(closed)]
+    if rates:
+        words += ["--rate", _list(rates)]
+    words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
+    words += ["--repeats", str(len({b.repeat for b in run.blocks})), "--requests", str(min(counts))]
+    return [*words, "--run", f"{run.id}.json.gz"]
+
+
+def _prompts(traffic: str, share: float | None) -> str:
+    built_in = resources.files("mpctl.measure").joinpath("prompts", f"{traffic}.jsonl").is_file()
+    source = traffic if built_in else f"{traffic}={traffic}.jsonl"
+    return source if share is None else f"{source}:{share:g}"
+
+
+def _list(numbers: Iterable[float]) -> str:
+    return ",".join(f"{n:g}" for n in numbers)

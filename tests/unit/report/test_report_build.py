@@ -1,0 +1,176 @@
+"""A report computed from raw samples: it says what the gate says, and what was not measured stays unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_samples import HOSTILE
+from run_samples import ARGV, conditions, make_run
+
+from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.block import Sample
+from mpctl.measure.cell import Cell
+from mpctl.report.build import build_report
+from mpctl.report.html import html_report
+from mpctl.report.junit import junit_report
+from mpctl.report.markdown import markdown_report
+from mpctl.report.prices import shipped_prices
+from mpctl.rollout.measuring import judge_run
+
+BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}
+
+
+def made(run, **more):
+    analysis, verdict = judge_run(run, run.policy)
+    return build_report(run, analysis, verdict, shipped_prices(), **more)
+
+
+def test_one_cell_promoted_in_one_sentence():
+    report = made(make_run(), service="default/demo")
+    assert (report.outcome, report.service) == ("promote", "default/demo")
+    assert report.sentence.startswith("ngram K=5 makes edits (1 at once) 1.9")
+    assert report.sentence.endswith("x) as fast")
+    assert report.reasons == ()
+    cell = report.cells[0]
+    assert (cell.traffic, cell.load, cell.share) == ("edits", "1 at once", None)
+    assert cell.speedup.low > 1.5
+    assert cell.speedup.n == 8
+    assert cell.baseline.tokens_per_second == pytest.approx(98, abs=5)
+    assert cell.candidate.tokens_per_step == 2.0
+    assert cell.candidate.acceptance_by_position == (1.0, 0.5, 0.5)
+    assert cell.baseline.acceptance_by_position == ()
+    assert len(cell.candidate.quantiles["tpot"]) == 101
+    assert cell.candidate.ttft_ms["mean"] == pytest.approx(20.0)  # by the engine's clock
+
+
+def test_every_rule_of_the_gate_is_there_with_its_figures():
+    run = make_run()
+    _, verdict = judge_run(run, run.policy)
+    rules = made(run).cells[0].rules
+    assert [(r.name, r.outcome, r.message) for r in rules] == [
+        (r.rule, r.outcome.value, r.message) for r in verdict.cells[0].rules
+    ]
+    by_name = {r.name: r for r in rules}
+    assert by_name["speedup"].limit == "at least 1.00x"
+    assert by_name["TPOT"].limit == "at most 1.05x"
+    assert by_name["outputs"].limit == "at most 10 %"
+    assert by_name["speedup"].figure.low > 1
+    assert by_name["errors"].figure.n == 64
+
+
+def test_several_cells_with_shares_and_a_crossover():
+    report = made(make_run(BOTH, shares={"edits": 0.7, "chat": 0.3}))
+    assert report.outcome == "reject"
+    assert report.sentence.startswith("ngram K=5: promote for")
+    assert "reject for chat, 8 at once (15% of the traffic)" in report.sentence
+    assert sum(c.share for c in report.cells) == pytest.approx(1.0)
+    assert report.crossovers[0].startswith("chat: speculation pays up to 1 requests at once and no longer at 8")
+    assert all(r.startswith("chat, 8 at once: ") for r in report.reasons)
+    assert report.cost.offers[0].baseline_usd > 0
+
+
+def test_failed_requests_leave_it_undecided_or_rejected_and_the_error_is_shown():
+    report = made(make_run(error=f"boom {HOSTILE}"))
+    assert report.outcome != "promote"
+    assert "boom" in "".join(report.reasons)
+    assert report.cells[0].candidate.failed == 8
+    assert "<script>" not in html_report(report)
+
+
+def test_one_arm_alone_has_its_figures_and_no_verdict():
+    run = make_run()
+    alone = replace(run, blocks=tuple(b for b in run.blocks if b.arm == BASELINE), arms={BASELINE: run.arms[BASELINE]})
+    report = made(alone)
+    assert report.outcome == "undecided"
+    cell = report.cells[0]
+    assert cell.baseline.tokens_per_second > 0
+    assert cell.candidate.tokens_per_second is None
+    assert not cell.speedup.known
+    assert report.cost.offers[0].candidate_usd is None
+    for form in (html_report, markdown_report, junit_report):
+        text = form(report)
+        assert "0.00x" not in text
+        assert "None" not in text
+        assert "nan" not in text
+
+
+def test_a_run_without_blocks_can_be_reported():
+    report = made(replace(make_run(), blocks=()))
+    assert (report.outcome, report.cells) == ("undecided", ())
+    for form in (html_report, markdown_report, junit_report):
+        assert form(report)
+
+
+def test_an_unknown_device_costs_nothing_that_is_known():
+    run = make_run()
+    cpu = {name: replace(arm, device="Intel Xeon") for name, arm in run.arms.items()}
+    report = made(replace(run, arms=cpu))
+    assert report.cost.missing.startswith("no price is known for Intel Xeon")
+
+
+def test_the_commands_repeat_the_run_on_any_machine():
+    run = make_run(BOTH, shares={"edits": 0.7, "chat": 0.3})
+    lines = made(run).commands
+    assert lines[1] == "vllm serve --model=m --max-model-len 2048 --port=8000"
+    assert lines[3].endswith('\'--speculative-config={"method": "ngram"}\' --port=8001')
+    assert lines[5] == (
+        "mpctl bench --url http://127.0.0.1:8000 --candidate-url http://127.0.0.1:8001 --prompts chat:0.3 "
+        "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 8 --requests 8 --run bench-1.json.gz"
+    )
+
+
+def test_open_loop_and_own_prompts_in_the_commands():
+    lines = made(make_run({Cell("tickets", 32, 0.7, 4.0): 2.0})).commands
+    assert "--prompts tickets=tickets.jsonl --rate 4 --temperature 0.7" in lines[5]
+
+
+def test_what_belongs_to_one_machine_is_left_out_of_the_commands():
+    run = make_run()
+    argv = ("--host", "10.0.0.1", "--model=m", "--api-key", "<hidden>", "<hidden>", "--port", "1", "--dtype=float16")
+    own = {BASELINE: conditions("none", argv), CANDIDATE: conditions("ngram", ARGV)}
+    assert made(replace(run, arms=own)).commands[1] == "vllm serve --model=m --dtype=float16 --port=8000"
+
+
+def test_a_client_that_is_late_is_named_in_a_note():
+    run = make_run()
+
+    def late(sample):
+        return Sample(sample.ttft_ms + 200, sample.e2e_ms, sample.tokens, sample.text_digest, "", sample.prompt)
+
+    blocks = tuple(replace(b, samples=tuple(map(late, b.samples))) if b.arm == CANDIDATE else b for b in run.blocks)
+    notes = made(replace(run, blocks=blocks)).notes
+    assert len(notes) == 1
+    assert notes[0].startswith("edits, 1 at once, candidate: the client's mean time to first token is ")
+
+
+_TIMES = st.one_of(st.none(), st.floats(0, 1e6))
+_SAMPLES = st.builds(
+    lambda first, more, tokens, error: (
+        Sample(None, None, 0, "d", error, "p")
+        if error or first is None
+        else Sample(first, first + (more or 0.0), tokens, "d", "", "p")
+    ),
+    _TIMES,
+    _TIMES,
+    st.integers(1, 100),
+    st.sampled_from(["", "", "", "refused <b>", HOSTILE]),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(_SAMPLES, _SAMPLES), min_size=1, max_size=6))
+def test_any_samples_make_a_report_in_every_quick_format(pairs):
+    run = make_run(rounds=3, requests=len(pairs))
+    arms = {BASELINE: 0, CANDIDATE: 1}
+    blocks = tuple(
+        replace(b, samples=tuple(replace(p[arms[b.arm]], prompt=f"{b.repeat}-{i}") for i, p in enumerate(pairs)))
+        for b in run.blocks
+    )
+    report = made(replace(run, blocks=blocks))
+    for text in (markdown_report(report), junit_report(report)):
+        assert "nan" not in text.lower().split()
+        assert "inf" not in text.split()
+    assert "NaN" not in str(report.to_record())
