@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mpctl.report.values import Figure, finite
+from mpctl.report.values import Figure
 
 UNKNOWN = "?"
 # A word and a sign beside every colour, so that none carries meaning alone.
@@ -78,9 +78,9 @@ def in_unit(value: float | None, unit: str) -> str:
             return number(value, 0 if whole else 2)
 
 
-def limit(value: float | None, unit: str) -> str:
+def limit(value: float, unit: str) -> str:
     """A limit of a rule: people write round ones, which need no digits after the point."""
-    return f"{100 * value:.4g} %" if unit == "share" and finite(value) is not None else in_unit(value, unit)
+    return f"{100 * value:.4g} %" if unit == "share" and math.isfinite(value) else in_unit(value, unit)
 
 
 def interval(figure: Figure, unit: str = "x") -> str:
