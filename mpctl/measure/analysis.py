@@ -25,10 +25,11 @@ class Comparison:
 
     ``throughput_ratios``: candidate over baseline, one per round, so that the reader sees the spread; ``speedups``: one
     per prompt. ``compared`` prompts were answered by both arms; ``different`` of them gave another text;
-    ``newly_failed`` were answered by the baseline alone, ``newly_answered`` by the candidate alone. ``textless`` were
-    answered by both with tokens but without text, as when a reasoning parser keeps it to itself: nothing says whether
-    they are the same, so they are not compared. ``repeated`` of the ``sent`` prompts of this class of traffic were sent
-    to the same arm before, in this cell or another.
+    ``newly_failed`` were answered by the baseline alone (``new_error`` is the candidate's error on the first of them),
+    ``newly_answered`` by the candidate alone. ``unpaired_failed``: requests the candidate failed in rounds that the
+    baseline has not. ``textless`` were answered by both with tokens but without text, as when a reasoning parser keeps
+    it to itself: nothing says whether they are the same, so they are not compared. ``repeated`` of the ``sent`` prompts
+    of this class of traffic were sent to the same arm before, in this cell or another.
 
     ``intervals`` by name. Ratios: ``speedup`` (time per token over a whole request, baseline over candidate, geometric
     mean over prompts) and ``throughput`` (candidate over baseline) are better above 1; ``tpot``, ``ttft``,
@@ -48,6 +49,8 @@ class Comparison:
     different: int
     newly_failed: int
     newly_answered: int = 0
+    new_error: str = ""
+    unpaired_failed: int = 0
     textless: int = 0
     repeated: int = 0
     sent: int = 0
@@ -80,6 +83,8 @@ class Comparison:
             different=pairing.different,
             newly_failed=pairing.newly_failed,
             newly_answered=pairing.newly_answered,
+            new_error=pairing.new_error,
+            unpaired_failed=pairing.unpaired_failed,
             textless=pairing.textless,
             repeated=repeated,
             sent=sent,

@@ -48,6 +48,8 @@ class Pairing:
     newly_failed: int
     newly_answered: int
     textless: int
+    new_error: str = ""
+    unpaired_failed: int = 0
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Pairing:
@@ -58,9 +60,12 @@ class Pairing:
             base, cand = by_key.get((BASELINE, repeat)), by_key.get((CANDIDATE, repeat))
             if base is not None and cand is not None:
                 rounds.append(Round(base, cand, _pairs(base, cand)))
-        compared = different = newly_failed = newly_answered = textless = 0
+        compared = different = newly_failed = newly_answered = textless = failed = 0
+        new_error = ""
         for one, two in (pair for round_ in rounds for pair in round_.pairs):
             if one.error or two.error:
+                failed += bool(two.error)
+                new_error = new_error or ("" if one.error else two.error)
                 newly_failed += not one.error
                 newly_answered += not two.error
             elif one.text_digest == two.text_digest == NO_TEXT:
@@ -68,7 +73,10 @@ class Pairing:
             else:
                 compared += 1
                 different += one.text_digest != two.text_digest
-        return cls(tuple(rounds), compared, different, newly_failed, newly_answered, textless)
+        every = sum(bool(s.error) for b in blocks if b.arm == CANDIDATE for s in b.samples)
+        return cls(
+            tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
+        )
 
     def speed_logs(self) -> list[float]:
         """Per round, the mean logarithm of its prompts' speedups."""

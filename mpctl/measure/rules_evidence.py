@@ -19,11 +19,15 @@ def assess_errors(case: Case) -> RuleResult:
     text = f"{arm.failed} of {n} requests failed, {c.baseline.failed} of {c.baseline.requests} on the baseline"
     worse, better = c.newly_failed, c.newly_answered
     value = worse / n
+    if c.unpaired_failed:
+        text += f"; {c.unpaired_failed} of them in rounds that the baseline has not, which nothing is held against"
+    if worse <= better and c.unpaired_failed:
+        return RuleResult("errors", Outcome.MISSING, text, value, 0.0, None, n, "share")
     if worse <= better:
         return RuleResult("errors", Outcome.PASS, text, value, 0.0, None, n, "share")
     chance = _at_least_by_chance(worse, worse + better)
     text += (
-        f"; the candidate failed {worse} that the baseline answered, first: {arm.first_error}"
+        f"; the candidate failed {worse} that the baseline answered, first: {c.new_error}"
         f" (by chance alone in {_percent(chance)}, limit {_percent(case.exact)} at one look)"
     )
     if chance <= case.exact:

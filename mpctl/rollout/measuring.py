@@ -112,7 +112,6 @@ class Measurement:
     def run(self, blocks: tuple[Block, ...] | None = None) -> Run:
         """The measurement as it stands, with everything needed to judge or repeat it."""
         chosen = self.blocks() if blocks is None else blocks
-        rounds = max((b.repeat + 1 for b in chosen), default=0)
         workload = self.workload
         arms = {}
         for arm in (BASELINE, CANDIDATE):
@@ -127,9 +126,7 @@ class Measurement:
             mpctl_version=__version__,
             arms=arms,
             prompts={
-                kind.name: PromptSet(
-                    kind.name, kind.digest(), len(kind.prompts), kind.repeated + workload.repeated(kind.name, rounds)
-                )
+                kind.name: PromptSet(kind.name, kind.digest(), len(kind.prompts), kind.repeated)
                 for kind in workload.traffic
             },
             shares=workload.shares,

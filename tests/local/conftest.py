@@ -17,6 +17,17 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SCRIPTED = HERE / "scripted" / "python-scripted"
 
+# Wide enough that no machine is too busy: what is tested with it is not how fast anything is.
+LAX = """\
+min_speedup: 0
+min_throughput_ratio: 0
+max_tpot_ratio: 1000
+max_ttft_ratio: 1000
+ttft_slack_ms: 100000
+max_queue_wait_ratio: 1000
+queue_wait_slack_ms: 100000
+"""
+
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
@@ -75,6 +86,12 @@ class Mpctl:
         path.write_text(text)
         return path
 
+    def policy(self, text=LAX):
+        """A policy file; without a text one that no busy machine fails."""
+        path = self.directory / f"policy-{len(text)}.yaml"
+        path.write_text(text)
+        return str(path)
+
     def live_text(self):
         return json.loads((self.service / "desired.json").read_text())["text"]
 
@@ -101,12 +118,14 @@ def mpctl(tmp_path):
         STATE_VARIABLE: str(tmp_path / "state"),
         "MPCTL_VLLM": str(SCRIPTED),
         "MPCTL_MAX_TOKENS": "24",  # the scripted engine takes its time for each
+        "MPCTL_CALIBRATE": "0",
         "MPCTL_LIFELINE": str(os.getpid()),
         "MPCTL_YES": "1",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "NO_COLOR": "1",
     }
     tool = Mpctl(tmp_path, environment)
+    environment["MPCTL_POLICY"] = tool.policy()
     yield tool
     for process in tool.processes():
         process.kill()

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "2", "--max-tokens", "24")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "6", "--max-tokens", "24")
 SIGKILL = -9
 
 
@@ -65,7 +65,7 @@ def test_killed_after_every_entry_and_rolled_back_it_is_as_before(up, strategy):
 
 
 def test_a_rejected_rollout_killed_on_its_way_back_still_comes_back(mpctl):
-    mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 4})))
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"other": True})))
     before = mpctl.live_text()
     kills = 0
     while True:

@@ -5,9 +5,10 @@ import json
 import psutil
 import pytest
 
+from tests.local.conftest import LAX
 from tests.local.unchanged import unchanged, wait_for
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "2", "--max-tokens", "24")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "6", "--max-tokens", "24")
 
 
 def supervisor_of(mpctl):
@@ -34,7 +35,7 @@ def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
     if repair == "up":
         assert "is already up" in up("local", "up", "-f", str(up.manifest())).stderr
     else:
-        up(*ROLLOUT, "--keep-baseline", "--policy", str(lax_policy(up)))
+        up(*ROLLOUT, "--keep-baseline", "--policy", lax_policy(up))
     assert engine.pid in [p.pid for p in up.engines()], "adopted, not started again"
     record = up.json("status")
     assert record["items"][0]["status"]["state"] == "Ready"
@@ -63,6 +64,4 @@ def test_down_orphans_stops_what_nobody_looks_after(up):
 
 
 def lax_policy(mpctl):
-    policy = mpctl.directory / "policy.yaml"
-    policy.write_text("min_speedup: 0\nmax_tpot_ratio: 99\nmax_ttft_ratio: 99\nmin_compared: 1\n")
-    return policy
+    return mpctl.policy(f"{LAX}min_compared: 1\n")

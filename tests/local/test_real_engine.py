@@ -18,7 +18,7 @@ from .conftest import ROOT, Mpctl
 from .test_killed import SIGKILL, next_kill
 
 MODEL = ROOT / "scripts" / "demo_model" / "model"
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "2", "--concurrency", "1")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "6", "--no-calibrate")
 pytestmark = pytest.mark.engine
 
 
@@ -48,7 +48,7 @@ def test_killed_after_every_entry_it_promotes_ngram_and_rolls_back(engine):
     before = engine.live_text()
     kills = 0
     while True:
-        done = engine(*ROLLOUT, "--policy", str(lax(engine)), kill_after=next_kill(engine), code=None, timeout=900)
+        done = engine(*ROLLOUT, "--policy", engine.policy(), kill_after=next_kill(engine), code=None, timeout=900)
         if done.returncode != SIGKILL:
             break
         kills += 1
@@ -71,14 +71,14 @@ def test_counters_agree_with_what_the_client_was_told(engine):
     """Tokens by usage records are the engine's own count, block by block, with and without speculation."""
     operation = engine.service / "operations" / "rollout-1"
     blocks = [json.loads(p.read_text()) for p in sorted(operation.glob("block-*.json"))]
-    assert len(blocks) == 4
+    assert len(blocks) >= 4
     for block in blocks:
         assert sum(sample[2] for sample in block["samples"]) == block["window"]["generation_tokens"]
 
 
 def test_sampling_under_speculation_is_sane(engine):
     """The CPU build's expand kernel loses temperatures; unrepaired, sampled text is noise and no two runs are alike."""
-    engine(*ROLLOUT, "--policy", str(lax(engine)), timeout=900)
+    engine(*ROLLOUT, "--policy", engine.policy(), timeout=900)
     log = engine("local", "logs").stdout
     prompt = json.loads((ROOT / "mpctl" / "measure" / "prompts" / "edits.jsonl").read_text().splitlines()[-1])["prompt"]
     url = engine.json("status")["items"][0]["status"]["url"]
@@ -93,9 +93,8 @@ def test_sampling_under_speculation_is_sane(engine):
 
 def test_novel_text_at_a_strict_policy_is_refused_and_nothing_changes(engine):
     before = engine.live_text()
-    policy = engine.directory / "strict.yaml"
-    policy.write_text("min_tokens_per_step: 5.9\nmin_speedup: 4\n")
-    done = engine(*ROLLOUT, "--prompts", "fresh", "--policy", str(policy), code=5, timeout=900)
+    policy = engine.policy("min_tokens_per_step: 5.9\nmin_speedup: 4\n")
+    done = engine(*ROLLOUT, "--prompts", "fresh", "--policy", policy, code=5, timeout=900)
     assert "tokens per step" in done.stderr
     assert engine.live_text() == before
 
@@ -103,13 +102,6 @@ def test_novel_text_at_a_strict_policy_is_refused_and_nothing_changes(engine):
 def test_the_engine_judges_its_own_configuration(engine):
     done = engine("preflight", "--spec", "ngram", "--ask-engine", timeout=300)
     assert "engine: accepted" in done.stderr
-
-
-def lax(engine):
-    """Speed is not what these tests are about: a shared machine must not decide them."""
-    path = engine.directory / "lax.yaml"
-    path.write_text("min_speedup: 0\nmax_tpot_ratio: 100\nmax_ttft_ratio: 100\n")
-    return path
 
 
 def measurement(engine, operation):

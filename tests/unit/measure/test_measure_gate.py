@@ -229,8 +229,8 @@ def test_one_round_decides_nothing():
 
 
 def test_newly_failed_requests_are_named():
-    failing = with_arm("candidate", failed=12, first_error="boom")
-    failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12),))
+    failing = with_arm("candidate", failed=12)
+    failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
     assert results(failing)["errors"].message == (
         "12 of 32 requests failed, 0 of 32 on the baseline; the candidate failed 12 that the baseline answered, "
         "first: boom (by chance alone in 0.02%, limit 0.50% at one look)"

@@ -1,0 +1,75 @@
+"""The table of ``scripts/aa-rounds``: what the gate and a naive rule say of arms that are equal.
+
+Every measurement is judged as a rollout judges it: after each round, with intervals that hold for all looks together,
+until the gate has decided or the rounds are over. The naive rule beside it is the usual one: after each round, fail
+where the candidate's p99 of the time per token is more than 10 % above the baseline's.
+
+    python scripts/aa_table.py PLANNED-ROUNDS RUN...
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+from mpctl.cli.runs import read_run
+from mpctl.measure.gate import Outcome
+from mpctl.measure.run import Run
+from mpctl.rollout.measuring import judge_run
+
+NAIVE_LIMIT = 1.10
+
+
+def looks_of(run: Run, repeats: int, planned: int) -> list[Outcome]:
+    """What the gate says after each round, up to its decision."""
+    found = []
+    for look in range(1, repeats + 1):
+        part = replace(run, blocks=tuple(b for b in run.blocks if b.repeat < look))
+        _, verdict = judge_run(part, run.policy, look=look, looks=planned)
+        found.append(verdict.outcome)
+        if verdict.outcome is not Outcome.UNDECIDED:
+            break
+    return found
+
+
+def naive_alarms(run: Run, repeats: int) -> int:
+    """In how many rounds the naive rule fires."""
+    alarms = 0
+    for repeat in range(repeats):
+        p99 = {}
+        for arm in ("baseline", "candidate"):
+            blocks = [b for b in run.blocks if b.repeat == repeat and b.arm == arm]
+            times = sorted(s.tpot_ms for b in blocks for s in b.samples if s.tpot_ms is not None)
+            p99[arm] = times[math.ceil(0.99 * len(times)) - 1]
+        alarms += p99["candidate"] > NAIVE_LIMIT * p99["baseline"]
+    return alarms
+
+
+def main(planned: int, paths: list[str]) -> int:
+    """Print the table; 1 when the gate decided too often."""
+    false, fired, looks = 0, 0, 0
+    print("MEASUREMENT           ROUNDS   GATE                 NAIVE P99 RULE   TOK/S RATIO BY ROUND")
+    for path in paths:
+        run = read_run(path)
+        repeats = len({b.repeat for b in run.blocks})
+        said = looks_of(run, repeats, planned)
+        alarms = naive_alarms(run, repeats)
+        false += said[-1] is not Outcome.UNDECIDED
+        fired += alarms > 0
+        looks += len(said)
+        analysis, _ = judge_run(run, run.policy)
+        ratios = [r for c in analysis.cells for r in c.throughput_ratios]
+        told = f"{said[-1].value} at look {len(said)}"
+        print(
+            f"{run.id:<22}{repeats:<9}{told:<21}{f'{alarms} of {repeats} rounds':<17}"
+            f"{min(ratios):.2f} to {max(ratios):.2f}"
+        )
+    allowed = math.ceil(0.05 * len(paths))
+    print(f"\ngate: {false} of {len(paths)} measurements of equal arms decided, over {looks} looks (at most {allowed})")
+    print(f"naive rule: fired in {fired} of {len(paths)} measurements")
+    return int(false > allowed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
