@@ -132,6 +132,10 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
         )
     elif mode:
         yield Finding("kserve-mode", "ok", subject, f"the default deployment mode is {mode}")
+    kept = each(config.get("inferenceService"), "serviceAnnotationDisallowedList")
+    if kept:
+        said = f"any annotation of a service is copied to its pods and restarts them, but for {', '.join(kept)}"
+        yield Finding("kserve-annotations", "ok", subject, said, source="KServe 0.20 controller, measured")
     gateway = str(at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
     if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
         yield Finding(

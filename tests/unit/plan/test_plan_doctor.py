@@ -131,6 +131,7 @@ def healthy():
                     "deploy": '{"defaultDeploymentMode": "Standard"}',
                     "ingress": '{"enableGatewayApi": true}',
                     "storageInitializer": '{"enableModelcar": true}',
+                    "inferenceService": '{"serviceAnnotationDisallowedList": ["my.org/note"]}',
                 },
             }
         ],
@@ -181,7 +182,7 @@ def test_a_cluster_in_order_has_nothing_against_it_and_says_what_was_checked():
     assert said(found) == set()
     assert {f.id for f in found} >= {
         *("api-version", "dra-api", "gateway-api", "kserve-version", "kserve-mode", "kserve-webhook", "vllm-runtime"),
-        *("dra-driver", "dra-slices", "queue-wait", "rights"),
+        *("dra-driver", "dra-slices", "queue-wait", "rights", "kserve-annotations"),
     }
 
 
