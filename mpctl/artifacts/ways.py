@@ -13,7 +13,7 @@ from mpctl.service import Service, Storage
 
 # In the order they are explained; what each does stands in docs/staging.md.
 WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
-_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -48,7 +48,7 @@ class DraftSource:
     @property
     def uri(self) -> str:
         """The name as a URI: a bare repository is one of Hugging Face."""
-        return f"hf://{self.name}" if _REPOSITORY.fullmatch(self.name) else self.name
+        return f"hf://{self.name}" if REPOSITORY.fullmatch(self.name) else self.name
 
     @property
     def fetched(self) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.session import read_file
-from mpctl.cli.source import Source
+from mpctl.cli.drafting import Chosen, choose_draft, memory_of, read_facts, stage, staging_findings
+from mpctl.cli.session import LocalSession, read_file
+from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of
+from mpctl.plan.memory import memory_findings
 from mpctl.service import Service
 from mpctl.speculation import Finding, Spec, build, from_config, parse_config, preflight, unknowns
+from mpctl.speculation.findings import ordered
+from mpctl.speculation.match import Check, match
+
+if TYPE_CHECKING:
+    from mpctl.artifacts.staging import StagingPlan
+    from mpctl.plan.memory import Estimate
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,18 @@ class Change:
     old_spec: Spec
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
+    staging: StagingPlan | None = None
+    memory: Estimate | None = None
+    chosen: Chosen | None = None
+
+    @property
+    def words(self) -> str:
+        """The spec for people, with the draft's own name and why it was taken, as a record keeps it."""
+        known = self.chosen.draft if self.chosen else None
+        named = f" ({known} at its path in the pod)" if known and known != self.spec.draft else ""
+        why = f"; {self.chosen.reason}" if self.chosen and self.chosen.reason else ""
+        return f"{self.spec.describe()}{named}{why}"
 
     def refusals(self, ignored: tuple[str, ...]) -> tuple[Finding, ...]:
         """Findings that forbid the change."""
@@ -35,36 +55,63 @@ class Change:
 def read_change(
     session: Source, options: dict[str, Any], *, concurrency: int | None = None, temperature: float = 0.0
 ) -> Change:
-    """Build the spec, edit the manifest, run the preflight. Changes nothing.
+    """Choose the draft, build the spec, edit the manifest, run the preflight. Changes nothing.
 
     Raises:
         InputError: an option or the manifest cannot be used.
     """
-    spec, notes = build(
-        options["spec"], draft=options["draft"], sets=options["set"], config=_config(options["spec_config"])
-    )
-    wanted: dict[str, Any] | None = spec.config()
     before = session.service()
+    engine = session.engine_version(before)
+    # A file is judged without contacting anybody, and engines on this machine need no staging.
+    asks, stages = not isinstance(session, FileSource), not isinstance(session, LocalSession)
+    target, no_target = read_facts(
+        session, session.target_of(before), options.get("target_listing"), ask_hub=asks and options["spec"] != "none"
+    )
+    chosen = choose_draft(before, options, name=target.name if target else None, engine=engine)
+    spec, notes = build(
+        options["spec"],
+        draft=chosen.draft,
+        sets=options["set"],
+        config={**chosen.settings, **(_config(options["spec_config"]) or {})} or None,
+    )
+    draft, no_draft = read_facts(session, spec.draft, options.get("draft_listing"), ask_hub=asks)
+    draft_name, edit, staging = spec.draft, None, None
+    if stages:
+        spec, staging, edit = stage(before, spec, options, draft, chosen.entry)
+    wanted: dict[str, Any] | None = spec.config()
     facts = facts_of(
         before,
         spec,
-        engine_version=session.engine_version(before),
-        target=session.model_facts(session.target_of(before)),
-        draft=session.model_facts(spec.draft),
+        engine_version=engine,
+        kserve_version=options.get("kserve"),
+        target=target,
+        draft=draft,
         concurrency=concurrency,
         temperature=temperature,
     )
-    findings = (*notes, *preflight(spec, facts))
+    memory = memory_of(before, target, draft, options, log=session.engine_log(), concurrency=concurrency)
+    findings = ordered(
+        (
+            *notes,
+            *preflight(spec, facts),
+            *staging_findings(staging),
+            *(memory_findings(memory) if memory else ()),
+        )
+    )
     _check_ignored(options["ignore"], findings)
     present: dict[str, Any] | None = before.speculation()
     return Change(
         before=before,
         old_text=session.text(),
-        new_text=session.with_speculation(wanted),
+        new_text=session.with_speculation(wanted, edit),
         spec=spec,
         old_spec=from_config(present),
         findings=findings,
-        unchecked=unknowns(spec, facts),
+        unchecked=(*unknowns(spec, facts), *(f"files: {reason}" for reason in (no_target, no_draft) if reason)),
+        checks=match(spec, facts),
+        staging=staging,
+        memory=memory,
+        chosen=replace(chosen, draft=draft_name),
     )
 
 
@@ -86,6 +133,8 @@ def _check_ignored(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> N
 
 def show_findings(terminal: Terminal, change: Change, ignored: tuple[str, ...]) -> None:
     """Refusals and warnings always, notes unless quiet, what could not be checked with -v."""
+    if change.chosen is not None and change.chosen.reason:
+        terminal.note(f"draft {change.chosen.draft}: {change.chosen.reason}; --draft names another")
     for finding in change.findings:
         text = f"[{finding.id}] {finding.reason}; {finding.todo} ({finding.source})"
         if finding.severity == "note":

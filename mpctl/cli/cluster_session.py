@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from mpctl.cli.interrupt import interruptible
 from mpctl.cli.session import Session, SystemClock, choose, who
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
-from mpctl.errors import Cancelled, InputError
+from mpctl.errors import Cancelled, InputError, Refused
 from mpctl.platform.kubernetes.client import Client
 from mpctl.platform.kubernetes.connection import connect
 from mpctl.platform.kubernetes.kinds import CONFIG_MAP, INFERENCE_SERVICE
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from mpctl.cli.look import Status
     from mpctl.plan import ModelFacts
     from mpctl.rollout.machine import World
+
+
+_VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --vllm
 
 
 class ClusterSession(Session):
@@ -49,9 +53,9 @@ class ClusterSession(Session):
         """The live service, with the arguments of its runtime."""
         return self.platform.service()
 
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
         """The manifest with another setting, as the server would store it."""
-        return self.platform.with_speculation(config)
+        return self.platform.with_speculation(config, edit)
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version."""
@@ -64,6 +68,20 @@ class ClusterSession(Session):
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """A path is inside the container, and nothing of it can be read from here."""
         return None if not name or name.startswith("/") else read_model(name, Path.cwd())
+
+    def require_load_client(self) -> None:
+        """The load client is that of a vLLM on this machine.
+
+        Raises:
+            Refused: none is installed.
+        """
+        from mpctl.platform.local.engine import python_of
+
+        python_of(os.environ.get(_VLLM))
+
+    def live_text(self) -> str | None:
+        """The manifest as it is; None when the service is gone."""
+        return self.platform.live_text()
 
     def start_time(self) -> str:
         """Measured on the pods that serve now."""
@@ -93,7 +111,11 @@ class ClusterSession(Session):
         from mpctl.platform.local.meter import LocalMeter
         from mpctl.rollout.machine import World
 
-        meter = LocalMeter(python_of(os.environ.get("MPCTL_VLLM")), str(Path.cwd()))
+        try:
+            python = python_of(os.environ.get(_VLLM))
+        except Refused:
+            python = sys.executable  # a way back measures nothing, so it does without
+        meter = LocalMeter(python, str(Path.cwd()))
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
                 yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())

@@ -106,6 +106,21 @@ def timeout_option(default: str) -> Callable[[F], F]:
     return option("--timeout", type=Duration(), default=default, help="How long an engine may take to get ready.")
 
 
+# How a draft gets into the pod; mpctl stage explains what follows.
+staging_options = (
+    option("--way", metavar="WAY", help="How the draft is staged; default: the best that is possible."),
+    option("--claim", metavar="NAME", help="A volume claim that may hold the draft."),
+    option("--shared/--not-shared", default=None, help="Whether pods of several nodes can mount that claim."),
+    option("--registry", metavar="PREFIX", help="Where an image with the draft may be pushed."),
+    option("--air-gapped", is_flag=True, help="Pods reach no hub and no bucket."),
+    option("--kserve", metavar="VERSION", help="KServe's release, such as 0.20."),
+    option("--kubernetes", metavar="VERSION", help="Kubernetes' release, such as 1.36."),
+    option("--node-disk", type=float, metavar="GIB", help="Free disk on a GPU node."),
+    option("--draft-size", type=float, metavar="GIB", help="Size of the draft, where it cannot be read."),
+    option("--token-secret", metavar="NAME", help="Secret with HF_TOKEN, for a download Job."),
+)
+
+
 def change_options(*, required: bool = True) -> Callable[[F], F]:
     """The options that describe a change."""
     config = "Settings as vLLM's --speculative-config takes them."
@@ -119,7 +134,12 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
         ),
         option("--set", multiple=True, metavar="KEY=VALUE", help="One setting of the method; repeatable."),
         option("--spec-config", metavar="JSON|@FILE", help=config),
-        option("--draft", metavar="PATH|REPOSITORY", help="Draft model or head, for the methods that need one."),
+        option("--draft", metavar="PATH|REPOSITORY|URI", help="Draft model or head; default: mpctl drafts' first."),
+        option("--drafts", metavar="FILE", help="A catalogue of drafts over the one that comes with mpctl."),
+        option("--draft-listing", metavar="FILE", help="Files of a draft that is not here; docs/drafts.md says how."),
+        option("--target-listing", metavar="FILE", help="The same of the target."),
+        option("--gpu", metavar="NAME", help="The GPU, to estimate the KV pool: L4, H100-SXM, ..."),
+        *staging_options,
         option("--ignore", multiple=True, metavar="FINDING", help="A refusal of the preflight to override."),
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpctl.cli.options import change_options, file_option, name_argument, option, output_option, shared_options
 from mpctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from mpctl.cli.change import Change
 
 
 @click.command("preflight")
@@ -44,6 +47,11 @@ def command(
             "speculation": change.spec.config(),
             "findings": [dict(f.__dict__) for f in change.findings],
             "unchecked": list(change.unchecked),
+            "draft": change.chosen.draft if change.chosen else None,
+            "draftReason": change.chosen.reason if change.chosen else None,
+            "match": [dict(c.__dict__) for c in change.checks],
+            "staging": {"way": change.staging.way, "path": change.staging.path} if change.staging else None,
+            "kvPoolTokens": _pool(change),
             "engine": dict(opinion.__dict__) if opinion else None,
         }
         terminal.record("Preflight", body, output)
@@ -55,6 +63,11 @@ def command(
         terminal.table(["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], rows)
     else:
         terminal.note(f"nothing speaks against {change.spec.describe()} on {session.name}")
+    if output in ("table", "wide") and change.checks:
+        terminal.result("")
+        terminal.table(["MATCH", "VERDICT", "WHY"], [[c.id, c.verdict, c.text or "-"] for c in change.checks])
+    if change.chosen is not None and change.chosen.reason:
+        terminal.note(f"draft {change.chosen.draft}: {change.chosen.reason}; --draft names another")
     for line in change.unchecked:
         terminal.note(f"unchecked: {line}")
     if opinion is not None:
@@ -64,3 +77,12 @@ def command(
         terminal.note("rollout with the same options measures it")
     else:
         terminal.note("render with the same options prints the changed manifest")
+
+
+def _pool(change: Change) -> dict[str, Any] | None:
+    """The KV pool in tokens before and after, from the pessimistic to the optimistic end."""
+    found = change.memory
+    if found is None:
+        return None
+    before, after = found.before, found.after
+    return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": found.basis}

@@ -164,7 +164,7 @@ def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Pl
         ready_timeout_s=options["timeout"],
         keep_baseline=options["keep_baseline"],
         downtime=options["accept_downtime"],
-        why=f"rollout of {change.spec.describe()}",
+        why=f"rollout of {change.words}",
         draft=_draft_of(change),
         target_model=change.before.model or change.before.name,
     )
@@ -184,18 +184,4 @@ def read_policy(path: str | None) -> Policy:
     Raises:
         InputError: the file is no mapping of known limits to numbers.
     """
-    if path is None:
-        return Policy()
-    import yaml
-
-    text = read_file(path, "the policy")
-    try:
-        record = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(f"not YAML: {error.problem}", file=path, line=line) from error
-    except yaml.YAMLError as error:
-        raise InputError(f"not YAML: {error}", file=path) from error
-    if not isinstance(record, dict):
-        raise InputError("must be a mapping of limits to numbers", file=path)
-    return Policy.from_record(record, file=path)
+    return Policy() if path is None else Policy.parse(read_file(path, "the policy"), file=path)

@@ -55,10 +55,12 @@ Look:
   doctor     Say what a cluster lacks for rollouts
   rbac       Print the least roles that mpctl needs
   bench      Measure without changing what serves
+  report     Write a report of a measurement
   preflight  Check a change without making it
   render     Print the changed manifest, for GitOps
   methods    List speculation methods and their defaults
   drafts     List published drafts per target
+  stage      Say how a draft gets into the pod, and prepare it
 
 Platform:
   local  Run services as processes on this machine

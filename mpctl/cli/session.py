@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,8 +77,10 @@ class Session(ABC):
         """The live service as a value."""
 
     @abstractmethod
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
-        """The manifest with another speculative setting, as it will read once it is written."""
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+        """The manifest with another speculative setting, as it will read once it is written; ``edit`` changes its
+        storage first.
+        """
 
     @abstractmethod
     def engine_version(self, service: Service) -> str | None:
@@ -91,6 +93,10 @@ class Session(ABC):
     @abstractmethod
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """What can be read of a checkpoint from here."""
+
+    def engine_log(self) -> str | None:
+        """What the serving engine said at its start; None where that cannot be read."""
+        return None
 
     def owned(self, *, force: bool) -> str | None:
         """A warning when somebody else writes the service's manifest and ``force`` overrides that, else None.
@@ -119,6 +125,17 @@ class Session(ABC):
         Raises:
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to go on.
         """
+
+    def require_load_client(self) -> None:
+        """Raise when nothing here can send the prompts of a measurement.
+
+        Raises:
+            Refused: no vLLM is installed.
+        """
+
+    def live_text(self) -> str | None:
+        """The manifest as it is; None when the service is gone."""
+        return self.platform.read().text
 
     def start_time(self) -> str:
         """How long an engine takes to start here, as a clause for an explanation; empty when that is not known."""
@@ -155,8 +172,10 @@ class LocalSession(Session):
         """The live service as a value."""
         return read_service(self.platform.read().text, self.name)
 
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
-        """The manifest with another speculative setting: only the bytes of the setting change."""
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+        """The manifest with another speculative setting: only the bytes of the setting change. Engines on this machine
+        read paths and repositories as they are, so that nothing is staged.
+        """
         return self.service().with_speculation(config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
@@ -170,6 +189,17 @@ class LocalSession(Session):
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """Relative paths start from where the service was started."""
         return read_model(name, Path(self.platform.desired().cwd))
+
+    def engine_log(self) -> str | None:
+        """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
+        from mpctl.platform.local.supervisor import log_path
+
+        path = log_path(self.platform.directory, self.platform.desired().route)
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                return file.read(2**20)
+        except OSError:
+            return None
 
     def holder(self) -> str | None:
         """Who holds the lock file."""
@@ -197,8 +227,9 @@ class LocalSession(Session):
                 meter.close()
 
 
-def open_session(settings: Settings, name: str | None) -> Session:
-    """The service asked for; without a name the only one there is.
+def open_session(settings: Settings, name: str | None, *, gone: bool = False) -> Session:
+    """The service asked for; without a name the only one there is. ``gone``: in a cluster, one that was deleted but
+    has a history will do too.
 
     Raises:
         InputError: there is none, or several; the message lists them.
@@ -206,7 +237,7 @@ def open_session(settings: Settings, name: str | None) -> Session:
     if settings.platform == "kubernetes":
         from mpctl.cli.cluster_session import open_cluster_session
 
-        return open_cluster_session(settings, name)
+        return open_cluster_session(settings, name, gone=gone)
     return open_local(settings, name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from mpctl.plan import ModelFacts
 
 
+Edit = Callable[[Service], Service]
+
+
 class Source(Protocol):
     """A service that can be read and edited; the methods of :class:`mpctl.cli.session.Session` that a change needs."""
 
@@ -23,8 +27,8 @@ class Source(Protocol):
     def text(self) -> str:
         """The manifest."""
 
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
-        """The manifest with another speculative setting."""
+    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+        """The manifest with another speculative setting; ``edit`` changes its storage first."""
 
     def engine_version(self, service: Service) -> str | None:
         """The engine's version or image; None when nothing says."""
@@ -34,6 +38,9 @@ class Source(Protocol):
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """What can be read of a checkpoint from here."""
+
+    def engine_log(self) -> str | None:
+        """What the serving engine said at its start; None where that cannot be read."""
 
 
 class FileSource:
@@ -52,9 +59,10 @@ class FileSource:
         """The whole file, byte for byte."""
         return self._service.to_yaml()
 
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
-        """The whole file with another setting: only the bytes of the setting change."""
-        return self._service.with_speculation(config).to_yaml()
+    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+        """The whole file with another setting: only the bytes of the setting, and of what ``edit`` changes, change."""
+        service = self._service if edit is None else edit(self._service)
+        return service.with_speculation(config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version."""
@@ -69,6 +77,10 @@ class FileSource:
         from mpctl.platform.local.models import read_model
 
         return None if not name or name.startswith("/") else read_model(name, self._folder)
+
+    def engine_log(self) -> str | None:
+        """Nothing runs."""
+        return None
 
 
 def open_source(settings: Settings, name: str | None, file: str | None) -> Any:

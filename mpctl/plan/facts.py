@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 from mpctl.plan.checkpoint import ModelFacts
+from mpctl.plan.memory import DEFAULT_UTILISATION
 from mpctl.service import Service
 from mpctl.speculation import Facts, Spec
 
@@ -71,6 +73,35 @@ def facts_of(
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
         concurrency=concurrency,
+    )
+
+
+@dataclass(frozen=True)
+class ServedNumbers:
+    """How an engine is told to use its memory; None where the engine decides."""
+
+    max_model_len: int | None
+    utilisation: float
+    max_num_seqs: int | None
+    tensor_parallel: int
+    kv_element_bytes: int
+
+
+def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers:
+    """The numbers of a command line that decide over the KV pool; vLLM's defaults where it names none."""
+    command = service.command
+    share = command.get("gpu-memory-utilization")
+    try:
+        utilisation = float(share) if share else DEFAULT_UTILISATION
+    except ValueError:
+        utilisation = DEFAULT_UTILISATION
+    dtype = command.get("kv-cache-dtype") or (target.kv_cache_dtype if target else None) or ""
+    return ServedNumbers(
+        _integer(command.get("max-model-len")) or (target.context if target else None),
+        utilisation,
+        _integer(command.get("max-num-seqs")),
+        _integer(command.get("tensor-parallel-size")) or 1,
+        1 if dtype.startswith(("fp8", "int8")) else 2,
     )
 
 

@@ -120,6 +120,11 @@ class Served:
     concurrency: int | None = None
 
 
+def kv_bytes_of(draft: Shape, served: Served) -> int:
+    """KV bytes per token that a draft of this shape adds on one GPU."""
+    return draft.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """A flag, the value to give it, and why."""
@@ -153,10 +158,11 @@ class Estimate:
     def text(self) -> str:
         """One line for people."""
         lost = Range(self.lost.low * 100, self.lost.high * 100)
+        before, after = self.before.text("tokens"), self.after.text("tokens")
         return (
-            f"KV pool {self.before.text('tokens')} before, {self.after.text('tokens')} after "
-            f"(estimate, {lost.text()} % less): the draft takes {self.draft.loaded_gib:.2f} GiB and {self.draft.kv_bytes:,} bytes per token; "
-            f"by {self.basis}"
+            f"KV pool {before} before, {after} after "
+            f"(estimate, {lost.text()} % less): the draft takes {self.draft.loaded_gib:.2f} GiB "
+            f"and {self.draft.kv_bytes:,} bytes per token; by {self.basis}"
         )
 
 

@@ -6,6 +6,7 @@ is read along (so that the preflight sees all arguments) and never changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mpctl.platform.kubernetes.client import Client, Json
@@ -40,11 +41,18 @@ def _with_runtime(isvc: Json, name: str) -> Json:
     return {**isvc, "spec": {**isvc["spec"], "predictor": {**predictor, "model": model}}}
 
 
-def edited(isvc: Json, runtime: Json | None, config: dict[str, Any] | None) -> str:
-    """The text of ``isvc`` with another speculative setting, as the editor spells it."""
+def edited(
+    isvc: Json,
+    runtime: Json | None,
+    config: dict[str, Any] | None,
+    edit: Callable[[Service], Service] | None = None,
+) -> str:
+    """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""
     import yaml
 
     before = read_service(isvc, runtime)
+    if edit is not None:
+        before = edit(before)
     after = before.with_speculation(config).to_yaml()
     text = after.removesuffix(_runtime_text(runtime))
     chosen = isvc["spec"]["predictor"].get("model") or {}

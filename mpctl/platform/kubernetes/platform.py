@@ -75,7 +75,8 @@ class KubernetesPlatform:
         if found is None:
             raise InputError(
                 f"{self.title} is not there: no such InferenceService",
-                hint="mpctl status lists the services; its history is kept: mpctl history, mpctl abandon",
+                hint=f"what was recorded is kept: mpctl history {self._service} --revision 1 -o yaml prints it for kubectl "
+                f"create; mpctl abandon {self._service} ends what is unfinished and removes the candidate",
             )
         return found
 
@@ -85,16 +86,21 @@ class KubernetesPlatform:
         text = text_of(isvc)
         return Live(self._service, self._namespace, text, isvc["metadata"]["resourceVersion"], Arm(text).id)
 
+    def live_text(self) -> str | None:
+        """The live manifest; None when the service is gone."""
+        found = self.looker.isvc(self._service)
+        return None if found is None else text_of(found)
+
     def service(self) -> Service:
         """The live service as a value, with the arguments of its runtime."""
         isvc = self.isvc()
         return read_service(isvc, runtime_of(self.client, isvc, self._namespace))
 
-    def with_speculation(self, config: dict[str, Any] | None) -> str:
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
         """The text the service would have with another setting: asked of the server, so that what its webhooks add
         is in it, and admission refuses before anything is changed."""
         isvc = self.isvc()
-        text = edited(isvc, runtime_of(self.client, isvc, self._namespace), config)
+        text = edited(isvc, runtime_of(self.client, isvc, self._namespace), config, edit)
         return self.admitted(text, isvc)
 
     def admitted(self, text: str, isvc: Json | None = None) -> str:

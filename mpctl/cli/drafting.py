@@ -1,0 +1,209 @@
+"""The draft of a change: chosen from the catalogue, looked at where it lies, and staged into the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mpctl.artifacts.catalogue import Draft, choose
+from mpctl.artifacts.staging import Cluster, DraftSource, StagingPlan, plan_staging
+from mpctl.artifacts.ways import REPOSITORY
+from mpctl.errors import InputError
+from mpctl.plan import ModelFacts, target_name_of
+from mpctl.plan.memory import DraftMemory, Estimate, Served, estimate, kv_bytes_of
+from mpctl.plan.table import gpu_gib, gpus, model_shape
+from mpctl.service import Service
+from mpctl.service.storage import without_draft
+from mpctl.speculation import METHODS, Finding, Spec
+
+if TYPE_CHECKING:
+    from mpctl.cli.source import Source
+
+Edit = Callable[[Service], Service]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What ``--spec`` loads: ``draft`` as it was named or chosen, ``settings`` that its card gives, ``reason`` of a
+    choice and None when the user named it.
+    """
+
+    draft: str | None
+    settings: dict[str, Any]
+    entry: Draft | None = None
+    reason: str | None = None
+
+
+def choose_draft(before: Service, options: dict[str, Any], *, name: str | None, engine: str | None) -> Chosen:
+    """The draft named with ``--draft`` or in the settings, else the catalogue's first for the service's target.
+
+    Raises:
+        InputError: the method needs one, and the catalogue has none that fits; the message lists what it has.
+    """
+    method = METHODS.get(options["spec"])
+    if method is None or not method.loads_weights or options["draft"] or _sets_model(options):
+        return Chosen(options["draft"], {})
+    from mpctl.cli.catalogue import load_catalogue
+
+    target = target_name_of(before) or name
+    found = choose(load_catalogue(options.get("drafts")), target, method.name, engine_version=engine)
+    if found is None:
+        return Chosen(None, {})
+    return Chosen(found.draft.repo, dict(found.draft.settings()), found.draft, found.reason)
+
+
+def _sets_model(options: dict[str, Any]) -> bool:
+    written = options["spec_config"] or ""
+    return '"model"' in written or written.startswith("@") or any(one.startswith("model=") for one in options["set"])
+
+
+def read_facts(
+    source: Source, name: str | None, listing: str | None, *, ask_hub: bool
+) -> tuple[ModelFacts | None, str | None]:
+    """What can be read of a checkpoint, and why nothing could.
+
+    A listing given by hand comes first, then a directory that is reachable from here, then the hub.
+    """
+    from mpctl.platform.checkpoints import Listing, read_checkpoint
+
+    if listing is not None:
+        from mpctl.cli.session import read_file
+
+        found = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
+        return found, None if found else f"{listing} holds no config.json"
+    found = source.model_facts(name)
+    if found is not None or name is None or not REPOSITORY.fullmatch(name):
+        return found, None
+    if not ask_hub:
+        return None, f"{name} is not on this machine, and a file is judged without asking a hub"
+    from mpctl.platform.hub import Unavailable, read_hub
+
+    try:
+        return read_hub(name), None
+    except Unavailable as error:
+        return None, f"{name} could not be looked at: {error}"
+
+
+def cluster_of(options: dict[str, Any], kserve: str | None = None) -> Cluster:
+    """What the options say of the cluster; ``kserve``: its release where it was looked up."""
+    return Cluster(
+        kserve=options.get("kserve") or kserve,
+        kubernetes=options.get("kubernetes"),
+        air_gapped=bool(options.get("air_gapped")),
+        node_disk_gib=options.get("node_disk"),
+        claim=options.get("claim"),
+        shared=options.get("shared"),
+        registry=options.get("registry"),
+        token_secret=options.get("token_secret"),
+    )
+
+
+def stage(
+    before: Service, spec: Spec, options: dict[str, Any], facts: ModelFacts | None, entry: Draft | None = None
+) -> tuple[Spec, StagingPlan | None, Edit]:
+    """The spec with the draft's path in the pod, how it gets there, and the edit of the storage.
+
+    A draft that an earlier rollout staged goes with the edit, so that two never pile up.
+
+    Raises:
+        InputError: there is no way to get it there.
+    """
+    if spec.draft is None or before.kind != "InferenceService":
+        return spec, None, without_draft
+    bare = without_draft(before)
+    if any(_below(spec.draft, one.mount_path) for one in before.storage) and bare is not before:
+        bare = before  # it names what is staged already
+    revision = spec.settings.get("revision")
+    size = options.get("draft_size") or (None if facts is None else facts.weight_gib)
+    if size is None and entry is not None:
+        size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
+    draft = DraftSource(spec.draft, revision if isinstance(revision, str) else "main", size)
+    plan = plan_staging(bare, draft, cluster_of(options), way=options.get("way"))
+    staged = replace(spec, settings={**spec.settings, "model": plan.path})
+    if plan.way != "engine" and "revision" in staged.settings:
+        staged = replace(staged, settings={k: v for k, v in staged.settings.items() if k != "revision"})
+
+    def edit(service: Service) -> Service:
+        clean = service if bare is before else without_draft(service)
+        return plan_staging(clean, draft, cluster_of(options), way=plan.way).service
+
+    return staged, plan, edit
+
+
+def _below(path: str, mount: str) -> bool:
+    return path == mount or path.startswith(mount.rstrip("/") + "/")
+
+
+def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
+    """What a staging plan has to say in a preflight: what must be prepared refuses until it is said to be done."""
+    if plan is None or plan.way == "present":
+        return ()
+    source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/artifacts/kserve.py"
+    said = [
+        Finding(
+            "draft-staging",
+            "note",
+            f"{plan.way}: {plan.reason}; {'; '.join(plan.steps)}",
+            source,
+            "mpctl stage explains",
+        )
+    ]
+    said += [Finding("draft-staging", "note", text, source, "mpctl stage explains") for text in plan.warnings]
+    if plan.prepares:
+        said.insert(
+            0,
+            Finding(
+                "draft-not-staged",
+                "refuse",
+                f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}",
+                source,
+                "mpctl stage with the same options prints what to prepare; once it is there",
+            ),
+        )
+    return tuple(said)
+
+
+def memory_of(
+    before: Service,
+    target: ModelFacts | None,
+    draft: ModelFacts | None,
+    options: dict[str, Any],
+    *,
+    log: str | None = None,
+    concurrency: int | None = None,
+) -> Estimate | None:
+    """The KV pool before and after, where the dimensions and the memory are known; else None.
+
+    Raises:
+        InputError: ``--gpu`` names no GPU of the table.
+    """
+    from mpctl.plan.facts import served_numbers
+    from mpctl.plan.memory import read_log
+
+    product = options.get("gpu")
+    gib = None if product is None else gpu_gib(product)
+    if product is not None and gib is None:
+        raise InputError(f"{product!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
+    shape = (target.shape if target else None) or model_shape(target_name_of(before))
+    if shape is None or draft is None or draft.shape is None or draft.weight_gib is None:
+        return None
+    numbers = served_numbers(before, target)
+    if numbers.max_model_len is None:
+        return None
+    tensor = numbers.tensor_parallel
+    served = Served(
+        numbers.max_model_len,
+        gib,
+        numbers.utilisation,
+        numbers.max_num_seqs or (1024 if gib is not None and gib >= 70 else 256),
+        tensor,
+        numbers.kv_element_bytes,
+        concurrency,
+    )
+    joined = DraftMemory(draft.weight_gib / tensor, kv_bytes_of(draft.shape, served))
+    return estimate(shape, joined, served, log=None if log is None else read_log(log), target_gib=_weights(target))
+
+
+def _weights(target: ModelFacts | None) -> float | None:
+    return None if target is None else target.weight_gib

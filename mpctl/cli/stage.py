@@ -1,0 +1,120 @@
+"""``mpctl stage``: how a draft gets into the pod, and what has to be prepared for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mpctl.cli.options import change_options, file_option, name_argument, option, output_option, shared_options
+from mpctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from mpctl.artifacts.staging import StagingPlan
+    from mpctl.cli.change import Change
+    from mpctl.cli.terminal import Terminal
+
+
+@click.command("stage")
+@name_argument
+@file_option
+@change_options()
+@option("--plan", "explain", is_flag=True, help="Explain: the way chosen, the others, steps, what a rollback leaves.")
+@output_option
+@shared_options
+@click.pass_context
+def command(
+    ctx: click.Context, /, name: str | None, file: str | None, *, explain: bool, output: str, **options: Any
+) -> None:
+    """Print what must be there before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
+
+    Nothing is changed. With --plan the way is explained: why it is the best of those that the service, KServe's
+    release and the cluster allow, what the service's manifest will say, and what a rollback removes and leaves.
+
+    \b
+    Examples:
+      mpctl stage -f service.yaml --spec eagle3 --kserve 0.20 --plan
+      mpctl stage qwen --spec eagle3 --claim models | kubectl apply -f -
+      mpctl stage qwen --spec draft_model --air-gapped --registry registry.example/models --plan
+    """
+    settings = Settings.of(ctx, options)
+    from mpctl.cli.change import read_change
+    from mpctl.cli.source import open_source
+
+    source = open_source(settings, name, file)
+    change = read_change(source, options)
+    terminal = settings.terminal
+    plan = change.staging
+    if plan is None:
+        kind = "needs no second artifact" if change.spec.draft is None else "reads its draft where it is named"
+        terminal.note(f"nothing to stage: {change.spec.describe()} on {source.name} {kind}")
+        return
+    if output in ("json", "yaml"):
+        terminal.record("StagingPlan", _record(change, plan), output)
+    elif output == "name":
+        terminal.result(plan.way)
+    elif explain:
+        _explain(terminal, change, plan)
+    else:
+        _documents(terminal, plan)
+
+
+def _documents(terminal: Terminal, plan: StagingPlan) -> None:
+    """What to apply or to build, on standard output; what it is for beside it."""
+    import yaml
+
+    if plan.documents:
+        terminal.result(yaml.safe_dump_all(plan.documents, sort_keys=False).rstrip())
+    elif plan.recipe:
+        terminal.result(plan.recipe.rstrip())
+    for step in plan.steps:
+        terminal.note(f"step: {step}")
+    for warning in plan.warnings:
+        terminal.note(f"note: {warning}")
+    if not plan.prepares:
+        terminal.note("nothing has to be prepared; --plan explains")
+
+
+def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
+    from mpctl.cli.change import change_diff
+    from mpctl.cli.terminal import columns
+
+    chosen = change.chosen
+    lines = [f"way: {plan.way}: {plan.reason}", f"path in the pod: {plan.path}"]
+    if chosen is not None and chosen.draft:
+        lines.insert(0, f"draft: {chosen.draft}" + (f" ({chosen.reason})" if chosen.reason else ""))
+    terminal.result("\n".join(lines) + "\n")
+    rows = [[one.way, one.obstacle or "possible"] for one in plan.considered]
+    terminal.result(columns([["WAY", "WHY NOT"], *rows]) + "\n")
+    for title, entries in (
+        ("steps", plan.steps),
+        ("a rollback removes", plan.removes),
+        ("and leaves", plan.leaves),
+        ("not certain", plan.warnings),
+    ):
+        if entries:
+            terminal.result("\n".join([f"{title}:", *(f"  - {entry}" for entry in entries)]))
+    if plan.recipe:
+        terminal.result(f"\nContainerfile of {plan.image}:\n\n{plan.recipe.rstrip()}")
+    diff = change_diff(change)
+    if diff:
+        terminal.result(f"\nthe change to the service:\n\n{diff}")
+
+
+def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:
+    return {
+        "service": change.before.name,
+        "draft": change.chosen.draft if change.chosen else None,
+        "way": plan.way,
+        "reason": plan.reason,
+        "path": plan.path,
+        "considered": [{"way": one.way, "obstacle": one.obstacle} for one in plan.considered],
+        "documents": list(plan.documents),
+        "image": plan.image,
+        "containerfile": plan.recipe,
+        "steps": list(plan.steps),
+        "rollbackRemoves": list(plan.removes),
+        "rollbackLeaves": list(plan.leaves),
+        "warnings": list(plan.warnings),
+        "manifest": change.new_text,
+    }
