@@ -1,0 +1,199 @@
+"""Measures every method on the demo's service and writes the table of docs/methods.md; run by scripts/methods-table.
+
+Nothing is measured here: each row is one ``mpctl rollout`` behind the default gate, read back from what mpctl itself
+recorded. A promoted rollout is taken back at once, and the manifest is compared byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "methods.md"
+START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+DEMO = Path("scripts/demo_model")
+SETS = ("edits", "fresh")
+LOAD = ("--requests", "8", "--repeats", "4", "--concurrency", "1", "--max-tokens", "256", "--no-calibrate")
+HEADER = ("Method", "Needs", "Prompts", "Baseline tok/s", "Candidate tok/s", "Speedup", "Tokens per step", "Acceptance",
+          "Position 0", "Coverage", "KV pool, tokens", "Verdict")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method to measure; ``sets``: the prompts it is measured on."""
+
+    name: str
+    needs: str
+    options: tuple[str, ...]
+    sets: tuple[str, ...] = SETS
+
+
+def rows(random_head: Path) -> list[Row]:
+    return [
+        Row("ngram", "nothing", ("--spec", "ngram")),
+        Row("suffix", "arctic-inference", ("--spec", "suffix")),
+        Row("draft_model", "a small model", ("--spec", "draft_model", "--draft", str(DEMO / "draft"))),
+        Row("eagle3", "a trained head", ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"))),
+        Row("eagle3, random head", "shapes alone", ("--spec", "eagle3", "--draft", str(random_head)), ("edits",)),
+    ]
+
+
+def mpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mpctl.cli.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def must(*arguments: str) -> str:
+    done = mpctl(*arguments)
+    if done.returncode:
+        sys.exit(f"mpctl {' '.join(arguments)} failed with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
+    """One rollout as rows of the table, one for each class of traffic.
+
+    Raises:
+        SystemExit: it could not be carried out, or left the service other than it was.
+    """
+    print(row.name, file=sys.stderr, flush=True)
+    before = json.loads(live.read_text(encoding="utf-8"))["text"]
+    classes = [word for name in row.sets for word in ("--prompts", name)]
+    done = mpctl("rollout", *row.options, *classes, *LOAD, "--keep-baseline", "-o", "json")
+    try:
+        status = json.loads(done.stdout)["status"]
+    except ValueError:
+        sys.exit(f"{row.name} failed with {done.returncode}:\n{done.stderr}")
+    print(f"  {status['ending']}: {status['detail'][:300]}", file=sys.stderr, flush=True)
+    if status["ending"] == "promoted":
+        must("rollback")
+    if json.loads(live.read_text(encoding="utf-8"))["text"] != before:
+        sys.exit(f"{row.name}: the service is not byte for byte what it was")
+    steps = done_steps(live.parent)
+    head = (row.name, row.needs)
+    if not status["measurement"]:
+        return [(*head, "warm-up", *["-"] * 7, pool(steps), ended(status))]
+    verdicts = {one["cell"]["traffic"]: one["outcome"] for one in (status["gate"] or {}).get("cells", [])}
+    return [(*head, *figures(cell, steps, verdicts, status)) for cell in status["measurement"]]
+
+
+def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
+    """What the steps of the last rollout found out, from the ledger."""
+    from mpctl.rollout.operation import Kind, operations
+    from mpctl.rollout.records import read_ledger
+
+    path = service / "ledger.jsonl"
+    found = [op for op in operations(read_ledger(path.read_text(), where=str(path))) if op.plan.kind is Kind.ROLLOUT]
+    return found[-1].done
+
+
+def pool(steps: Mapping[str, Mapping[str, Any]]) -> str:
+    """The candidate's KV pool and what it is against the baseline's, by the engines' own logs."""
+    ready = steps.get("ready", {})
+    own, base = ready.get("kvPoolTokens"), ready.get("baselineKvPoolTokens")
+    return f"{own:,} ({own / base - 1:+.1%})" if own and base else "-"
+
+
+def figures(
+    cell: dict[str, Any],
+    steps: Mapping[str, Mapping[str, Any]],
+    verdicts: Mapping[str, str],
+    status: dict[str, Any],
+) -> tuple[str, ...]:
+    """The class of traffic, and the columns after it."""
+    base, own = cell["baseline"], cell["candidate"]
+    first = (own["acceptanceByPosition"] or [None])[0]
+    traffic = cell["cell"]["traffic"]
+    return (
+        traffic,
+        f"{base['tokensPerSecond']:.0f}",
+        f"{own['tokensPerSecond']:.0f}",
+        f"{own['tokensPerSecond'] / base['tokensPerSecond']:.2f}",
+        shown(own["tokensPerStep"], "{:.2f}"),
+        shown(own["acceptanceRate"], "{:.1%}"),
+        shown(first, "{:.1%}"),
+        shown(own["coverage"], "{:.1%}"),
+        pool(steps),
+        verdicts.get(traffic, ended(status)),
+    )
+
+
+def shown(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def ended(status: dict[str, Any]) -> str:
+    """How it ended; a stopped warm-up with its figure."""
+    if "does not match its target" in status["detail"]:
+        figure = status["detail"].partition("position-0 acceptance ")[2].partition(" (")[0]
+        return f"stopped as mismatched: {figure}"
+    return str(status["ending"])
+
+
+def table(found: list[tuple[str, ...]]) -> str:
+    lines = [HEADER, tuple("---" for _ in HEADER), *found]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def conditions() -> str:
+    """Where and when, without naming the machine."""
+    from mpctl.platform.local.engine import installed_version
+
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].partition(":")[2].strip() if models else platform.machine()
+    cores = os.cpu_count()
+    return (
+        f"Measured {datetime.now(UTC):%Y-%m-%d} by `scripts/methods-table` with vLLM {installed_version()} on {cores} "
+        f"cores ({model}), no GPU; baseline and candidate side by side, `{' '.join(LOAD)}`, the default gate; each "
+        "class of traffic is judged by itself."
+    )
+
+
+def write(text: str) -> None:
+    """Put the text between the page's markers."""
+    page = PAGE.read_text(encoding="utf-8")
+    head, _, rest = page.partition(START)
+    _, found, tail = rest.partition(END)
+    if not found:
+        sys.exit(f"{PAGE} has no place for the table: {START} ... {END}")
+    PAGE.write_text(f"{head}{START}\n\n{text}\n\n{END}{tail}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure every method on the demo's service.")
+    parser.add_argument("--only", action="append", help="a method; repeatable")
+    parser.add_argument("--dry-run", action="store_true", help="print the table, write nothing")
+    args = parser.parse_args()
+    state = Path(os.environ["MPCTL_STATE_DIR"])
+    live = state / "local" / "default" / "demo" / "desired.json"
+    head = state / "eagle3-random"
+    made = [sys.executable, str(ROOT / DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
+    subprocess.run(made, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    must("local", "up", "-f", "manifests/demo/service.yaml")
+    found, left_out = [], []
+    for row in rows(head):
+        if args.only and row.name not in args.only:
+            continue
+        if row.name == "suffix" and importlib.util.find_spec("arctic_inference") is None:
+            left_out.append("suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`).")
+            continue
+        found += measure(row, live)
+    text = "\n\n".join([conditions(), table(found), *left_out])
+    print(text)
+    if not args.dry_run:
+        write(text)
+
+
+if __name__ == "__main__":
+    main()
