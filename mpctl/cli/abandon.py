@@ -26,7 +26,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.rollout import machine
     from mpctl.rollout.operation import open_operation
 
-    session = open_session(settings, name)
+    session = open_session(settings, name, gone=True)
     operation = open_operation(session.store.entries())
     if operation is None:
         session.terminal.note(f"nothing of {session.title} is unfinished")

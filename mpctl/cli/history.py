@@ -33,7 +33,7 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, outpu
     settings = Settings.of(ctx, shared)
     from mpctl.cli.session import open_session
 
-    session = open_session(settings, name)
+    session = open_session(settings, name, gone=True)
     if revision is None:
         show_list(session, output)
     else:
@@ -74,7 +74,7 @@ def show_list(session: Session, output: str) -> None:
     elif not every:
         terminal.note(f"{session.title} has no recorded revision yet")
     else:
-        live = session.platform.read().text
+        live = session.live_text()
         header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY"]
         rows = [_row(r, revisions, live) for r in revisions]
         if output == "wide":
@@ -89,7 +89,7 @@ def show_list(session: Session, output: str) -> None:
         terminal.table(["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], endings)
 
 
-def _row(revision: Revision, revisions: tuple[Revision, ...], live: str) -> list[str]:
+def _row(revision: Revision, revisions: tuple[Revision, ...], live: str | None) -> list[str]:
     newest = max((r.number for r in revisions if r.text == live), default=None)
     status = "live" if revision.number == newest else "superseded"
     return [str(revision.number), revision.created, status, revision.spec, revision.why]

@@ -22,7 +22,7 @@ def command(ctx: click.Context, /, name: str | None, output: str, **shared: Any)
     from mpctl.cli.session import open_session
     from mpctl.rollout.operation import open_operation
 
-    session = open_session(settings, name)
+    session = open_session(settings, name, gone=True)
     with session.store.lease("resume"):
         operation = open_operation(session.store.entries())
         if operation is None:

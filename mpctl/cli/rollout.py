@@ -89,6 +89,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     ignored = tuple(options["ignore"])
     show_findings(session.terminal, change, ignored)
     require_allowed(change, ignored)
+    session.require_load_client()
     if decision.act is Act.OPEN:
         plan, notes = fitting(session, plan, options["strategy"])
         for note in notes:

@@ -126,7 +126,7 @@ class Session(ABC):
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to go on.
         """
 
-    def require_load_client(self) -> None:
+    def require_load_client(self) -> None:  # noqa: B027  a local service has its engine's
         """Raise when nothing here can send the prompts of a measurement.
 
         Raises:

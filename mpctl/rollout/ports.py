@@ -147,6 +147,9 @@ class Platform(Protocol):
     def settle(self, arm: Arm) -> None:
         """Take back what was only set for the time of a change, once ``arm`` serves."""
 
+    def live_text(self) -> str | None:
+        """The service's manifest; None when somebody deleted the service."""
+
     def retire(self, keep: Arm) -> None:
         """Stop every arm but ``keep``."""
 

@@ -109,13 +109,15 @@ def keep_foreign(world: World, operation: Operation) -> dict[str, Any]:
 def leave(world: World, operation: Operation) -> None:
     """End an operation without another change to the service: record it, remove the candidate, free the autoscaler."""
     plan = operation.plan
-    for arm in _expected(plan):
-        world.platform.settle(arm)
-    live = world.platform.read()
-    world.progress.step("abandon", f"leaving service {live.name} as it is")
-    if all(r.text != live.text for r in world.store.revisions()):
-        _record(world, operation, live.text, why=f"as {operation.id} was abandoned", spec="as found")
-    world.platform.retire(Arm(live.text))
+    text = world.platform.live_text()
+    if text is not None:
+        for arm in _expected(plan):
+            world.platform.settle(arm)
+        text = world.platform.read().text
+    world.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
+    if text is not None and all(r.text != text for r in world.store.revisions()):
+        _record(world, operation, text, why=f"as {operation.id} was abandoned", spec="as found")
+    world.platform.retire(Arm(plan.baseline if text is None else text))
     if plan.scaling is not None:
         for line in world.platform.unpin(plan.scaling):
             world.progress.note(line)

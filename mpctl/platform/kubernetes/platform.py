@@ -75,8 +75,8 @@ class KubernetesPlatform:
         if found is None:
             raise InputError(
                 f"{self.title} is not there: no such InferenceService",
-                hint=f"what was recorded is kept: mpctl history {self._service} --revision 1 -o yaml prints it for kubectl "
-                f"create; mpctl abandon {self._service} ends what is unfinished and removes the candidate",
+                hint=f"what was recorded is kept: mpctl history {self._service} --revision 1 -o yaml prints it for "
+                f"kubectl create; mpctl abandon {self._service} ends what is unfinished and removes the candidate",
             )
         return found
 

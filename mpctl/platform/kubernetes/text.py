@@ -57,10 +57,10 @@ def text_of(record: Mapping[str, Any]) -> str:
 
 
 def dump(record: Mapping[str, Any]) -> str:
-    """Canonical YAML."""
+    """Canonical YAML: pure ASCII, since readers and writers of YAML disagree on what may stand unescaped."""
     import yaml
 
-    text: str = yaml.safe_dump(dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=True)
+    text: str = yaml.safe_dump(dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False)
     return text
 
 

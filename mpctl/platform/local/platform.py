@@ -84,6 +84,11 @@ class LocalPlatform:
         desired = self.desired()
         return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
 
+    def live_text(self) -> str | None:
+        """The live manifest; None when the service is down."""
+        desired = read_desired(self.directory)
+        return None if desired is None else desired.text
+
     def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
         service = read_service(arm.manifest, self._service)

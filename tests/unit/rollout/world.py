@@ -79,6 +79,9 @@ class MemoryPlatform:
     def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
         return ()
 
+    def live_text(self) -> str:
+        return self._world.disk.text
+
     def scaling(self) -> None:
         return None
 

@@ -1,0 +1,43 @@
+"""``mpctl`` for the fault matrix: the measurement is left out and the gate says yes, everything else is the product.
+
+``python -m tests.cluster.matrix N rollout ...`` ends with SIGKILL right after the N-th ledger entry; 0 never.
+"""
+
+import os
+import signal
+import sys
+
+from mpctl.cli.main import run
+from mpctl.measure.outcome import Outcome
+from mpctl.measure.verdict import Verdict
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.rollout import machine
+
+limit = int(sys.argv[1])
+append = KubernetesStore.append
+written = []
+
+
+def append_and_die(self, entry):
+    append(self, entry)
+    written.append(entry.seq)
+    if len(written) == limit:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def measured(world, operation):
+    return {}
+
+
+def judged(world, operation):
+    return Verdict(Outcome.PROMOTE, (), summary="as the test wants").to_record()
+
+
+KubernetesStore.append = append_and_die
+for every in machine.STEPS.values():
+    for name in every:
+        if name.startswith("measure"):
+            every[name] = measured
+        elif name == "judge":
+            every[name] = judged
+sys.exit(run(sys.argv[2:]))

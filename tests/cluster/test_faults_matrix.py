@@ -1,0 +1,161 @@
+"""SIGKILL after every ledger entry, and then an API server that misbehaves while the way on is gone.
+
+By default every kill point meets one fault, in turn; ``MPCTL_MATRIX=full`` runs every kill point with every fault. The
+figures are printed (``pytest -s``). After each case: the live spec is byte for byte the promoted or the recorded one,
+no candidate is left, the autoscaler is as it was, and no look at the service ever found zero ready pods.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from mpctl.platform.kubernetes.text import text_of
+
+from .conftest import ROOT
+from .objects import CONTAINERS
+from .test_journey_trouble import HPA
+
+ROLLOUT = ("rollout", "--spec", "ngram")
+# What the API server does to the first write of its kind after the kill.
+FAULTS = {
+    "409": {"action": 409, "verb": "update", "times": 2},
+    "429": {"action": 429, "verb": "write", "retry_after_s": 1, "times": 2},
+    "500": {"action": 500, "verb": "write", "times": 2},
+    "timeout after commit": {"action": "timeout", "verb": "write", "times": 1},
+    "reads fail": {"action": 500, "verb": "read", "times": 3},
+    "stolen lease": None,
+}
+MOST_TRIES = 6
+
+
+class Watcher:
+    """Looks at the ready pods of the service all the time."""
+
+    def __init__(self, namespace):
+        self.namespace, self.least, self.looks = namespace, 10, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._stop.wait(0.15):
+            found = self.namespace.client.find("deployments", "demo-predictor")
+            if found is not None:
+                self.least = min(self.least, found.get("status", {}).get("readyReplicas", 0))
+                self.looks += 1
+
+
+class Runner:
+    """mpctl without its measurement, killed where asked."""
+
+    def __init__(self, mpctl):
+        self.mpctl = mpctl
+
+    def __call__(self, *arguments, kill_after=0):
+        return subprocess.run(
+            [sys.executable, "-m", "tests.cluster.matrix", str(kill_after), *arguments],
+            cwd=self.mpctl.directory,
+            env=self.mpctl.environment | {"KUBECONFIG": str(self.mpctl.kubeconfig), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+
+def steal(namespace):
+    """Somebody else's name on the lease, without a heartbeat: it must be waited for and then taken."""
+    namespace.client.patch(
+        "leases",
+        "mpctl-demo",
+        {
+            "metadata": {"annotations": {"mpctl.dev/process": "", "mpctl.dev/who": "thief@elsewhere"}},
+            "spec": {"holderIdentity": "thief", "renewTime": "2026-01-01T00:00:00.000000Z"},
+        },
+    )
+
+
+def entries_of_a_rollout(run, namespace, before):
+    """How many ledger entries an undisturbed rollout and its rollback write; the promoted text."""
+    done = run(*ROLLOUT)
+    assert done.returncode == 0, done.stderr
+    promoted = text_of(namespace.client.get("isvc", "demo"))
+    done = run("rollback")
+    assert done.returncode == 0, done.stderr
+    assert text_of(namespace.client.get("isvc", "demo")) == before
+    lines = "".join(
+        c["data"]["lines"] for c in namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")
+    ).splitlines()
+    return len([line for line in lines if '"operation": "rollout-1"' in line]), promoted
+
+
+@pytest.mark.timeout(7200)
+def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS)
+    cluster.metrics.set("queue_wait_ms", 150)
+    namespace.client.apply(HPA)
+    hpa = namespace.client.get("hpa", "demo-queue")["spec"]
+    before = text_of(namespace.client.get("isvc", "demo"))
+    run = Runner(mpctl)
+    count, promoted = entries_of_a_rollout(run, namespace, before)
+    names = list(FAULTS)
+    full = os.environ.get("MPCTL_MATRIX") == "full"
+    cases = [
+        (point, fault) for point in range(1, count + 1) for fault in (names if full else [names[point % len(names)]])
+    ]
+    failures, began = [], time.monotonic()
+    for number, (point, fault) in enumerate(cases):
+        way_on = ("resume",) if number % 2 else ("rollback",)
+        with Watcher(namespace) as watcher:
+            problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), hpa)
+        if watcher.least < 1:
+            problem = f"{problem}; {watcher.least} ready pods"
+        if problem:
+            failures.append(f"killed after entry {point}, {fault}, {way_on[0]}: {problem}")
+        cluster.proxy.clear()
+        again = run("rollback")  # back to where the next case starts; also a rollback of what was promoted
+        if again.returncode != 0 or text_of(namespace.client.get("isvc", "demo")) != before:
+            failures.append(f"killed after entry {point}, {fault}: not back: {again.stderr[-400:]}")
+            break
+    took = time.monotonic() - began
+    sys.stdout.write(f"\nfault matrix: {len(cases)} cases, {len(failures)} failures, {took:.0f} s\n")
+    assert not failures, "\n".join(failures)
+
+
+def case(cluster, namespace, run, point, fault, way_on, texts, hpa):
+    """What is wrong after one case, empty when nothing is."""
+    killed = run(*ROLLOUT, kill_after=point)
+    if killed.returncode != -signal.SIGKILL:
+        return f"not killed: {killed.returncode} {killed.stderr[-300:]}"
+    if FAULTS[fault] is None:
+        steal(namespace)
+    else:
+        cluster.proxy.add(**FAULTS[fault])
+    for _ in range(MOST_TRIES):
+        done = run(*way_on)
+        if done.returncode == 0:
+            break
+    else:
+        return f"{way_on[0]} never succeeded: {done.stderr[-600:]}"
+    live = text_of(namespace.client.get("isvc", "demo"))
+    wrong = []
+    if live not in texts:
+        wrong.append("the live spec is neither the recorded nor the promoted one")
+    if namespace.client.find("isvc", "demo-candidate") is not None:
+        wrong.append("a candidate is left")
+    if namespace.client.get("hpa", "demo-queue")["spec"] != hpa:
+        wrong.append("the autoscaler is not as it was")
+    return "; ".join(wrong)

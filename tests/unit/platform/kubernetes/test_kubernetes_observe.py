@@ -1,0 +1,170 @@
+"""What a Deployment and its pods say of an arm, against objects that the real controllers wrote."""
+
+import copy
+
+import pytest
+
+from mpctl.platform.kubernetes.observe import carries, cold_start_s, judge, port_of, wanted
+from mpctl.rollout.ports import Phase
+
+ARGS = ["--model=m", "--speculative-config={}"]
+
+
+def container(args=ARGS, **more):
+    return {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": list(args), **more}
+
+
+def isvc(args=ARGS, **status):
+    return {"metadata": {"name": "demo"}, "spec": {"predictor": {"containers": [container(args)]}}, "status": status}
+
+
+def deployment(args=ARGS, *, replicas=1, seen=2, **status):
+    defaults = {
+        "observedGeneration": seen,
+        "updatedReplicas": replicas,
+        "availableReplicas": replicas,
+        "replicas": replicas,
+    }
+    return {
+        "metadata": {"generation": 2},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container(args)]}}},
+        "status": defaults | status,
+    }
+
+
+def pod(args=ARGS, *, name="p", ready=True, **status):
+    return {
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-11-21T00:00:00Z"},
+        "spec": {"containers": [container(args)]},
+        "status": {
+            "conditions": [
+                {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-11-21T00:00:42Z"},
+                {"type": "PodScheduled", "status": "True"},
+            ],
+            **status,
+        },
+    }
+
+
+def test_ready_means_every_pod_has_the_arguments_and_is_ready():
+    seen = judge(isvc(), deployment(replicas=2), [pod(name="a"), pod(name="b")])
+    assert (seen.phase, seen.pods, seen.matches) == (Phase.READY, ("a", "b"), True)
+    assert seen.argv == tuple(ARGS)
+
+
+@pytest.mark.parametrize(
+    ("made", "pods", "said"),
+    [
+        (None, [], "has not made the Deployment"),
+        (deployment(["--model=m"]), [pod(["--model=m"])], "has not updated the Deployment"),
+        (deployment(seen=1), [pod(["--model=m"])], "update has not begun"),
+        (deployment(updatedReplicas=0), [pod(["--model=m"])], "0 of 1 new pods ready, 1 old"),
+        (deployment(replicas=2, availableReplicas=1), [pod(name="a"), pod(name="b", ready=False)], "1 of 2 new pods"),
+        (deployment(), [pod(ready=False)], "0 of 1"),
+        (deployment(replicas=0), [], "scaled to no pod"),
+    ],
+)
+def test_what_is_missing_is_said(made, pods, said):
+    seen = judge(isvc(), made, pods)
+    assert seen.phase is Phase.STARTING
+    assert said in seen.message
+
+
+def test_kserves_ready_condition_counts_for_nothing():
+    healthy = isvc(conditions=[{"type": "Ready", "status": "True"}])
+    waiting = pod(ready=False, name="new")
+    waiting["status"]["conditions"][1] = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 cannot allocate all claims.",
+    }
+    waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-l4"}]
+    waiting["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "new-gpu-x7"}]
+    made = deployment(updatedReplicas=1, availableReplicas=1)
+    made["status"]["replicas"] = 2
+    seen = judge(healthy, made, [pod(["--model=m"], name="old"), waiting])
+    assert seen.phase is Phase.STARTING
+    assert seen.stuck
+    assert "cannot allocate all claims" in seen.message
+    assert "claim new-gpu-x7 (of one-l4)" in seen.message
+
+
+def test_a_new_node_on_its_way_is_waited_for():
+    waiting = pod(ready=False)
+    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
+    events = [{"involvedObject": {"uid": "p"}, "reason": "TriggeredScaleUp", "message": "pod triggered scale-up"}]
+    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], events)
+    assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
+    assert "triggered scale-up" in seen.message
+
+
+def test_a_missing_claim_template_shows_in_events_only():
+    waiting = pod(ready=False)
+    waiting["status"]["conditions"] = []
+    failed = {"reason": "FailedResourceClaimCreation", "type": "Warning", "message": "template one-l4 not found"}
+    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], [{"involvedObject": {"uid": "p"}, **failed}])
+    assert seen.stuck
+    assert "template one-l4 not found" in seen.message
+
+
+@pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"])
+def test_a_container_that_will_not_start_has_failed(reason):
+    status = {
+        "containerStatuses": [
+            {
+                "restartCount": 1,
+                "state": {"waiting": {"reason": reason, "message": "why"}},
+                "lastState": {"terminated": {"exitCode": 3}},
+            }
+        ]
+    }
+    seen = judge(isvc(), deployment(availableReplicas=0), [pod(ready=False, **status)])
+    assert seen.phase is Phase.FAILED
+    assert reason in seen.message
+    assert "code 3" in seen.message
+
+
+def test_pods_that_cannot_be_created_have_failed():
+    made = deployment(availableReplicas=0, updatedReplicas=0)
+    made["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
+    seen = judge(isvc(), made, [])
+    assert (seen.phase, "exceeded quota" in seen.message) == (Phase.FAILED, True)
+
+
+def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():
+    model = {"spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}}
+    want = wanted(model)
+    assert carries(container(["--port=8080", "--speculative-config={}"]), want)
+    assert not carries(container(["--port=8080"]), want)
+    whole = wanted(isvc())
+    assert not carries(container(["--port=8080", *ARGS]), whole)
+    assert not carries(container(ARGS, image="other"), whole)
+
+
+def test_environment_counts_and_templates_of_kserve_match_anything():
+    spec = copy.deepcopy(isvc(["--served-model-name={{.Name}}"]))
+    spec["spec"]["predictor"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    want = wanted(spec)
+    args = ["--served-model-name=demo"]
+    assert carries(container(args, env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]), want)
+    assert not carries(container(args, env=[{"name": "A", "value": "2"}]), want)
+
+
+def test_cold_start_is_measured_on_pods_that_never_restarted():
+    assert cold_start_s(pod()) == 42
+    assert cold_start_s(pod(ready=False)) is None
+    assert cold_start_s(pod(containerStatuses=[{"restartCount": 1}])) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "args", "port"),
+    [
+        ({"ports": [{"containerPort": 9000}]}, ["--port=8000"], 9000),
+        ({}, ["--port=8000"], 8000),
+        ({}, ["--port", "8001"], 8001),
+        ({}, [], 8080),
+    ],
+)
+def test_the_engines_port(more, args, port):
+    assert port_of(container(args, **more)) == port

@@ -1,0 +1,164 @@
+"""Refusals as errors, differing fields, room for a pod, limits of autoscalers, names."""
+
+import json
+
+import pytest
+
+from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.plan.capacity import Need
+from mpctl.platform.kubernetes.failure import AlreadyExists, Call, Stale, error_of, retry_after
+from mpctl.platform.kubernetes.fields import changed_fields
+from mpctl.platform.kubernetes.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
+from mpctl.platform.kubernetes.lease import known_dead, this_process
+from mpctl.platform.kubernetes.names import label_of
+from mpctl.platform.kubernetes.room import gpus_of, room_for
+from mpctl.platform.kubernetes.scaling import limits_of, pinned, record_of, targets
+
+CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
+
+
+def status(reason, message, **details):
+    return json.dumps({"kind": "Status", "reason": reason, "message": message, "details": details})
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "said"),
+    [
+        (401, status("Unauthorized", "who"), NotPermitted, "does not know who asks"),
+        (
+            403,
+            status("Forbidden", "no"),
+            NotPermitted,
+            "not allowed to update inferenceservices.serving.kserve.io in namespace team",
+        ),
+        (
+            403,
+            status("Forbidden", 'admission webhook "v.kserve.io" denied the request: bad uri'),
+            InputError,
+            "refused by an admission webhook: bad uri (v.kserve.io)",
+        ),
+        (404, status("NotFound", "gone"), InputError, "InferenceService team/demo is not there"),
+        (409, status("AlreadyExists", "there"), AlreadyExists, "exists already"),
+        (409, status("Conflict", "modified"), Stale, "was changed meanwhile"),
+        (
+            409,
+            status(
+                "Conflict",
+                "x",
+                causes=[
+                    {"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": 'conflict with "argocd"'}
+                ],
+            ),
+            Stale,
+            ".spec.replicas belongs to argocd",
+        ),
+        (
+            422,
+            status("Invalid", "x", causes=[{"field": "spec.a", "message": "must be"}]),
+            InputError,
+            "spec.a: must be",
+        ),
+        (400, "not JSON at all", InputError, "not JSON at all"),
+        (418, b"", MpctlError, "answered 418"),
+    ],
+)
+def test_a_refusal_is_an_error_that_names_its_object(code, body, kind, said):
+    error = error_of(code, body, CALL)
+    assert type(error) is kind
+    assert said in error.message
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [({"Retry-After": "3"}, 3.0), ({"retry-after": "x"}, 0.5), ({}, 0.5)])
+def test_how_long_a_server_asks_to_wait(headers, seconds):
+    assert retry_after(headers, otherwise=0.5) == seconds
+
+
+def test_paths():
+    assert POD.path("a b", "x", "log") == "/api/v1/namespaces/a%20b/pods/x/log"
+    assert INFERENCE_SERVICE.path() == "/apis/serving.kserve.io/v1beta1/inferenceservices"
+    assert NODE.path("ignored", "n") == "/api/v1/nodes/n"
+    assert HTTP_ROUTE.resource == "httproutes.gateway.networking.k8s.io"
+
+
+def test_changed_fields_are_the_smallest_that_differ():
+    before = {"spec": {"a": 1, "containers": [{"name": "x", "args": ["1"]}, {"name": "y"}]}, "same": [1]}
+    after = {"spec": {"b": 1, "containers": [{"name": "x", "args": ["2"]}, {"name": "y"}]}, "same": [1]}
+    assert changed_fields(before, after) == ("spec.a", "spec.b", "spec.containers[x].args")
+    assert changed_fields(before, before) == ()
+
+
+L4 = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+
+def node(name, gpus=1, ready=True):
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}, "conditions": conditions},
+    }
+
+
+def user(name, where=None):
+    spec = {"containers": [L4]} | ({"nodeName": where} if where else {})
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Running" if where else "Pending"}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "fits"),
+    [
+        ([node("a")], [], True),
+        ([node("a")], [user("p", "a")], False),
+        ([node("a", 2)], [user("p", "a")], True),
+        ([node("a", 2)], [user("p", "a"), user("waits")], False),  # who waits already comes first
+        ([node("a", ready=False)], [], False),
+        ([], [], False),
+    ],
+)
+def test_room_counts_extended_resources_and_those_who_wait(nodes, pods, fits):
+    assert (room_for(Need(1, 1), nodes, [], [], pods).verdict == "fits") is fits
+
+
+def test_gpus_of_a_pod():
+    assert gpus_of({"containers": [L4, L4]}) == 2
+    assert gpus_of({"containers": [{}], "resourceClaims": [{"name": "gpu"}]}) == 1
+    assert gpus_of({"containers": [{}]}) == 0
+
+
+def scaler(kind="HorizontalPodAutoscaler", **spec):
+    ref = {"kind": "Deployment", "name": "demo-predictor"}
+    return {"kind": kind, "metadata": {"name": "q", "uid": "u"}, "spec": {"scaleTargetRef": ref, **spec}}
+
+
+def test_limits_are_recorded_as_they_are_written():
+    found = record_of([scaler(maxReplicas=5)], 2)
+    assert found == {
+        "replicas": 2,
+        "items": [{"kind": "HorizontalPodAutoscaler", "name": "q", "uid": "u", "limits": {"maxReplicas": 5}}],
+    }
+    assert pinned(found["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
+    keda = scaler("ScaledObject", minReplicaCount=0, maxReplicaCount=4)
+    assert limits_of(keda) == {"minReplicaCount": 0, "maxReplicaCount": 4}
+    assert record_of([], 1) is None
+
+
+def test_an_autoscaler_of_another_deployment_is_left_alone():
+    assert targets(scaler(), "demo-predictor")
+    assert not targets(scaler(), "other")
+    assert targets({"spec": {"scaleTargetRef": {"name": "demo-predictor"}}}, "demo-predictor")  # KEDA's default kind
+
+
+def test_a_process_of_this_machine_is_known_to_live_or_to_be_gone():
+    mine = this_process()
+    assert not known_dead(mine)
+    boot, pid, start = mine.split()
+    assert known_dead(f"{boot} {pid} {int(start) + 1}")
+    assert not known_dead(f"other-boot {pid} {int(start) + 1}")
+    assert not known_dead("")
+
+
+def test_a_long_name_is_shortened_to_a_label_without_a_clash():
+    first, second = label_of("x" * 70 + "a"), label_of("x" * 70 + "b")
+    assert first != second
+    assert len(first) <= 63
+    assert label_of("demo") == "demo"
