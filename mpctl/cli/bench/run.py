@@ -61,8 +61,9 @@ def _check(name: str | None, options: dict[str, Any]) -> None:
     second = [f"--{o.replace('_', '-')}" for o in ("spec", "candidate", "candidate_url") if options[o]]
     if len(second) > 1:
         raise InputError(f"cannot be combined with {second[0]}", field=second[1])
-    if options["candidate_url"] and not options["url"]:
-        raise InputError("needs --url", field="--candidate-url")
+    for needing in ("candidate_url", "model"):
+        if options[needing] and not options["url"]:
+            raise InputError("needs --url", field=f"--{needing.replace('_', '-')}")
     if options["url"]:
         for wrong in ("spec", "candidate"):
             if options[wrong]:

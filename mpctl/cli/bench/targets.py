@@ -141,17 +141,22 @@ def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iter
                 f"{unfinished.id} of {session.title} is unfinished",
                 hint="mpctl resume goes on with it, mpctl rollback restores the service",
             )
-        was_there = world.platform.state(arm).phase is not Phase.ABSENT
+        record = f"started-{arm.id}"
+        begun = session.store.load("bench", record) or {}
+        ours = world.platform.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
         try:
+            if ours:  # written down first: a command that was killed left it to the next one to stop
+                session.store.save("bench", record, {"running": True})
             session.terminal.step("start", "starting the candidate beside the serving engine")
             world.platform.start(arm)
             world.meter.prepare()
             await_ready(world, arm, timeout_s)
             yield
         finally:
-            if not was_there:
+            if ours:
                 session.terminal.step("stop", "stopping the engine that was started")
                 world.platform.stop(arm)
+                session.store.save("bench", record, {"running": False})
 
 
 @contextmanager

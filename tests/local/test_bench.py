@@ -1,0 +1,131 @@
+"""``mpctl bench`` with scripted engines: what is measured, what stays as it was, and where it goes on."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mpctl.cli.runs import read_run
+from tests.local.unchanged import wait_for
+
+SMALL = ("--requests", "4", "--repeats", "3", "--max-tokens", "24")
+
+
+def run_in(up, name):
+    return read_run(str(up.directory / name))
+
+
+def served(up):
+    return up.live_text(), sorted(p.pid for p in up.engines())
+
+
+def test_a_service_as_it_serves(up):
+    before = served(up)
+    done = up(
+        "bench", *SMALL, "--run", "alone.json.gz", "--concurrency", "1,2", "--prompts", "edits", "--prompts", "chat:3"
+    )
+    assert served(up) == before
+    assert not (up.service / "ledger.jsonl").exists()
+    run = run_in(up, "alone.json.gz")
+    assert [c.key for c in run.cells] == ["chat-c1-t0", "chat-c2-t0", "edits-c1-t0", "edits-c2-t0"]
+    assert {b.arm for b in run.blocks} == {"baseline"}
+    assert len(run.blocks) == 4 * 3
+    assert run.shares == {"edits": 0.25, "chat": 0.75}
+    assert run.arms["baseline"].engine_version
+    assert "--served-model-name=demo" in run.arms["baseline"].argv
+    assert "edits, 2 at once" in done.stdout
+    assert up("bench", "compare", "alone.json.gz", code=2).stderr.startswith("error: alone.json.gz: holds one arm only")
+
+
+def test_beside_the_service_an_engine_that_is_gone_afterwards(up):
+    before = served(up)
+    done = up("bench", "--spec", "ngram", *SMALL, "--run", "two.json.gz")
+    assert served(up) == before
+    assert not (up.service / "ledger.jsonl").exists()
+    assert "the gate would promote" in done.stderr
+    run = run_in(up, "two.json.gz")
+    assert {name: arm.spec for name, arm in run.arms.items()} == {
+        "baseline": "none",
+        "candidate": "ngram K=5 lookup 2..4",
+    }
+    assert "--speculative-config" in " ".join(run.arms["candidate"].argv)
+    assert up("bench", "compare", "two.json.gz").returncode == 0
+    assert "2.00" in up("report", "two.json.gz", "-o", "md").stdout
+
+
+def test_killed_it_goes_on_and_sends_no_finished_block_again(up):
+    before = served(up)
+    command = ("bench", "--spec", "ngram", *SMALL, "--repeats", "6", "--policy", up.policy("min_compared: 24\n"))
+    first = subprocess.Popen(
+        [sys.executable, "-m", "mpctl.cli.main", *command, "--run", "again.json.gz"],
+        cwd=up.directory,
+        env=up.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    blocks = up.state / "bench"
+    wait_for(lambda: len(list(blocks.rglob("block-*.json"))) >= 3)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    kept = {p.name: p.read_bytes() for p in blocks.rglob("block-*.json")}
+    assert not (up.directory / "again.json.gz").exists()
+    assert len(up.engines()) == 2
+
+    done = up(*command, "--run", "again.json.gz")
+    assert "going on with bench-" in done.stderr
+    assert {p.name: p.read_bytes() for p in blocks.rglob("block-*.json") if p.name in kept} == kept
+    assert len(run_in(up, "again.json.gz").blocks) >= 12
+    assert served(up) == before, "the engine that the killed command started is stopped, too"
+
+    finished = up(*command, "--run", "third.json.gz", code=None)
+    assert "going on with" not in finished.stderr
+
+
+def test_two_servers_at_their_addresses(up):
+    status = up.json("status")["items"][0]["status"]
+    (python,) = {up.environment["MPCTL_VLLM"]}
+    done = up(
+        "bench",
+        "--url",
+        status["url"],
+        "--candidate-url",
+        status["url"],
+        "--vllm",
+        python,
+        *SMALL,
+        "--run",
+        "urls.json",
+    )
+    run = run_in(up, "urls.json")
+    assert run.arms["baseline"].model == "demo"
+    assert "the gate would" in done.stderr
+    said = json.loads(up("bench", "compare", "urls.json", "-o", "json", code=None).stdout)
+    assert said["status"]["measurement"][0]["outputsDifferent"] == 0
+
+
+def test_the_client_is_calibrated_before_it_measures(up):
+    up.environment["MPCTL_CALIBRATE"] = "1"
+    done = up("bench", *SMALL, "--repeats", "1", "--run", "calibrated.json")
+    run = run_in(up, "calibrated.json")
+    assert run.calibration is not None
+    assert run.calibration.requests == 75
+    assert f"adds {run.calibration.p50_ms:.1f} ms at p50, {run.calibration.p99_ms:.1f} ms at p99" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--spec", "none"), 2, "already runs none"),
+        (("--run", "nowhere/run.json"), 2, "is no directory that can be written to"),
+        (("--prompts", "none.jsonl"), 2, "none.jsonl: the prompts cannot be read"),
+        (("--requests", "100"), 2, "192 distinct prompts of edits are too few"),
+        (("--model", "x"), 2, "needs --url"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(up, arguments, code, message):
+    before = served(up)
+    assert message in up("bench", *arguments, code=code).stderr
+    assert served(up) == before
+    assert not list((up.state / "bench").rglob("*.json"))
