@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import secrets
 import shutil
 import ssl
@@ -378,8 +377,3 @@ def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
-
-
-def default_folder() -> Path:
-    """Where ``scripts/cluster`` keeps the cluster started by hand."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mpctl-rig"
