@@ -90,7 +90,7 @@ def test_dashes_and_underscores_are_the_same(cli):
         (
             "concurrency: 8\n",
             ":1: concurrency: there is no such setting",
-            "it is an option of rollout: write it below that name",
+            "it is an option of rollout, bench run: write it below that name",
         ),
         ("zzz: 8\n", ":1: zzz: there is no such setting", "mpctl help config explains the file"),
         (
