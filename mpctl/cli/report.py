@@ -79,7 +79,7 @@ def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:
     settings = Settings.of(ctx, options)
     form = _format(options["output"], options["output_file"])
     target = _target(options["output_file"], force=options["force"])
-    source = _source(settings, run, options["service"])
+    source = find_source(settings, run, options["service"])
     text = render(source, form, prices=options["prices"], policy=options["policy"])
     if target is None:
         settings.terminal.exact(text)
@@ -178,7 +178,7 @@ def _write(path: Path, text: str) -> None:
         raise MpctlError(f"{path} cannot be written: {error.strerror}", hint="choose another --output-file") from error
 
 
-def _source(settings: Settings, run: str | None, service: str | None) -> Source:
+def find_source(settings: Settings, run: str | None, service: str | None) -> Source:
     """A file, or an operation of a service."""
     if run is not None and (run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()):
         from mpctl.cli.runs import read_run

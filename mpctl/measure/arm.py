@@ -77,7 +77,7 @@ class ArmSummary:
         seconds = sum(b.duration_s for b in mine)
         targets = (slo_ttft_ms, slo_tpot_ms, slo_e2e_ms)
         asked = any(t is not None for t in targets)
-        good = sum(_meets(s, targets) for s in done)
+        good = sum(_meets(s, targets) for s in done) if asked else 0
         return cls(
             arm=arm,
             blocks=len(mine),

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mpctl.measure import rules_draft, rules_evidence, rules_speed
-from mpctl.measure.analysis import Analysis
+from mpctl.measure.analysis import Analysis, Comparison
 from mpctl.measure.case import Case
+from mpctl.measure.cell import Cell
 from mpctl.measure.outcome import Outcome, RuleResult
+from mpctl.measure.policy import Policy
 from mpctl.measure.verdict import CellVerdict, Verdict, join, judge_cell
 
-__all__ = ["RULES", "CellVerdict", "Outcome", "RuleResult", "Verdict", "assess"]
+__all__ = ["RULES", "CellVerdict", "Outcome", "RuleResult", "Verdict", "assess", "describe_rules"]
 
 RULES: tuple[Callable[[Case], RuleResult], ...] = (
     rules_evidence.assess_errors,
@@ -36,6 +38,12 @@ RULES: tuple[Callable[[Case], RuleResult], ...] = (
     rules_speed.assess_tpot_p99,
     rules_speed.assess_e2e_p99,
 )
+
+
+def describe_rules() -> dict[str, str]:
+    """What each rule asks, by its name, in the order in which they are listed."""
+    nothing = Case(Comparison.of(Cell("nothing", 1), ()), Analysis.of((), Policy()))
+    return {rule(nothing).rule: " ".join((rule.__doc__ or "").split()) for rule in RULES}
 
 
 def assess(analysis: Analysis) -> Verdict:

@@ -10,6 +10,7 @@ Means over rounds are judged with Student's t at the level that ``spending`` all
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,13 +63,13 @@ def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int 
     """
     from scipy.special import stdtrit
 
-    if gap <= 0:
-        return None
-    for count in range(FIRST_LOOK, MOST_ROUNDS + 1):
+    def decides(count: int) -> bool:
         reach = float(stdtrit(count - 1, 1 - alpha / 3)) + float(stdtrit(count - 1, power))
-        if reach * spread / math.sqrt(count) <= gap:
-            return count
-    return None
+        return reach * spread / math.sqrt(count) <= gap
+
+    if gap <= 0 or not decides(MOST_ROUNDS):
+        return None
+    return bisect.bisect_left(range(MOST_ROUNDS), True, lo=FIRST_LOOK, key=decides)
 
 
 def spread_of(values: Sequence[float]) -> float:
