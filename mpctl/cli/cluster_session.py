@@ -13,16 +13,17 @@ from mpctl.cli.interrupt import interruptible
 from mpctl.cli.session import Session, SystemClock, choose, who
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
-from mpctl.errors import Cancelled, InputError, Refused
+from mpctl.errors import Cancelled, InputError, NotPermitted, Refused
 from mpctl.platform.kubernetes.client import Client
 from mpctl.platform.kubernetes.connection import connect
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP, INFERENCE_SERVICE
+from mpctl.platform.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, INFERENCE_SERVICE
 from mpctl.platform.kubernetes.names import LEDGER, PART_LABEL, SERVICE_LABEL
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.kubernetes.text import ARM_ANNOTATION
 from mpctl.platform.local.models import read_model
 from mpctl.service import Service
+from mpctl.speculation import parse_version
 
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
@@ -83,6 +84,16 @@ class ClusterSession(Session):
         """The manifest as it is; None when the service is gone."""
         return self.platform.live_text()
 
+    def kserve_version(self) -> str | None:
+        """The tag of the controller's image; None where it is elsewhere or may not be read."""
+        try:
+            found = self.client.list(DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager")
+        except NotPermitted:
+            return None
+        pods = [one["spec"]["template"]["spec"]["containers"] for one in found or ()]
+        images = [str(container.get("image")) for containers in pods for container in containers]
+        return next((image for image in images if parse_version(image) is not None), None)
+
     def start_time(self) -> str:
         """Measured on the pods that serve now."""
         seconds = self.platform.cold_start_s()
@@ -115,7 +126,7 @@ class ClusterSession(Session):
             python = python_of(os.environ.get(_VLLM))
         except Refused:
             python = sys.executable  # a way back measures nothing, so it does without
-        meter = LocalMeter(python, str(Path.cwd()))
+        meter = LocalMeter(python, str(Path.cwd()), forwarded=True)
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
                 yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())

@@ -24,11 +24,15 @@ _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"'
 
 
 class LocalMeter:
-    """Implements ``mpctl.rollout.ports.Meter``. Close it to end the bench process; it also ends with us."""
+    """Implements ``mpctl.rollout.ports.Meter``. Close it to end the bench process; it also ends with us.
 
-    def __init__(self, python: str, cwd: str, *, timeout_s: float = 600.0) -> None:
+    ``forwarded``: a loopback address leads to an engine elsewhere, so this machine's device and files are not its own.
+    """
+
+    def __init__(self, python: str, cwd: str, *, timeout_s: float = 600.0, forwarded: bool = False) -> None:
         self.client = BenchClient(python, cwd, timeout_s=timeout_s)
         self._cwd = cwd
+        self._forwarded = forwarded
 
     def prepare(self) -> None:
         """Start loading the bench client."""
@@ -85,11 +89,12 @@ class LocalMeter:
         served = _told(endpoint, "/v1/models").get("data") or [{}]
         root = served[0].get("root") if isinstance(served, list) and isinstance(served[0], dict) else ""
         pool = _POOL.search(self._metrics(endpoint))
+        here = is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=str(version or ""),
             model=str(root or endpoint.model),
-            device=device() if is_here(endpoint) else "",
-            model_digest=model_digest(str(root), self._cwd) if root and is_here(endpoint) else "",
+            device=device() if here else "",
+            model_digest=model_digest(str(root), self._cwd) if root and here else "",
             kv_pool_tokens=int(pool[1]) if pool else None,
         )
 

@@ -1,0 +1,172 @@
+"""What is written beside a measurement: the device, the model, and what the engine tells of itself."""
+
+from __future__ import annotations
+
+import stat
+
+import httpx
+import pytest
+
+from mpctl.measure.cell import Cell
+from mpctl.measure.counters import CounterError
+from mpctl.platform.local.client import bench_arguments
+from mpctl.platform.local.hardware import device, model_digest
+from mpctl.platform.local.meter import LocalMeter, is_here
+from mpctl.rollout.ports import Endpoint, EngineFacts
+
+ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", "tokenizer", token="key")
+
+
+def smi(tmp_path, monkeypatch, body):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (("NVIDIA L4",), "NVIDIA L4"),
+        (("NVIDIA L4", "NVIDIA L4"), "2 x NVIDIA L4"),
+        (("NVIDIA L4", "Tesla T4", "NVIDIA L4"), "2 x NVIDIA L4, Tesla T4"),
+    ],
+)
+def test_gpus_by_the_drivers_names(tmp_path, monkeypatch, lines, name):
+    smi(tmp_path, monkeypatch, "\n".join(f"echo '{line}'" for line in lines))
+    assert device() == name
+
+
+@pytest.mark.parametrize("body", ["exit 9", "true"])
+def test_without_a_gpu_the_processor(tmp_path, monkeypatch, body):
+    smi(tmp_path, monkeypatch, body)
+    assert device().endswith(" cores")
+
+
+def test_a_models_digest_is_of_names_sizes_and_content(tmp_path):
+    def digest():
+        return model_digest("model", str(tmp_path))
+
+    (tmp_path / "model" / "sub").mkdir(parents=True)
+    (tmp_path / "model" / "config.json").write_text("{}")
+    first = digest()
+    assert len(first) == 64
+    assert digest() == first
+    (tmp_path / "model" / "config.json").write_text("[]")
+    second = digest()
+    (tmp_path / "model" / "sub" / "x").write_text("")
+    assert len({first, second, digest()}) == 3
+
+
+def test_of_large_files_the_ends_are_read(tmp_path, monkeypatch):
+    from mpctl.platform.local import hardware
+
+    monkeypatch.setattr(hardware, "_WHOLE_BYTES", 100)
+    monkeypatch.setattr(hardware, "_PART_BYTES", 10)
+    (tmp_path / "m").mkdir()
+    digests = set()
+    for content in (b"a" * 200, b"b" + b"a" * 199, b"a" * 199 + b"b", b"a" * 201):
+        (tmp_path / "m" / "weights").write_bytes(content)
+        digests.add(model_digest("m", str(tmp_path)))
+    assert len(digests) == 4
+
+
+def test_a_repository_is_told_by_the_commit_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert model_digest("Qwen/Qwen3-0.6B", "/") == ""
+    refs = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_text("c0ffee\n")
+    assert model_digest("Qwen/Qwen3-0.6B", "/") == "c0ffee"
+
+
+METRICS = """\
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="128",engine="0",kv_cache_max_concurrency="9.1",kv_cache_size_tokens="1398016"} 1.0
+"""
+
+
+def served(monkeypatch, answers):
+    """Answers by path; what is not there is a 404."""
+
+    def get(url, *, headers, **_):
+        assert headers == {"Authorization": "Bearer key"}
+        path = url.removeprefix(ENDPOINT.base_url)
+        request = httpx.Request("GET", url)
+        if path not in answers:
+            return httpx.Response(404, request=request)
+        return httpx.Response(200, text=answers[path], request=request)
+
+    monkeypatch.setattr(httpx, "get", get)
+
+
+def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
+    (tmp_path / "weights").mkdir()
+    models = '{"data": [{"id": "svc", "root": "weights"}]}'
+    served(monkeypatch, {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS})
+    told = LocalMeter("python", str(tmp_path)).describe(ENDPOINT)
+    assert (told.engine_version, told.model, told.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
+    assert len(told.model_digest) == 64
+    assert told.device
+
+
+def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
+    (tmp_path / "weights").mkdir()
+    served(monkeypatch, {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS})
+    told = LocalMeter("python", str(tmp_path), forwarded=True).describe(ENDPOINT)
+    assert told == EngineFacts(model="weights", kv_pool_tokens=1398016)
+
+
+@pytest.mark.parametrize("broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"])
+def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
+    served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
+    told = LocalMeter("python", "/").describe(Endpoint("http://127.0.0.1:1", "svc", "", token="key"))
+    assert told == EngineFacts(model="svc", device=told.device)
+
+
+def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
+    served(monkeypatch, {})
+    with pytest.raises(CounterError, match="/metrics"):
+        LocalMeter("python", "/").describe(ENDPOINT)
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:8", True),
+        ("http://localhost", True),
+        ("http://[::1]:8", True),
+        ("https://gpu.example", False),
+    ],
+)
+def test_what_is_on_this_machine(url, here):
+    assert is_here(Endpoint(url, "m", "")) is here
+
+
+def arguments(cell, prompts=("a", "b"), tokenizer="t"):
+    from pathlib import Path
+
+    made = bench_arguments(Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), prompts, cell, 64)
+    return dict(a.removeprefix("--").split("=", 1) for a in made if "=" in a), [a for a in made if "=" not in a]
+
+
+def test_a_closed_and_an_open_loop():
+    closed, switches = arguments(Cell("edits", 8, 0.7))
+    assert (closed["max-concurrency"], closed["temperature"]) == ("8", "0.7")
+    assert "request-rate" not in closed
+    assert {"--disable-shuffle", "--skip-chat-template", "--save-detailed"} <= set(switches)
+    opened, _ = arguments(Cell("edits", 256, rate=2.5))
+    assert (opened["max-concurrency"], opened["request-rate"]) == ("256", "2.5")
+
+
+def test_both_arms_see_the_same_arrivals_and_every_round_others():
+    assert arguments(Cell("edits", 1))[0]["seed"] == arguments(Cell("edits", 1))[0]["seed"]
+    assert arguments(Cell("edits", 1))[0]["seed"] != arguments(Cell("edits", 1), ("c",))[0]["seed"]
+
+
+def test_without_a_tokenizer_the_limit_stands_in_the_request():
+    options, switches = arguments(Cell("edits", 1), tokenizer="")
+    assert "tokenizer" not in options
+    assert options["extra-body"] == '{"max_completion_tokens": 64}'
+    assert "--skip-tokenizer-init" in switches
