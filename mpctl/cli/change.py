@@ -14,7 +14,7 @@ from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of
 from mpctl.plan.memory import memory_findings
 from mpctl.service import Service
-from mpctl.speculation import Finding, Spec, build, from_config, parse_config, preflight, unknowns
+from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
 from mpctl.speculation.findings import ordered
 from mpctl.speculation.match import Check, match
 
@@ -63,16 +63,20 @@ def read_change(
     before = session.service()
     engine = session.engine_version(before)
     # A file is judged without contacting anybody, and engines on this machine need no staging.
-    asks, stages = not isinstance(session, FileSource), not isinstance(session, LocalSession)
-    target, no_target = read_facts(
-        session, session.target_of(before), options.get("target_listing"), ask_hub=asks and options["spec"] != "none"
-    )
-    chosen = choose_draft(before, options, name=target.name if target else None, engine=engine)
+    known = METHODS.get(options["spec"])
+    weights = known is not None and known.loads_weights
+    asks, stages = weights and not isinstance(session, FileSource), not isinstance(session, LocalSession)
+    kserve = options.get("kserve") or (session.kserve_version() if weights and stages else None)
+    options = {**options, "kserve": kserve}
+    target, no_target = read_facts(session, session.target_of(before), options.get("target_listing"), ask_hub=asks)
+    config = _config(options["spec_config"]) or {}
+    chosen = choose_draft(before, options, config, name=target.name if target else None, engine=engine)
+    written = {key.replace("-", "_") for key in config}
     spec, notes = build(
         options["spec"],
         draft=chosen.draft,
         sets=options["set"],
-        config={**chosen.settings, **(_config(options["spec_config"]) or {})} or None,
+        config={**{k: v for k, v in chosen.settings.items() if k not in written}, **config} or None,
     )
     draft, no_draft = read_facts(session, spec.draft, options.get("draft_listing"), ask_hub=asks)
     draft_name, edit, staging = spec.draft, None, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +35,17 @@ class Chosen:
     reason: str | None = None
 
 
-def choose_draft(before: Service, options: dict[str, Any], *, name: str | None, engine: str | None) -> Chosen:
+def choose_draft(
+    before: Service, options: dict[str, Any], config: Mapping[str, Any], *, name: str | None, engine: str | None
+) -> Chosen:
     """The draft named with ``--draft`` or in the settings, else the catalogue's first for the service's target.
 
     Raises:
         InputError: the method needs one, and the catalogue has none that fits; the message lists what it has.
     """
     method = METHODS.get(options["spec"])
-    if method is None or not method.loads_weights or options["draft"] or _sets_model(options):
+    named = options["draft"] or "model" in config or any(one.startswith("model=") for one in options["set"])
+    if method is None or not method.loads_weights or named:
         return Chosen(options["draft"], {})
     from mpctl.cli.catalogue import load_catalogue
 
@@ -51,11 +54,6 @@ def choose_draft(before: Service, options: dict[str, Any], *, name: str | None, 
     if found is None:
         return Chosen(None, {})
     return Chosen(found.draft.repo, dict(found.draft.settings()), found.draft, found.reason)
-
-
-def _sets_model(options: dict[str, Any]) -> bool:
-    written = options["spec_config"] or ""
-    return '"model"' in written or written.startswith("@") or any(one.startswith("model=") for one in options["set"])
 
 
 def read_facts(

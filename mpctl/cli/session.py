@@ -98,6 +98,10 @@ class Session(ABC):
         """What the serving engine said at its start; None where that cannot be read."""
         return None
 
+    def kserve_version(self) -> str | None:
+        """KServe's release; None where nothing says."""
+        return None
+
     def owned(self, *, force: bool) -> str | None:
         """A warning when somebody else writes the service's manifest and ``force`` overrides that, else None.
 

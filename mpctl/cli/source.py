@@ -42,6 +42,9 @@ class Source(Protocol):
     def engine_log(self) -> str | None:
         """What the serving engine said at its start; None where that cannot be read."""
 
+    def kserve_version(self) -> str | None:
+        """KServe's release; None where nothing says."""
+
 
 class FileSource:
     """One service of a file, InferenceService or ModelDeployment. Relative paths in it start from its folder."""
@@ -80,6 +83,10 @@ class FileSource:
 
     def engine_log(self) -> str | None:
         """Nothing runs."""
+        return None
+
+    def kserve_version(self) -> str | None:
+        """Nothing is asked."""
         return None
 
 

@@ -6,9 +6,11 @@ ServingRuntime. Multi-node predictors are refused: two pods with one command lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from mpctl.errors import InputError
 from mpctl.service.engine import environment, locate, mentions_vllm
+from mpctl.service.engines import not_measurable, other_engine
 from mpctl.service.model import Place, Service, Source, Storage, annotations_of, model_of
 from mpctl.service.view import View, text_of
 
@@ -64,7 +66,7 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
     named = [one for one in candidates if text_of(one.get("name")) == CONTAINER]
     engines = [one for one in named or candidates if _is_vllm(one)]
     if not engines:
-        raise containers.error("No vLLM engine container found in the predictor", hint=_HINT)
+        raise _no_engine(containers, named or candidates)
     if len(engines) > 1:
         raise engines[1].error(
             "More than one container of the predictor runs vLLM", hint=f'Name the engine "{CONTAINER}"'
@@ -78,13 +80,32 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
     runtime = runtimes.get(asked or "")
     inside = runtime is not None and _is_vllm(runtime)
     if not (inside or mentions_vllm(asked, form) or (form or "").lower() in _FORMATS or _is_vllm(model)):
+        other = other_engine([asked, form, *_words(model), *(_words(runtime) if runtime is not None else ())])
+        if other is not None:
+            message, hint = not_measurable(other)
+            raise model.error(message, hint=hint)
         raise model.error("No vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT)
     return runtime
 
 
+def _no_engine(containers: View, candidates: Sequence[View]) -> InputError:
+    """Why none of the containers can be changed: another engine by name, or none that is known."""
+    other = other_engine(text for one in candidates for text in _words(one))
+    if other is None:
+        return containers.error("No vLLM engine container found in the predictor", hint=_HINT)
+    message, hint = not_measurable(other)
+    return containers.error(message, hint=hint)
+
+
 def _is_vllm(container: View) -> bool:
+    words = _words(container)
+    # SGLang and TensorRT-LLM share some of vLLM's flags, so their own names count first.
+    return mentions_vllm(*words) and other_engine(words) is None
+
+
+def _words(container: View) -> list[str]:
     words = [item.text() for key in ("command", "args") if (part := container.get(key)) for item in part.items()]
-    return mentions_vllm(text_of(container.get("image")), *words)
+    return [text_of(container.get("image")) or "", *words]
 
 
 def _runtime_args(runtime: View | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ One Standalone engine is one service; everything that spreads an engine over pod
 from __future__ import annotations
 
 from mpctl.service.engine import environment, locate, mentions_vllm
+from mpctl.service.engines import not_measurable, other_engine
 from mpctl.service.model import Place, Service, Source, annotations_of, model_of
 from mpctl.service.view import View, text_of
 
@@ -69,6 +70,10 @@ def _container(engine: View) -> View:
     if not found:
         raise containers.error(f'No container is called "{CONTAINER}"', hint="Modelplane requires that name")
     words = [item.text() for key in ("command", "args") if (part := found[0].get(key)) for item in part.items()]
+    other = other_engine([text_of(found[0].get("image")), *words])
+    if other is not None:
+        message, hint = not_measurable(other)
+        raise found[0].error(message, hint=hint)
     if not mentions_vllm(text_of(found[0].get("image")), *words):
         raise found[0].error("The engine container does not run vLLM", hint="mpctl changes vLLM engines only")
     return found[0]

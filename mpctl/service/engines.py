@@ -1,0 +1,33 @@
+"""Which engine an image and a command are: vLLM, whose services can be changed, or another, named and refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# How images, commands and runtimes of other engines are recognised; the name is what people call it.
+_OTHERS = (
+    ("sglang", re.compile(r"\bsglang\b|sglang[.:/-]", re.IGNORECASE)),
+    ("tensorrt-llm", re.compile(r"tensorrt[-_]?llm|trtllm", re.IGNORECASE)),
+)
+TITLES = {"sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
+
+
+def other_engine(texts: Iterable[str | None]) -> str | None:
+    """``sglang`` or ``tensorrt-llm`` when image, command or runtime say so; None otherwise."""
+    for text in texts:
+        for name, pattern in _OTHERS:
+            if text and pattern.search(text):
+                return name
+    return None
+
+
+def not_measurable(engine: str) -> tuple[str, str]:
+    """Why a service of another engine is refused, and what can be done instead."""
+    title = TITLES[engine]
+    return (
+        f"The engine here is {title}: the gate counts drafted and accepted tokens by vLLM's counters, which {title} "
+        "does not have, so a rollout could not be measured",
+        f"mpctl methods METHOD --engine {engine} prints the same setting in {title}'s words; measure it with its own "
+        "tools, or serve the model with vLLM",
+    )

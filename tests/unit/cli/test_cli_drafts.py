@@ -1,0 +1,246 @@
+"""Drafts from the command line: listed, chosen, matched, staged; nothing of it needs a cluster or a hub."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+SERVICE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: chat
+spec:
+  predictor:
+    model:
+      modelFormat: {name: vLLM}
+      runtime: kserve-vllmserver
+      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB
+      args:
+      - --max-model-len=8192
+"""
+HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3"
+CONFIG = {
+    "architectures": ["Eagle3LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "target_hidden_size": 4096,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "draft_vocab_size": 32000,
+    "max_position_embeddings": 40960,
+    "dtype": "bfloat16",
+    "speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-8B"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def service(cli):
+    path = cli.directory / "service.yaml"
+    path.write_text(SERVICE)
+    return str(path)
+
+
+def listing(cli, name, config, weights):
+    path = cli.directory / name
+    path.write_text(f"{weights} ./model.safetensors\n==> config.json <==\n{json.dumps(config)}\n")
+    return str(path)
+
+
+def test_the_table_of_drafts(cli):
+    every = cli("drafts")
+    assert every.code == 0
+    assert every.out.count("\n") == 99
+    one = cli("drafts", "Qwen/Qwen3-8B")
+    assert HEAD in one.out
+    assert "2.26 (K=3, mtbench, t=0)" in one.out
+    assert "unknown" in one.out
+    assert "raises KV per token" in one.err
+    assert "vllm-test" in cli("drafts", "Qwen/Qwen3-8B", "-o", "wide").out
+    assert (
+        cli("drafts", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out == "deepseek-ai/dspark_qwen3_8b_block7\n"
+    )
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_drafts_for_programs(cli, output, read):
+    body = read(cli("drafts", "Qwen/Qwen3-32B", "-o", output).out)
+    assert body["kind"] == "DraftList"
+    first = body["items"][0]
+    assert (first["draft"], first["numSpeculativeTokens"], first["loadedGib"]) == (
+        "RedHatAI/Qwen3-32B-speculator.eagle3",
+        3,
+        2.91,
+    )
+    assert first["licence"] is None
+    assert body["sources"]["vllm-test"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["Qwen/Qwen3-9B"], "did you mean Qwen/Qwen3-8B"),
+        (["--method", "egle3"], "did you mean eagle3?"),
+        (["--drafts", "gone.yaml"], "gone.yaml: --drafts cannot be read"),
+        (["-o", "xml"], "xml"),
+    ],
+)
+def test_mistakes_with_drafts(cli, arguments, says):
+    done = cli("drafts", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
+    mine = cli.directory / "mine.yaml"
+    mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: eagle3, k: 4}\n")
+    plan = ("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-o", "json")
+    body = json.loads(cli(*plan, "--drafts", str(mine)).out)
+    assert (body["draft"], body["way"]) == ("ours/head", "storageUris")
+    assert '"num_speculative_tokens": 4' in body["manifest"]
+    cli.env(MPCTL_DRAFTS=str(mine))
+    assert json.loads(cli(*plan).out)["draft"] == "ours/head"
+    mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: egle3}\n")
+    done = cli(*plan)
+    assert done.code == 2
+    assert f"{mine}:3: targets.Qwen/Qwen3-8B[0].method: 'egle3' is no method, did you mean eagle3?" in done.err
+
+
+def test_the_choice_is_said_and_overruled(cli, service):
+    done = cli("render", "-f", service, "--spec", "eagle3")
+    assert done.code == 0
+    assert f"draft {HEAD}: first draft of Qwen/Qwen3-8B for eagle3" in done.err
+    assert HEAD in done.out
+    other = cli(
+        "render", "-f", service, "--spec", "eagle3", "--draft", "org/other", "--set", "num_speculative_tokens=2"
+    )
+    assert '"model": "org/other"' in other.out
+    assert "first draft" not in other.err
+    config = '{"num-speculative-tokens": 5}'
+    dashed = cli("render", "-f", service, "--spec", "eagle3", "--spec-config", config)
+    assert '"num_speculative_tokens": 5' in dashed.out
+    assert HEAD in dashed.out
+    refused = cli("render", "-f", service, "--spec", "medusa")
+    assert refused.code == 2
+    assert f"{HEAD} is for eagle3" in refused.err
+    assert refused.out == ""
+
+
+def test_a_plan_says_why_and_what_stays(cli, service):
+    done = cli("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "--plan")
+    assert done.code == 0
+    for text in (
+        "way: storageUris",
+        "path in the pod: /mnt/mpctl/draft",
+        "a rollback removes:",
+        "and leaves:",
+        "WHY NOT",
+    ):
+        assert text in done.out
+    assert "+    - uri: hf://RedHatAI/Qwen3-8B-speculator.eagle3" in done.out
+
+
+def test_what_to_prepare_goes_to_kubectl(cli, service):
+    done = cli("stage", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
+    job = yaml.safe_load(done.out)
+    assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
+    image = cli("stage", "-f", service, "--spec", "eagle3", "--registry", "r.example/m", "--way", "image")
+    assert image.out.startswith("# Before: hf download")
+    nothing = cli("stage", "-f", service, "--spec", "ngram")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "needs no second artifact" in nothing.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--way", "storageUris", "--kserve", "0.15"], "storageUris came with KServe 0.16"),
+        (["--way", "oci"], "no registry is known"),
+        (["--way", "mail"], "'mail' is no way"),
+        (["--air-gapped"], "no way to get"),
+    ],
+)
+def test_a_way_that_is_closed(cli, service, arguments, says):
+    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert "hint:" in done.err
+
+
+def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
+    plan = ("render", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15")
+    done = cli(*plan)
+    assert (done.code, done.out) == (9, "")
+    assert "[draft-not-staged]" in done.err
+    there = cli(*plan, "--ignore", "draft-not-staged")
+    assert there.code == 0
+    assert '"claimName": "models"' in there.out
+
+
+def test_a_rendered_draft_goes_with_spec_none(cli, service):
+    there = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
+    path = cli.directory / "there.yaml"
+    path.write_text(there.out)
+    back = cli("render", "-f", str(path), "--spec", "none")
+    assert back.out == SERVICE
+
+
+def test_a_listing_of_the_right_head_matches(cli, service):
+    head = listing(cli, "head.txt", CONFIG, 1_600_000_000)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L40S", "-o", "json")
+    body = json.loads(done.out)
+    verdicts = {one["id"]: one["verdict"] for one in body["match"]}
+    assert (verdicts["wrong-target"], verdicts["tokenizer-mismatch"]) == ("ok", "unknown")
+    assert body["draft"] == HEAD
+    assert body["kvPoolTokens"]["basis"] == "specifications"
+    assert body["kvPoolTokens"]["after"][1] < body["kvPoolTokens"]["before"][1]
+    table = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
+    assert "MATCH" in table.out
+    assert "kv-pool" in cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L4").out
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-14B"}}}, "wrong-target"),
+        ({"max_position_embeddings": 2048}, "draft-context"),
+        ({"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None}, "draft-kind"),
+    ],
+)
+def test_a_listing_of_a_wrong_head_is_refused(cli, service, change, finding):
+    head = listing(cli, "head.txt", {**CONFIG, **change}, 1_600_000_000)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
+    assert done.code == 9
+    assert f"[{finding}]" in done.err
+
+
+def test_a_gpu_that_nobody_knows(cli, service):
+    head = listing(cli, "head.txt", CONFIG, 1_600_000_000)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "Abacus")
+    assert done.code == 2
+    assert "known: L4" in done.err
+
+
+def test_methods_in_other_words(cli):
+    assert cli("methods", "eagle3", "--draft", "org/h", "--engine", "sglang").out.startswith(
+        "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/h"
+    )
+    assert yaml.safe_load(cli("methods", "mtp", "--engine", "tensorrt-llm").out) == {
+        "speculative_config": {"decoding_type": "MTP", "max_draft_len": 1}
+    }
+    assert json.loads(cli("methods", "ngram").out)["method"] == "ngram"
+    refused = cli("methods", "suffix", "--engine", "sglang")
+    assert refused.code == 2
+    assert "keeps no suffix trees" in refused.err
+    assert "dspark" not in cli("methods", "--engine", "tensorrt-llm", "-o", "name").out
+    assert cli("methods", "--draft", "x").code == 2
+    assert "did you mean" in cli("methods", "--engine", "sglnag").err
