@@ -125,12 +125,13 @@ class Analysis:
     ) -> Analysis:
         """Analyse a run, or blocks of which nothing else is known.
 
-        ``look``: rounds so far, by default as many as there are; ``looks``: rounds planned, by default no more.
+        ``look``: rounds so far, by default as many as there are; ``looks``: rounds planned, by default those of the
+        run, or no more.
         """
         blocks = source.blocks if isinstance(source, Run) else tuple(source)
         seen = len({b.repeat for b in blocks})
         look = seen if look is None else look
-        looks = max(look, looks or 0, 1)
+        looks = max(look, looks or (source.planned if isinstance(source, Run) else 0), 1)
         cells = sorted({b.cell for b in blocks})
         stages = Stages.of(policy, look=max(look, 1), looks=looks, cells=len(cells))
         known = source if isinstance(source, Run) else None

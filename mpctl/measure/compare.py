@@ -57,6 +57,7 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
         id=f"{first.id}:{first_arm} and {second.id}:{second_arm}",
         arms={name: arm for name, arm in arms.items() if arm is not None},
         blocks=tuple(blocks),
+        planned=0,
     )
 
 

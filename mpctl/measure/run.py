@@ -57,7 +57,8 @@ class Calibration:
 @dataclass(frozen=True)
 class Run:
     """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
-    the service's requests that are of the class, 0..1."""
+    the service's requests that are of the class, 0..1. ``planned``: rounds at most, each followed by a look, so that
+    the intervals are as wide as they were when the gate looked; 0 where it looks once."""
 
     id: str
     created: str
@@ -69,6 +70,7 @@ class Run:
     calibration: Calibration | None
     policy: Policy
     blocks: tuple[Block, ...]
+    planned: int = 0
 
     @property
     def cells(self) -> tuple[Cell, ...]:

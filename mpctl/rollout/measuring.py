@@ -133,6 +133,7 @@ class Measurement:
             calibration=Calibration(**calibration) if calibration else None,
             policy=self.policy,
             blocks=chosen,
+            planned=workload.repeats,
         )
 
     def _has(self, arm: str, repeat: int) -> bool:

@@ -19,12 +19,12 @@ from mpctl.measure.run import ArmConditions, PromptSet, Run
 ROUNDS, REQUESTS, TOKENS = 6, 8, 50
 
 
-def made(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread=0.05):
-    """Six rounds of eight prompts; the candidate takes ``ratio`` of the baseline's time."""
+def made(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread=0.0):
+    """Six rounds of eight prompts; the candidate takes ``ratio`` of the time, every second time ``spread`` more."""
     blocks = []
     for repeat in range(ROUNDS):
         for arm in arms:
-            slow = (ratio if arm == "candidate" else 1.0) * (1.0 + spread * (repeat % 2))
+            slow = ratio * (1.0 + spread * (repeat % 2)) if arm == "candidate" else 1.0
             samples = tuple(
                 Sample(10.0 * slow, 500.0 * slow, TOKENS, "d", "", f"{repeat}-{n}") for n in range(REQUESTS)
             )
@@ -99,6 +99,18 @@ def test_comparing_the_arms_of_one_run(cli):
     ran = cli("bench", "compare", "slow.json.gz")
     assert ran.code == 5
     assert "the gate would say no" in ran.err
+
+
+def test_the_arms_of_one_run_are_judged_as_they_were_when_it_was_measured(cli):
+    """Twelve rounds were planned and six are there: the intervals are those of the sixth look of twelve."""
+
+    def interval(run):
+        write_run("run.json", run)
+        rules = json.loads(cli("bench", "compare", "run.json", "-o", "json").out)["status"]["gate"]["cells"][0]["rules"]
+        found = next(r["interval"] for r in rules if r["rule"] == "speedup")
+        return found["high"] - found["low"]
+
+    assert interval(made(0.5, spread=0.1)) < interval(replace(made(0.5, spread=0.1), planned=12))
 
 
 def test_comparing_two_runs_and_their_arms(cli):

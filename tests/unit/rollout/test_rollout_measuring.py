@@ -100,6 +100,7 @@ def test_the_run_holds_what_is_needed_to_repeat_it():
     assert run.prompts["edits"].count == 9
     assert run.prompts["edits"].repeated == 0
     assert run.policy == done.plan.policy
+    assert run.planned == 2
 
 
 def test_the_clients_own_json_is_kept():

@@ -40,7 +40,7 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
         request = requests.get()
         if request["token"]:
             os.environ["OPENAI_API_KEY"] = request["token"]  # where the client looks for it
-        parser = FlexibleArgumentParser(description="vllm bench serve")
+        parser = FlexibleArgumentParser(description="vllm bench serve")  # type: ignore[no-untyped-call,unused-ignore]
         add_cli_args(parser)
         try:
             if "samples" in request:
