@@ -58,6 +58,7 @@ Look:
   report     Write a report of a measurement
   preflight  Check a change without making it
   render     Print the changed manifest, for GitOps
+  gate       Explain the gate's rules, or its verdict on a measurement
   methods    List speculation methods and their defaults
   drafts     List published drafts per target
   stage      Say how a draft gets into the pod, and prepare it
