@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mpctl.errors import Refused
+from mpctl.errors import InputError, Refused
 from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
 
 if TYPE_CHECKING:
@@ -28,8 +28,15 @@ def fitting(session: Session, plan: Plan, asked: str) -> tuple[Plan, tuple[str, 
     """The plan in a way that fits, and notes on it.
 
     Raises:
+        InputError: something is asked that a cluster cannot do.
         Refused: nothing fits; with the reason and the alternatives.
     """
+    if plan.keep_baseline and session.platform.rolls:
+        raise InputError(
+            "the old engine cannot be kept in a cluster: KServe replaces the pods of the one service",
+            field="--keep-baseline",
+            hint="leave it out; a rollback takes one engine start",
+        )
     beside = plan.strategy is Strategy.SIDE_BY_SIDE
     try:
         # Downtime is only taken where nothing else fits.

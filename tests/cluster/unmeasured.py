@@ -1,0 +1,33 @@
+"""``mpctl`` where a test is not about the measurement: it is left out, and the gate says yes."""
+
+import json
+import subprocess
+import sys
+
+from .conftest import ROOT
+
+
+class Unmeasured:
+    """Runs ``tests.cluster.matrix`` in the place of the command line; see ``conftest.Mpctl`` for the rest."""
+
+    def __init__(self, mpctl):
+        self.mpctl = mpctl
+
+    def _line(self, arguments, kill_after=0):
+        environment = self.mpctl.environment | {"KUBECONFIG": str(self.mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
+        words = [sys.executable, "-m", "tests.cluster.matrix", str(kill_after), *arguments]
+        return words, {"cwd": self.mpctl.directory, "env": environment, "stdin": subprocess.DEVNULL, "text": True}
+
+    def __call__(self, *arguments, kill_after=0, code=0):
+        words, more = self._line(arguments, kill_after)
+        done = subprocess.run(words, capture_output=True, timeout=600, check=False, **more)
+        if code is not None:
+            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments):
+        return json.loads(self(*arguments, "-o", "json").stdout)
+
+    def start(self, *arguments):
+        words, more = self._line(arguments)
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
