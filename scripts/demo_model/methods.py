@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -41,11 +42,11 @@ class Row:
 
 def rows(random_head: Path) -> list[Row]:
     return [
-        Row("ngram", "nothing", ("--spec", "ngram")),
-        Row("suffix", "arctic-inference", ("--spec", "suffix")),
-        Row("draft_model", "a small model", ("--spec", "draft_model", "--draft", str(DEMO / "draft"))),
         Row("eagle3", "a trained head", ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"))),
         Row("eagle3, random head", "shapes alone", ("--spec", "eagle3", "--draft", str(random_head)), ("edits",)),
+        Row("ngram", "nothing", ("--spec", "ngram")),
+        Row("draft_model", "a small model", ("--spec", "draft_model", "--draft", str(DEMO / "draft"))),
+        Row("suffix", "arctic-inference", ("--spec", "suffix")),
     ]
 
 
@@ -181,18 +182,22 @@ def main() -> None:
     made = [sys.executable, str(ROOT / DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
     subprocess.run(made, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     must("local", "up", "-f", "manifests/demo/service.yaml")
-    found, left_out = [], []
-    for row in rows(head):
-        if args.only and row.name not in args.only:
-            continue
-        if row.name == "suffix" and importlib.util.find_spec("arctic_inference") is None:
-            left_out.append("suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`).")
-            continue
-        found += measure(row, live)
-    text = "\n\n".join([conditions(), table(found), *left_out])
-    print(text)
-    if not args.dry_run:
-        write(text)
+    found: list[tuple[str, ...]] = []
+    left_out = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    try:
+        for row in rows(head):
+            if args.only and row.name not in args.only:
+                left_out.append(f"{row.name} was not measured.")
+            elif row.name == "suffix" and importlib.util.find_spec("arctic_inference") is None:
+                left_out.append("suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`).")
+            else:
+                found += measure(row, live)
+    finally:  # stopped half-way, it keeps what was measured
+        text = "\n\n".join([conditions(), table(found), *left_out])
+        print(text)
+        if found and not args.dry_run:
+            write(text)
 
 
 if __name__ == "__main__":

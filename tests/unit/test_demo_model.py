@@ -37,14 +37,31 @@ def read_prompts(name: str) -> list[str]:
     return [row["prompt"] for row in rows]
 
 
-def test_checksums_cover_and_match_every_model_file() -> None:
+@pytest.mark.parametrize("model", ["model", "draft", "eagle3"])
+def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     listed = {}
-    for line in (MODEL / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
+    for line in (DEMO / model / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         digest, name = line.split("  ", 1)
         listed[name] = digest
-    files = {path.name: path for path in MODEL.iterdir() if path.name != "SHA256SUMS"}
+    files = {path.name: path for path in (DEMO / model).iterdir() if path.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
-    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(listed)
+    needed = {"config.json", "model.safetensors"}
+    assert needed | (set() if model == "eagle3" else {"tokenizer.json", "chat_template.jinja"}) <= set(listed)
+
+
+def test_the_draft_has_the_tokenizer_of_the_target() -> None:
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        assert (DEMO / "draft" / name).read_bytes() == (MODEL / name).read_bytes()
+
+
+def test_the_head_has_the_shapes_of_the_target() -> None:
+    target, head = (
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "eagle3")
+    )
+    assert head["target_hidden_size"] == head["hidden_size"] == target["hidden_size"]
+    assert head["vocab_size"] == target["vocab_size"] > head["draft_vocab_size"]
+    layers = head["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+    assert len(layers) == 3 and max(layers) <= target["num_hidden_layers"]
 
 
 @pytest.mark.parametrize("name", PROMPT_FILES)
