@@ -14,14 +14,14 @@ from mpctl.measure.block import Block, Sample
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Window
 
-TTFT_MS, TPOT_MS, TOKENS = 100.0, 10.0, 64
+TPOT_MS, TOKENS = 10.0, 64
 
 
 @dataclass(frozen=True)
 class Truth:
     """``tpot``: time per token, candidate over baseline; the ``*_sigma`` are standard deviations of logarithms: of
     prompts, of requests and of blocks. ``prompts`` per block; ``accepted``: share of tokens from drafts, 0..1, None
-    for a candidate that does not speculate."""
+    for a candidate that does not speculate; ``ttft_ms``: the typical time to first token, on both arms."""
 
     tpot: float = 1.0
     prompt_sigma: float = 0.35
@@ -30,6 +30,7 @@ class Truth:
     prompts: int = 8
     concurrency: int = 1
     accepted: float | None = None
+    ttft_ms: float = 100.0
 
 
 def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]:
@@ -43,7 +44,7 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
         for arm, factor in ((BASELINE, 1.0), (CANDIDATE, truth.tpot)):
             shared = float(np.exp(rng.normal(0.0, truth.block_sigma)))
             noise = np.exp(rng.normal(0.0, truth.request_sigma, (2, truth.prompts)))
-            ttft = TTFT_MS * shared * noise[0]
+            ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
             made.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
         yield made[0], made[1]
