@@ -38,9 +38,9 @@ def test_in_place_has_one_engine_at_a_time_and_comes_back(up):
 
 
 def test_a_slower_candidate_is_rejected_and_the_service_is_as_it_was(mpctl):
-    mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 4})))
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 40})))  # far from what a busy machine adds
     before = mpctl.live_text()
-    own = ("--policy", mpctl.policy("{}"))
+    own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
     done = mpctl("rollout", "--spec", "ngram", *own, code=5)
     assert "throughput" in done.stderr
     assert mpctl.live_text() == before
