@@ -202,7 +202,7 @@ def _both(cand: float | None, base: float | None) -> str:
 def _range(found: Interval, unit: str) -> str:
     low = _show(found.low, unit) if math.isfinite(found.low) else "?"
     high = _show(found.high, unit) if math.isfinite(found.high) else "?"
-    return f"{found.level:.0%} interval {low} to {high}"
+    return f"{100 * found.level:.3g}% interval {low} to {high}"
 
 
 def _show(value: float, unit: str) -> str:

@@ -191,7 +191,7 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
             mine = [c for c in chosen if c.cell.traffic == traffic]
             names += [traffic] if len(of_it) == len(mine) else [c.cell.label for c in mine]
         share = math.fsum(c.share for c in chosen)
-        word = outcome.value if outcome is Outcome.UNDECIDED else f"{outcome.value} for"
+        word = f"{outcome.value} for"
         joined = "; ".join(names) if any("," in n for n in names) else ", ".join(names)
         parts.append(
             f"{word} {joined} ({share:.0%} of the traffic)" if len(chosen) < len(cells) else f"{word} {joined}"
