@@ -98,6 +98,6 @@ def _table(drafts: list[Draft], *, wide: bool, one: bool) -> tuple[list[str], li
 
 
 def _targets(text: str) -> list[str]:
-    from mpctl.artifacts.catalogue import shipped
+    from mpctl.artifacts.catalogue_file import shipped
 
     return [name for name in shipped().drafts if name.lower().startswith(text.lower())]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.artifacts.catalogue import Catalogue, choose, read_catalogue, shipped
+from mpctl.artifacts.catalogue import Catalogue, choose
+from mpctl.artifacts.catalogue_file import read_catalogue, shipped
 from mpctl.errors import InputError
 from mpctl.speculation import METHODS, build
 
