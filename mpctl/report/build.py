@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mpctl.measure.analysis import Analysis, Comparison
 from mpctl.measure.arm import BASELINE, CANDIDATE, ArmSummary, Spread
 from mpctl.measure.block import Block
+from mpctl.measure.decomposition import Decomposition as Measured
 from mpctl.measure.gate import CellVerdict, Outcome, RuleResult, Verdict
 from mpctl.measure.interval import Interval
 from mpctl.measure.policy import Policy
@@ -23,6 +24,7 @@ from mpctl.report.values import (
     ClientFacts,
     Decomposition,
     Figure,
+    Part,
     PromptFacts,
     Report,
     Rule,
@@ -41,7 +43,6 @@ def build_report(
     prices: Prices,
     *,
     service: str = "",
-    decomposition: Sequence[Decomposition] = (),
 ) -> Report:
     """Everything that any format shows. ``service``: what was measured, as people call it."""
     judged = {v.cell: v for v in verdict.cells}
@@ -67,7 +68,7 @@ def build_report(
         policy={name: value for name, value in analysis.policy.to_record().items() if value is not None},
         cost=cost_of(cells, candidate if candidate.device else baseline, prices),
         commands=reproduction(run),
-        decomposition=tuple(decomposition),
+        decomposition=_decompositions(analysis, weightiest),
         notes=tuple(_notes(analysis)),
     )
 
@@ -224,6 +225,27 @@ def _crossovers(verdict: Verdict) -> tuple[str, ...]:
         f"{c.traffic}: speculation pays up to {c.pays} requests at once and no longer at {c.costs}; "
         f"the crossover is near {c.near:.0f}"
         for c in verdict.crossovers
+    )
+
+
+def _decompositions(analysis: Analysis, first: CellReport | None) -> tuple[Decomposition, ...]:
+    """Of every cell that can be taken apart, the weightiest first."""
+    found = []
+    for comparison in analysis.cells:
+        measured = Measured.of(comparison)
+        if measured is not None:
+            found.append(_decomposition(comparison.cell.label, measured))
+    return tuple(sorted(found, key=lambda d: first is None or d.cell != first.label))
+
+
+def _decomposition(cell: str, measured: Measured) -> Decomposition:
+    speedup, promised = words.times(measured.speedup), words.times(measured.promised)
+    lost = measured.speedup < measured.promised
+    return Decomposition(
+        cell=cell,
+        title=f"Why {speedup} and not {promised}" if lost else f"Why {speedup}, where the drafts promise {promised}",
+        sentence=measured.sentence,
+        parts=tuple(Part(p.name, finite(p.factor), finite(p.after), p.text) for p in measured.parts),
     )
 
 

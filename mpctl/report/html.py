@@ -46,6 +46,7 @@ def html_report(report: Report) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, finalize=_shown
     )
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["lower_first"] = lambda text: text[:1].lower() + text[1:]
     template = environment.from_string(files.joinpath("report.html.j2").read_text(encoding="utf-8"))
     return template.render(
         report=report,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mpctl.report import words
 from mpctl.report.conditions import argument_lines, condition_rows
-from mpctl.report.values import CellReport, Cost, Report
+from mpctl.report.values import CellReport, Cost, Part, Report
 
 MARK = "<!-- mpctl report -->"
 
@@ -24,7 +24,10 @@ def markdown_report(report: Report) -> str:
         *([_list(report.reasons)] if report.reasons else []),
         _cells(report.cells),
         _fold("Gate", *(_gate(cell, alone=len(report.cells) == 1) for cell in report.cells)),
-        *(_fold(item.sentence, _why(item.parts)) for item in report.decomposition),
+        *(
+            _fold(item.title, escape(f"{item.cell}: {item.sentence}"), _why(item.parts))
+            for item in report.decomposition
+        ),
         _fold("Cost per million output tokens", _cost(report.cost)),
         _fold("Conditions", _conditions(report)),
         _fold("Repeat it", fenced("\n".join(report.commands), "sh")),
@@ -92,11 +95,9 @@ def _gate(cell: CellReport, *, alone: bool) -> str:
     return table if alone else f"**{escape(cell.label)}**\n\n{table}"
 
 
-def _why(parts: Sequence[object]) -> str:
-    from mpctl.report.values import Part
-
-    known = [p for p in parts if isinstance(p, Part)]
-    return _table(["Step", "Speedup", "Why"], [[escape(p.name), words.times(p.speedup), escape(p.why)] for p in known])
+def _why(parts: Sequence[Part]) -> str:
+    rows = [[escape(p.name), words.number(p.factor), words.times(p.speedup), escape(p.why)] for p in parts]
+    return _table(["From", "Factor", "Speedup", "Why"], rows)
 
 
 def _cost(cost: Cost) -> str:

@@ -134,28 +134,27 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
 
 
 def waterfall(parts: Decomposition, *, width: float, name: str) -> str:
-    """Where did the ideal go: bars from the ideal speedup down to the measured one."""
-    known = [p for p in parts.parts if p.speedup is not None]
-    alternative = f"{parts.sentence}. " + "; ".join(f"{p.name}: {times(p.speedup)}" for p in parts.parts)
+    """Where did the promise go: a bar for each factor, from the promised speedup to the measured one."""
+    known = [(p.name, p.speedup) for p in parts.parts if p.speedup is not None]
+    known = [*known, ("measured", known[-1][1])] if known else []
+    alternative = f"{parts.title}. " + "; ".join(f"{p.name}: {times(p.speedup)}" for p in parts.parts)
     with canvas(width, 30 + 42 * max(len(known), 1)) as figure:
         axes = figure.subplots()
-        previous = None
-        top = max((p.speedup or 0.0 for p in known), default=1.0)
-        for y, part in enumerate(known):
-            value = part.speedup or 0.0
+        before = 0.0
+        top = max((value for _, value in known), default=1.0)
+        for y, (_, value) in enumerate(known):
             ends = y in (0, len(known) - 1)
-            start, length = (0.0, value) if previous is None or ends else (min(value, previous), abs(previous - value))
-            worse = previous is not None and value < previous
-            role = "candidate" if y == len(known) - 1 else "baseline" if y == 0 else "bad" if worse else "good"
+            role = "candidate" if y == len(known) - 1 else "baseline" if y == 0 else "bad" if value < before else "good"
+            start, length = (0.0, value) if ends else (min(value, before), abs(before - value))
             axes.barh(y, max(length, top * 0.004), left=start, height=0.58, color=INK[role], alpha=1 if ends else 0.65)
             axes.annotate(
                 times(value), (start + length, y), (6, 0), textcoords="offset points", va="center", fontweight="bold"
             )
-            previous = value
+            before = value
         axes.axvline(1.0, color=INK["text"], linewidth=1.0)
         axes.set_xlim(0, top * 1.16)
         axes.set_ylim(len(known) - 0.5, -0.5)
-        axes.set_yticks(range(len(known)), [_wrapped(p.name, width) for p in known])
+        axes.set_yticks(range(len(known)), [_wrapped(label, width) for label, _ in known])
         axes.tick_params(axis="y", labelcolor=INK["text"])
         axes.set_xticks([])
         axes.spines[["left", "bottom"]].set_visible(False)

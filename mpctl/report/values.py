@@ -116,18 +116,20 @@ class ArmFacts:
 
 @dataclass(frozen=True)
 class Part:
-    """One step from the ideal to the measured speedup: ``speedup`` after it, ``why`` in a sentence."""
+    """One step from the promised to the measured speedup: ``factor``, ``speedup`` after it, ``why`` in a sentence."""
 
     name: str
+    factor: float | None
     speedup: float | None
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Why the measured speedup is not the ideal one; ``parts`` run from the ideal to the measured."""
+    """Why the measured speedup of a cell is not what the drafts promise; ``parts`` run from the promised on."""
 
     cell: str
+    title: str
     sentence: str
     parts: tuple[Part, ...]
 

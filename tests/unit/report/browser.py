@@ -1,5 +1,7 @@
 """A headless Chromium over its DevTools protocol: what a page asks for, says and looks like.
 
+``python tests/unit/report/browser.py PAGE DIRECTORY`` takes the pictures of a report that stand in the documents.
+
 The protocol (https://chromedevtools.github.io/devtools-protocol/) is JSON over one web socket; a page's session is
 attached flat, so its messages carry a sessionId.
 """
@@ -147,3 +149,25 @@ def _end(process: subprocess.Popen[str]) -> None:
             break
     if process.stderr is not None:
         process.stderr.close()
+
+
+def take_pictures(page: Path, directory: Path) -> None:
+    """``report-light.png``, ``report-dark.png`` and ``report-phone.png``: the top of the page, in few colours."""
+    import io
+    import tempfile
+
+    from PIL import Image
+
+    kinds = {"light": (1200, 1500, False), "dark": (1200, 1500, True), "phone": (390, 1500, False)}
+    with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as tab:
+        for name, (width, height, dark) in kinds.items():
+            tab.open(page.resolve(), width=width, height=height, dark=dark)
+            picture = Image.open(io.BytesIO(tab.screenshot(whole=False))).convert("RGB")
+            small = picture.quantize(128, dither=Image.Dither.NONE)
+            small.save(directory / f"report-{name}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    take_pictures(Path(sys.argv[1]), Path(sys.argv[2]))

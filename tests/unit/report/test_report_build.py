@@ -122,6 +122,17 @@ def test_the_commands_repeat_the_run_on_any_machine():
     )
 
 
+def test_the_speedup_is_taken_apart():
+    report = made(make_run(BOTH, shares={"edits": 0.7, "chat": 0.3}))
+    assert report.decomposition[0].cell == "edits, 1 at once"
+    first = report.decomposition[0]
+    assert first.title.startswith("Why 1.9")
+    assert first.title.endswith(" and not 3.00x")
+    assert first.parts[0].speedup == 3.0
+    assert first.parts[-1].speedup == pytest.approx(report.cells[2].throughput.value, rel=0.02)
+    assert made(make_run(BOTH)).decomposition[0].sentence
+
+
 def test_open_loop_and_own_prompts_in_the_commands():
     lines = made(make_run({Cell("tickets", 32, 0.7, 4.0): 2.0})).commands
     assert "--prompts tickets=tickets.jsonl --rate 4 --temperature 0.7" in lines[5]

@@ -142,7 +142,7 @@ def test_hostile_texts_stay_texts_in_junit():
     }
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
     from markdown_it import MarkdownIt
@@ -156,7 +156,7 @@ def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
     ) in " ".join("".join(found.texts).split())
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet=st.sampled_from("`~\n a"), max_size=30))
 def test_no_content_closes_a_code_block(text):
     from markdown_it import MarkdownIt
@@ -165,7 +165,7 @@ def test_no_content_closes_a_code_block(text):
     assert shown.endswith("<h1>after</h1>\n")
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_makes_junit_that_can_be_read(text):
     root = ET.fromstring(junit_report(report(cell(traffic=text, rules=(rule("fail", message=text),)))).encode())
