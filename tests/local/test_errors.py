@@ -105,9 +105,9 @@ def test_requests_that_are_refused_before_anything(up):
         ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: prompt: needs a non-empty string"]),
         ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
         ([*ngram, "--policy", "syntax.yaml"], 2, ["syntax.yaml:3: not YAML"]),
-        ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml: min_sped: unknown"]),
+        ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml:1: min_sped: unknown"]),
         ([*ngram, "--policy", "list.yaml"], 2, ["list.yaml: must be a mapping"]),
-        ([*ngram, "--policy", "negative.yaml"], 2, ["negative.yaml: min_speedup: must be a number of zero or more"]),
+        ([*ngram, "--policy", "negative.yaml"], 2, ["negative.yaml:1: min_speedup: must be a number of zero or more"]),
     ]
     with unchanged(up):
         for arguments, code, parts in cases:
