@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpctl.plan.memory import (
@@ -22,6 +22,9 @@ from mpctl.plan.memory import (
 )
 from mpctl.plan.shape import GIB, Head, Shape, shape_of
 from mpctl.plan.table import gpu_gib, model_shape
+
+# A busy machine is slow; that is no finding.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 QWEN32 = Shape(64, 5120, 64, 8, 128, 151936, 25600, 32.8)
 QWEN17 = Shape(28, 2048, 16, 8, 128, 151936, 6144, 1.72)
@@ -116,6 +119,7 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
     assert memory_findings(halved)[0].severity == "warn"
 
 
+@patient
 @given(st.floats(0, 100), st.integers(1, 10**6), st.integers(0, 10**6))
 def test_a_pool_is_whole_blocks_that_fit(gib, target, draft):
     found = pool_tokens(gib * GIB, target, draft)
@@ -143,6 +147,7 @@ def test_the_engines_own_lines():
     assert kv_pool_tokens("INFO nothing of the kind") is None
 
 
+@patient
 @given(st.text())
 def test_any_text_is_read_without_an_error(text):
     assert read_log(text).tokens is None or "KV cache size" in text

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
@@ -19,6 +19,9 @@ from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 from mpctl.service import load, select
 from mpctl.speculation import build, preflight
 from mpctl.speculation.match import match
+
+# A busy machine is slow; that is no finding.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TARGET = {
     "model_type": "qwen3",
@@ -204,6 +207,7 @@ def test_a_listing_says_what_the_directory_says(tmp_path):
     assert there.map_rows is None
 
 
+@patient
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}\.json", fullmatch=True), st.text('{}[]ab": ,0\n', max_size=30)))
 def test_any_small_files_come_back_from_a_listing(files):
     found = Listing(listing(files), "l")

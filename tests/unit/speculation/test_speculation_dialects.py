@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.speculation import METHODS, Spec, build
 from mpctl.speculation.dialects import DIALECTS, sglang, trtllm
+
+# A busy machine is slow; that is no finding.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 HEAD = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
 
@@ -199,6 +202,7 @@ paths = st.from_regex(r"/?[a-zA-Z][\w./-]{0,20}", fullmatch=True).filter(lambda 
 counts = st.integers(1, 64)
 
 
+@patient
 @given(
     st.sampled_from(sorted(RUNS["sglang"] - {"none", "ngram"})),
     counts,
@@ -211,12 +215,14 @@ def test_drafts_there_and_back_in_sglang(method, k, draft, more):
     assert sglang.read(sglang.write(one)) == one
 
 
+@patient
 @given(counts, counts, counts)
 def test_lookups_there_and_back_in_sglang(k, low, more):
     one = Spec("ngram", {"num_speculative_tokens": k, "prompt_lookup_min": low, "prompt_lookup_max": low + more})
     assert sglang.read(sglang.write(one)) == one
 
 
+@patient
 @given(st.sampled_from(["eagle3", "draft_model", "dflash"]), counts, paths, st.booleans())
 def test_drafts_there_and_back_in_tensorrt_llm(method, k, draft, parallel):
     settings = {"num_speculative_tokens": k, "model": draft}
