@@ -33,7 +33,7 @@ from mpctl.report.values import (
 from mpctl.service import redacted
 
 _LAG = 0.05  # of a request's time; more is seen in the curves
-_REASONS = 6  # more are in the gate's table
+_REASONS = 4  # more are in the gate's table
 
 
 def build_report(
@@ -210,12 +210,17 @@ def _wanted(verdict: Verdict) -> str:
 
 
 def _reasons(verdict: Verdict) -> tuple[str, ...]:
-    """Why not, shortest first things first; a promotion's reasons are all the rules, which stand in the table."""
+    """Why not: with one cell its first reasons, with several the first of each cell that decided; the rest stands in
+    the gate's table. A promotion's reasons are all its rules."""
     if verdict.outcome is Outcome.PROMOTE:
         return ()
-    found = [r for r in verdict.reasons if r != verdict.summary]
-    if len(verdict.cells) == 1 and verdict.outcome is Outcome.REJECT:
-        found = found[1:]  # the first is in the sentence
+    deciding = [c for c in verdict.cells if c.outcome is verdict.outcome]
+    if len(verdict.cells) == 1:
+        found = list(deciding[0].reasons)
+        if verdict.outcome is Outcome.REJECT:
+            found = found[1:]  # the first is in the sentence
+    else:
+        found = [f"{c.cell.label}: {c.reasons[0]}" for c in deciding if c.reasons]
     more = len(found) - _REASONS
     return (*found[:_REASONS], *([f"and {more} more, below"] if more > 0 else []))
 

@@ -163,7 +163,7 @@ def take_pictures(page: Path, directory: Path) -> None:
         for name, (width, height, dark) in kinds.items():
             tab.open(page.resolve(), width=width, height=height, dark=dark)
             picture = Image.open(io.BytesIO(tab.screenshot(whole=False))).convert("RGB")
-            small = picture.quantize(128, dither=Image.Dither.NONE)
+            small = picture.quantize(256, dither=Image.Dither.NONE)
             small.save(directory / f"report-{name}.png", optimize=True)
 
 
