@@ -38,12 +38,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class DraftSource:
-    """The draft as it was named: a repository, a URI or a path in the container. Sizes in GiB, None if unknown."""
+    """The draft as it was named: a repository, a URI or a path in the container. Sizes in GiB, None if unknown.
+
+    ``here``: it is a directory beside the manifest, so a path although it may look like a repository.
+    """
 
     name: str
     revision: str = "main"
     size_gib: float | None = None
     target_gib: float | None = None
+    here: bool = False
 
     @property
     def uri(self) -> str:
@@ -60,7 +64,9 @@ class DraftSource:
     @property
     def is_path(self) -> bool:
         """Whether it names a place in the container instead of a source."""
-        return self.name.startswith(("/", "./", "../", "~"))
+        if self.here or self.name.startswith(("/", "./", "../", "~")):
+            return True
+        return "://" not in self.name and not REPOSITORY.fullmatch(self.name)
 
 
 @dataclass(frozen=True)

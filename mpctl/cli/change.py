@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.drafting import Chosen, choose_draft, memory_of, read_facts, stage, staging_findings
-from mpctl.cli.session import LocalSession, read_file
+from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of
-from mpctl.plan.memory import memory_findings
+from mpctl.plan.memory import beside, memory_findings
 from mpctl.service import Service
 from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
 from mpctl.speculation.findings import ordered
@@ -81,7 +81,7 @@ def read_change(
     draft, no_draft = read_facts(session, spec.draft, options.get("draft_listing"), ask_hub=asks)
     draft_name, edit, staging = spec.draft, None, None
     if stages:
-        spec, staging, edit = stage(before, spec, options, draft, chosen.entry)
+        spec, staging, edit = stage(session, before, spec, options, draft, chosen.entry)
     wanted: dict[str, Any] | None = spec.config()
     facts = facts_of(
         before,
@@ -148,6 +148,14 @@ def show_findings(terminal: Terminal, change: Change, ignored: tuple[str, ...]) 
     if terminal.verbose:
         for line in change.unchecked:
             terminal.note(f"unchecked: {line}")
+
+
+def show_pool(session: Session, change: Change) -> None:
+    """The KV pool that the engine logged beside the estimate, once it serves; silent where nothing was estimated."""
+    log = None if change.memory is None else session.engine_log()
+    text = None if log is None else beside(change.memory, log)
+    if text is not None:
+        session.terminal.note(text)
 
 
 def require_allowed(change: Change, ignored: tuple[str, ...]) -> None:

@@ -98,7 +98,7 @@ def cluster_of(options: dict[str, Any], kserve: str | None = None) -> Cluster:
 
 
 def stage(
-    before: Service, spec: Spec, options: dict[str, Any], facts: ModelFacts | None, entry: Draft | None = None
+    source: Source, before: Service, spec: Spec, options: dict[str, Any], facts: ModelFacts | None, entry: Draft | None
 ) -> tuple[Spec, StagingPlan | None, Edit]:
     """The spec with the draft's path in the pod, how it gets there, and the edit of the storage.
 
@@ -116,7 +116,8 @@ def stage(
     size = options.get("draft_size") or (None if facts is None else facts.weight_gib)
     if size is None and entry is not None:
         size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
-    draft = DraftSource(spec.draft, revision if isinstance(revision, str) else "main", size)
+    pinned = revision if isinstance(revision, str) else "main"
+    draft = DraftSource(spec.draft, pinned, size, here=source.model_facts(spec.draft) is not None)
     plan = plan_staging(bare, draft, cluster_of(options), way=options.get("way"))
     staged = replace(spec, settings={**spec.settings, "model": plan.path})
     if plan.way != "engine" and "revision" in staged.settings:

@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     settings = Settings.of(ctx, options)
     from dataclasses import replace
 
-    from mpctl.cli.change import read_change, require_allowed, show_findings
+    from mpctl.cli.change import read_change, require_allowed, show_findings, show_pool
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.preview import require_client, show_preview
     from mpctl.cli.request import loader_for, make_plan, read_workload
@@ -109,6 +109,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
             session.store.save(plan.workload, "workload", workload.to_record())
             found = replace(decision.plan, scaling=session.platform.scaling())
             carry_out(session, world, machine.open_plan(world, found), options["output"])
+    show_pool(session, change)
 
 
 def explain(session: Session, plan: Plan, workload: Workload) -> str:

@@ -203,6 +203,7 @@ def test_the_paths_that_engines_read():
     assert path("oci", "image") == "/mnt/models/draft"
     assert path("hf", "engine") == "org/Draft"
     assert path("hf", "present", "/opt/draft") == "/opt/draft"
+    assert path("hf", "present", "heads/own/eagle3") == "heads/own/eagle3"
     assert path("hf", "pvc", "pvc://heads/org/draft") == "/mnt/mpctl/draft"
 
 

@@ -223,6 +223,16 @@ def test_a_listing_of_a_wrong_head_is_refused(cli, service, change, finding):
     assert f"[{finding}]" in done.err
 
 
+def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
+    folder = cli.directory / "heads" / "own"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "target_hidden_size": 5120}))
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft", "heads/own", "-o", "json")
+    body = json.loads(done.out)
+    assert body["staging"] == {"way": "present", "path": "heads/own"}
+    assert {one["id"]: one["verdict"] for one in body["match"]}["wrong-target"] == "ok"
+
+
 def test_a_gpu_that_nobody_knows(cli, service):
     head = listing(cli, "head.txt", CONFIG, 1_600_000_000)
     done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "Abacus")
