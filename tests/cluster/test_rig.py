@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .conftest import ROOT
 from .objects import CLAIM, CONTAINERS, MODEL, is_true
 from .rig.api import ApiError
+from .rig.nodes import L4
 
 BUSY = """\
 apiVersion: v1
@@ -51,10 +54,12 @@ print(open("/data/note").read())
 """
 
 
-def ask(url, prompt="one two three", **headers):
-    body = json.dumps({"messages": [{"role": "user", "content": prompt}], "max_tokens": 50}).encode()
-    request = urllib.request.Request(url + "/v1/chat/completions", body, headers)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+def ask(url, prompt="one two three", model="demo", **headers):
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 50}).encode()
+    request = urllib.request.Request(
+        url + "/v1/chat/completions", body, {"Content-Type": "application/json", **headers}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
 
 
@@ -282,3 +287,98 @@ def test_two_clusters_at_once_and_a_killed_owner_leaves_nothing():
 def test_a_webhook_refuses_what_kserve_refuses(namespace):
     with pytest.raises(ApiError, match="is not a supported autoscaler class type"):
         namespace.client.apply(MODEL.replace("autoscalerClass: external", "autoscalerClass: bogus"))
+
+
+def test_a_watch_is_dropped_and_a_lease_is_stolen(cluster, namespace, tmp_path):
+    path = cluster.proxy.kubeconfig(cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name)
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+    namespace.client.apply(lease | {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 30}})
+
+    async def steal(call):
+        stolen = lease | {"spec": {"holderIdentity": "somebody else"}}
+        await cluster.api.apply(stolen, call.namespace, manager="thief")
+
+    cluster.proxy.add(steal, verb="get", resource="leases", name="mine")
+    assert "somebody else" in cluster.kubectl("get", "lease", "mine", "-o", "yaml", kubeconfig=path)
+    fault = cluster.proxy.add("drop", verb="watch", resource="configmaps", after=1)
+    done = cluster.kubectl("get", "configmaps", "--watch-only", "--request-timeout=60s", kubeconfig=path, code=None)
+    assert fault.fired == 1, done
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_refusal_looks_like_the_api_servers(cluster, namespace, status):
+    cluster.proxy.add(status, verb="list", resource="pods", retry_after_s=7)
+    context = cluster.client_context(cluster.admin)
+    url = f"{cluster.proxy.url}/api/v1/namespaces/{namespace.name}/pods"
+    handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.build_opener(*handlers).open(url, timeout=30)
+    with refused.value as answer:
+        assert answer.code == status
+        assert json.load(answer)["kind"] == "Status"
+        assert answer.headers["Retry-After"] == (None if status == 500 else "7")
+
+
+def test_a_service_account_is_itself_through_the_proxy(cluster, namespace, tmp_path):
+    namespace.client.wait("the account", lambda: namespace.client.find("serviceaccounts", "default"))
+    path = cluster.service_account_kubeconfig(namespace.name, "default", tmp_path / "kubeconfig")
+    told = cluster.kubectl("auth", "whoami", f"--server={cluster.proxy.url}", kubeconfig=path)
+    assert f"system:serviceaccount:{namespace.name}:default" in told
+
+
+def test_a_pod_with_a_missing_secret_waits_until_it_is_there(cluster, namespace):
+    text = CONTAINERS.replace(
+        "        readinessProbe:",
+        "        env: [{name: KEY, valueFrom: {secretKeyRef: {name: key, key: key}}}]\n        readinessProbe:",
+    )
+    namespace.client.apply(CLAIM)
+    namespace.client.apply(text)
+
+    def waiting():
+        states = [s["state"] for p in namespace.pods() for s in p.get("status", {}).get("containerStatuses", ())]
+        return [
+            s["waiting"]["message"]
+            for s in states
+            if s.get("waiting", {}).get("reason") == "CreateContainerConfigError"
+        ]
+
+    assert namespace.client.wait("the kubelet says so", waiting) == ['secret "key" not found']
+    namespace.client.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": "x"}}
+    )
+    namespace.ready()
+
+
+def test_lost_and_failed_gpus_are_gone_for_the_scheduler(cluster, namespace):
+    name = cluster.add_node(L4.with_gpus(2))
+    try:
+        slices = cluster.client.get("resourceslices", f"{name}-gpu.nvidia.com")["spec"]
+        assert [d["name"] for d in slices["devices"]] == ["gpu-0", "gpu-1"]
+        cluster.set_gpus(name, 0)
+        changed = cluster.client.get("resourceslices", f"{name}-gpu.nvidia.com")["spec"]
+        assert not changed.get("devices") and changed["pool"]["generation"] == 2
+    finally:
+        cluster.remove_node(name)
+    assert cluster.client.find("nodes", name) is None
+
+
+@pytest.mark.engine
+def test_a_pod_runs_the_real_engine(cluster, namespace):
+    cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
+    service = yaml.safe_load(CONTAINERS)
+    spec = service["spec"]["predictor"]
+    spec["annotations"] = {"rig.mpctl.dev/behave": '{"engine": "real"}'}
+    spec["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
+    container = spec["containers"][0]
+    container["args"] = ["--model=/mnt/models", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"]
+    container["args"] += ["--max-num-seqs=4", "--enforce-eager"]
+    container["volumeMounts"] = [{"name": "models", "mountPath": "/mnt/models"}]
+    namespace.deploy(service, timeout_s=600)
+    (pod,) = namespace.pods()
+    address = cluster.pods.named(namespace.name, pod["metadata"]["name"]).real_address
+    assert ask(f"http://{address}:8080", "def add(a, b):\n    return", model="demo")
+    page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        f"http://{address}:8080/metrics", timeout=30
+    )
+    with page:
+        assert b"vllm:generation_tokens_total" in page.read()

@@ -168,9 +168,9 @@ def _go() -> tuple[str, dict[str, str]]:
     Any Go since 1.21 fetches that version by itself (the GOTOOLCHAIN setting).
     """
     hint = (
-        f"the control plane of tests/cluster is built with {GO}: scripts/test and scripts/cluster fetch a Go where there "
-        f"is none; or install Go 1.21 or newer (Ubuntu: apt install golang-go, others: https://go.dev/dl), which fetches "
-        f"{GO} itself; or set MPCTL_RIG_ASSETS to a folder that holds {', '.join(p.name for p in PROGRAMS)}"
+        f"the control plane of tests/cluster is built with {GO}: scripts/test and scripts/cluster fetch a Go where "
+        f"there is none; or install Go 1.21 or newer (Ubuntu: apt install golang-go, others: https://go.dev/dl), which "
+        f"fetches {GO} itself; or set MPCTL_RIG_ASSETS to a folder that holds {', '.join(p.name for p in PROGRAMS)}"
     )
     go = os.environ.get("MPCTL_GO") or shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
