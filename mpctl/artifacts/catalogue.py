@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, Refused
 from mpctl.speculation import METHODS, parse_version
 from mpctl.speculation.versions import show
 
@@ -189,7 +189,7 @@ def choose(
     """The first draft of ``target`` that ``--spec method`` can load on vLLM; None when the method needs none named.
 
     Raises:
-        InputError: there is none; the message says why each is passed over.
+        Refused: there is none; the message says why each is passed over.
     """
     known = METHODS[method]
     if not known.loads_weights:
@@ -199,13 +199,13 @@ def choose(
     if target is None:
         if optional:
             return None
-        raise InputError("is needed: the target's name is not known, so none can be chosen", field="--draft", hint=hint)
+        raise Refused(f"{method} needs a draft, and the target's name is not known to choose one", hint=hint)
     try:
         drafts = catalogue.of(target)
     except InputError as error:
         if optional:
             return None
-        raise InputError(f"is needed: {error.reason}", field="--draft", hint=error.hint) from error
+        raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{error.hint}; or {hint}") from error
     passed = []
     for draft in drafts:
         obstacle = draft.obstacle(method, engine_version)
@@ -214,4 +214,4 @@ def choose(
         passed.append(f"{draft.name} {obstacle}")
     if optional:
         return None
-    raise InputError(f"is needed: no draft of {target} fits {method}: {'; '.join(passed)}", field="--draft", hint=hint)
+    raise Refused(f"{method} needs a draft, and no known draft of {target} fits: {'; '.join(passed)}", hint=hint)

@@ -41,7 +41,7 @@ def choose_draft(
     """The draft named with ``--draft`` or in the settings, else the catalogue's first for the service's target.
 
     Raises:
-        InputError: the method needs one, and the catalogue has none that fits; the message lists what it has.
+        Refused: the method needs one, and the catalogue has none that fits; the message lists what it has.
     """
     method = METHODS.get(options["spec"])
     named = options["draft"] or "model" in config or any(one.startswith("model=") for one in options["set"])

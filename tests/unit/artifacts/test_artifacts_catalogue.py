@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpctl.artifacts.catalogue import Catalogue, choose
 from mpctl.artifacts.catalogue_file import read_catalogue, shipped
-from mpctl.errors import InputError
+from mpctl.errors import InputError, Refused
 from mpctl.speculation import METHODS, build
 
 # A busy machine is slow; that is no finding.
@@ -60,7 +60,7 @@ def test_no_draft_is_needed_or_none_is_known():
     assert choose(TABLE, None, "mtp") is None
     assert choose(TABLE, "nobody/nothing", "mtp") is None
     assert choose(TABLE, "Qwen/Qwen3.6-27B", "mtp").draft.repo is None
-    with pytest.raises(InputError, match="target's name is not known"):
+    with pytest.raises(Refused, match="target's name is not known"):
         choose(TABLE, None, "eagle3")
 
 
@@ -77,7 +77,7 @@ def test_no_draft_is_needed_or_none_is_known():
     ],
 )
 def test_a_refusal_lists_what_was_passed_over(target, method, engine, says, hint):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(Refused) as caught:
         choose(TABLE, target, method, engine_version=engine)
     assert says in caught.value.message
     assert hint in caught.value.hint

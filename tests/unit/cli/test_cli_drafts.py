@@ -130,7 +130,7 @@ def test_the_choice_is_said_and_overruled(cli, service):
     assert '"num_speculative_tokens": 5' in dashed.out
     assert HEAD in dashed.out
     refused = cli("render", "-f", service, "--spec", "medusa")
-    assert refused.code == 2
+    assert refused.code == 9
     assert f"{HEAD} is for eagle3" in refused.err
     assert refused.out == ""
 
