@@ -9,8 +9,8 @@ from mpctl.platform.kubernetes.text import text_of
 from .objects import CONTAINERS, MODEL
 
 NGRAM = "--speculative-config"
-QUICK = ("--requests", "4", "--repeats", "6", "--max-tokens", "16")
-STEADY = {"token_s": 0.02}  # long enough that a busy machine's own delays do not decide
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16")
+STEADY = {"token_s": 0.05}  # long enough that a busy machine's own delays do not decide
 
 
 def live(namespace):

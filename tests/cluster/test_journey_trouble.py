@@ -1,0 +1,192 @@
+"""What goes wrong on the way: every time the service is as it was, or the way on is named."""
+
+import signal
+
+import pytest
+
+from mpctl.platform.kubernetes.text import text_of
+
+from .objects import CONTAINERS
+from .test_rig import BUSY
+from .unmeasured import Unmeasured
+
+ROLLOUT = ("rollout", "--spec", "ngram")
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "demo-queue"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
+        "minReplicas": 1,
+        "maxReplicas": 2,
+        "metrics": [
+            {
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "queue_wait_ms"},
+                    "target": {"type": "AverageValue", "averageValue": "200"},
+                },
+            }
+        ],
+    },
+}
+
+
+class Service:
+    """The deployed service and what a test asks of it again and again."""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+        self.before = self.text()
+        self.uids = self.pods()
+
+    def text(self):
+        return text_of(self.namespace.client.get("isvc", "demo"))
+
+    def pods(self):
+        return sorted(p["metadata"]["uid"] for p in self.namespace.pods())
+
+    def as_it_was(self):
+        assert self.text() == self.before
+        assert self.pods() == self.uids
+        assert self.namespace.client.find("isvc", "demo-candidate") is None
+
+    def foreign_edit(self):
+        change = '{"spec":{"predictor":{"maxReplicas":3}}}'
+        self.namespace.kubectl("patch", "isvc", "demo", "--type=merge", "-p", change, "--field-manager=somebody")
+        return self.text()
+
+
+@pytest.fixture
+def service(cluster, namespace):
+    namespace.deploy(CONTAINERS)
+    return Service(namespace)
+
+
+@pytest.fixture
+def run(mpctl):
+    return Unmeasured(mpctl)
+
+
+def ended(run):
+    return [op["ending"] for op in run.json("history")["operations"]]
+
+
+def test_a_candidate_that_can_never_be_scheduled_is_named_and_removed(cluster, namespace, service, run):
+    for node in cluster.nodes.numbers:
+        cluster.kubectl("taint", "node", node, "test=yes:NoSchedule")
+    try:
+        done = run(*ROLLOUT, code=7)
+    finally:
+        for node in cluster.nodes.numbers:
+            cluster.kubectl("taint", "node", node, "test-")
+    assert "cannot be scheduled" in done.stderr
+    assert "untolerated taint" in done.stderr
+    assert "demo-candidate-predictor" in done.stderr
+    service.as_it_was()
+
+
+def test_an_engine_that_crashes_is_quoted(cluster, namespace, service, run):
+    cluster.pods.rule(lambda pod: {"script": {"exit": 3, "only_speculating": True}})
+    done = run(*ROLLOUT, code=7)
+    assert "ended with code 3" in done.stderr
+    assert "scripted to end at start-up" in done.stderr
+    service.as_it_was()
+
+
+def test_one_gpu_and_a_candidate_beside_is_refused_before_anything(cluster, namespace, service, run):
+    namespace.client.apply(BUSY.replace("@NAME@", "busy"))
+    namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
+    version = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
+    done = run(*ROLLOUT, code=9)
+    assert "there is no GPU for a candidate beside it" in done.stderr
+    assert "0 of 2 GPUs" in done.stderr
+    assert "--accept-downtime" in done.stderr
+    written = {(c.verb, c.resource) for c in cluster.proxy.calls if c.write}
+    assert written == {("update", "inferenceservices")}  # the dry run
+    assert namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"] == version
+    service.as_it_was()
+
+
+def test_on_a_full_node_it_is_changed_in_place_with_downtime_accepted(cluster, namespace, service, run):
+    namespace.client.apply(BUSY.replace("@NAME@", "busy"))
+    namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
+    done = run(*ROLLOUT, "--accept-downtime")
+    assert "promoted" in done.stderr
+    assert "deploymentStrategy" not in service.text()
+    run("rollback", "--accept-downtime")
+    assert service.text() == service.before
+
+
+def test_two_operators(cluster, namespace, service, run):
+    cluster.pods.rule(lambda pod: {"ready_s": 40})  # the first is still waiting when the second comes
+    first = run.start(*ROLLOUT)
+    try:
+        namespace.client.wait("it is under way", lambda: namespace.client.find("isvc", "demo-candidate"))
+        done = run("rollback", code=3)
+        assert "is held by" in done.stderr
+        assert "mpctl rollout" in done.stderr
+        done = run("unlock", code=3)
+        assert "is alive" in done.stderr
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    (status,) = run.json("status")["items"]
+    assert status["status"]["state"] == "Interrupted"
+    assert status["status"]["heldBy"] is None
+    done = run("resume")
+    assert "promoted" in done.stderr
+    assert ended(run) == ["promoted"]
+
+
+def test_a_foreign_edit_is_named_and_kept_by_abandon(cluster, namespace, service, run):
+    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    edited = service.foreign_edit()
+    done = run("resume", code=3)
+    assert "was changed by somebody at" in done.stderr
+    assert "spec.predictor.maxReplicas" in done.stderr
+    assert "mpctl abandon" in done.stderr
+    assert service.text() == edited
+    run("abandon")
+    assert service.text() == edited
+    assert namespace.client.find("isvc", "demo-candidate") is None
+    assert set(ended(run)) == {"abandoned"}
+    assert run("history", "--revision", "2", "-o", "yaml").stdout == edited
+
+
+def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback(cluster, namespace, service, run):
+    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    edited = service.foreign_edit()
+    run("rollback", code=3)
+    assert service.text() == edited
+    run("rollback", "--force")
+    assert service.text() == service.before
+    assert run("history", "--revision", "2", "-o", "yaml").stdout == edited
+    assert None not in ended(run)
+    assert namespace.client.find("isvc", "demo-candidate") is None
+
+
+def test_a_service_deleted_meanwhile_leaves_nothing_behind(cluster, namespace, service, run):
+    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    namespace.kubectl("delete", "isvc", "demo")
+    done = run("resume", "demo", code=2)
+    assert "mpctl abandon demo" in done.stderr
+    run("abandon", "demo")
+    assert namespace.client.find("isvc", "demo-candidate") is None
+    assert run("history", "demo", "--revision", "1", "-o", "yaml").stdout == service.before
+
+
+def test_the_autoscaler_is_held_and_put_back(cluster, namespace, service, run):
+    cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
+    namespace.client.apply(HPA)
+    spec = namespace.client.get("hpa", "demo-queue")["spec"]
+    run(*ROLLOUT, kill_after=5, code=-signal.SIGKILL)
+    held = namespace.client.get("hpa", "demo-queue")["spec"]
+    assert (held["minReplicas"], held["maxReplicas"]) == (1, 1)
+    cluster.metrics.set("queue_wait_ms", 900)  # it would want two
+    done = run("resume")
+    assert "putting the autoscaler back" in done.stderr
+    assert namespace.client.get("hpa", "demo-queue")["spec"] == spec
+    namespace.client.wait(
+        "it scales again", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2
+    )

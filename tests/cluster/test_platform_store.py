@@ -1,0 +1,201 @@
+"""History and lease on a real API server."""
+
+import os
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from mpctl.errors import Conflict, MpctlError
+from mpctl.platform.kubernetes.client import Client
+from mpctl.platform.kubernetes.connection import connect
+from mpctl.platform.kubernetes.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.kinds import CONFIG_MAP, LEASE
+from mpctl.platform.kubernetes.lease import Lease
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.rollout.records import Entry, Event, Revision
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture
+def reach(cluster, namespace, tmp_path):
+    """Makes clients of their own, through the fault proxy."""
+    path = cluster.kubeconfig_for(
+        cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name, server=cluster.proxy.url
+    )
+    made = []
+
+    def client():
+        made.append(Client(connect(str(path)), timeout_s=3.0, sleep=lambda s: None))
+        return made[-1]
+
+    yield client
+    for one in made:
+        one.close()
+
+
+def store(client, namespace, who="a@b"):
+    return KubernetesStore(client, namespace.name, "demo", who)
+
+
+def entry(last, **data):
+    return Entry.after(last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data)
+
+
+def revision(number, text="x\n"):
+    return Revision(number, text, NOW.isoformat(), "a@b", "why", "none", "rollout-1")
+
+
+def test_two_writers_cannot_both_append(reach, namespace):
+    mine, other = store(reach(), namespace), store(reach(), namespace, "c@d")
+    first = entry(None)
+    mine.append(first)
+    mine.append(entry(first, n=1))
+    with pytest.raises(Conflict, match="was written by"):
+        other.append(entry(first, n=2))
+    assert [e.data for e in other.entries()] == [{}, {"n": 1}]
+
+
+@pytest.mark.parametrize("action", [409, 500, "timeout"])
+def test_an_append_of_unknown_outcome_is_there_once(cluster, reach, namespace, action):
+    mine = store(reach(), namespace)
+    first = entry(None)
+    mine.append(first)
+    cluster.proxy.add(action, verb="update", resource="configmaps")
+    mine.append(entry(first, n=1))
+    assert [e.seq for e in mine.entries()] == [1, 2]
+
+
+def test_a_long_ledger_goes_on_in_another_object(reach, namespace):
+    mine, last = store(reach(), namespace), None
+    for number in range(4):
+        last = entry(last, filler="x" * 150_000, n=number)
+        mine.append(last)
+    assert [e.data["n"] for e in mine.entries()] == [0, 1, 2, 3]
+    assert len(namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")) == 2
+
+
+def test_an_edited_ledger_is_found_out(reach, namespace):
+    mine = store(reach(), namespace)
+    mine.append(entry(None, n=1))
+    (part,) = namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")
+    changed = part["data"]["lines"].replace('"n": 1', '"n": 2')
+    namespace.client.patch("configmaps", part["metadata"]["name"], {"data": {"lines": changed}})
+    with pytest.raises(MpctlError, match="chain is broken"):
+        mine.entries()
+
+
+def test_a_record_larger_than_an_object_comes_back_whole(reach, namespace):
+    mine = store(reach(), namespace)
+    record = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
+    mine.save("rollout-1", "block", record)
+    assert mine.load("rollout-1", "block") == record
+    mine.save("rollout-1", "block", {"small": 1})
+    assert mine.load("rollout-1", "block") == {"small": 1}
+    assert mine.load("rollout-1", "other") is None
+
+
+def test_a_revision_is_kept_for_good(reach, namespace):
+    mine = store(reach(), namespace)
+    mine.add_revision(revision(1))
+    mine.add_revision(revision(1))  # the same again is done already
+    with pytest.raises(Conflict, match="added by somebody else"):
+        mine.add_revision(revision(1, "y\n"))
+    assert mine.revisions() == (revision(1),)
+    with pytest.raises(Exception, match=r"immutable|Forbidden|Invalid"):
+        namespace.client.patch("controllerrevisions", "mpctl-demo-1", {"data": {"text": "changed"}})
+
+
+def test_a_lease_is_for_one_and_is_given_back(reach, namespace):
+    mine, other = Lease(reach(), namespace.name, "demo", "a@b"), Lease(reach(), namespace.name, "demo", "c@d")
+    with mine.hold("rollout"):
+        assert "a@b, mpctl rollout" in other.holder()
+        with pytest.raises(Conflict, match=r"held by a@b, mpctl rollout"), other.hold("rollback"):
+            pass
+        with pytest.raises(Conflict, match="alive"):
+            other.unlock()
+    assert other.holder() is None
+    with other.hold("rollback"):
+        pass
+
+
+def test_a_stolen_lease_stops_every_write(reach, namespace):
+    client = reach()
+    beating = threading.Event()
+    lease = Lease(client, namespace.name, "demo", "a@b", heartbeat_s=0.2)
+    stolen = {"spec": {"holderIdentity": "thief"}}
+    with lease.hold("rollout"):
+        namespace.client.patch("leases", "mpctl-demo", stolen)
+        for _ in range(200):
+            if lease._lost:
+                break
+            beating.wait(0.1)
+        with pytest.raises(Conflict, match=r"lease of service .* is lost"):
+            client.create(CONFIG_MAP, {"metadata": {"name": "x", "namespace": namespace.name}})
+    assert namespace.client.get("leases", "mpctl-demo")["spec"]["holderIdentity"] == "thief"
+    assert namespace.client.find("configmaps", "x") is None
+
+
+def test_a_lease_without_a_heartbeat_is_taken_after_a_second_look(reach, namespace):
+    looks = []
+    dead = Lease(reach(), namespace.name, "demo", "gone@elsewhere")
+    with dead.hold("rollout"):
+        pass
+    namespace.client.patch(
+        "leases",
+        "mpctl-demo",
+        {
+            "metadata": {"annotations": {"mpctl.dev/process": ""}},
+            "spec": {"holderIdentity": "gone", "renewTime": "2026-01-01T00:00:00.000000Z"},
+        },
+    )
+    mine = Lease(reach(), namespace.name, "demo", "a@b", pause=looks.append)
+    with mine.hold("resume"):
+        assert looks  # it did not trust a clock alone
+        assert namespace.client.get("leases", "mpctl-demo")["spec"]["leaseTransitions"] == 2
+
+
+def test_a_late_heartbeat_is_no_dead_one(reach, namespace):
+    """Its clock is behind ours: the time looks old, but it moves."""
+    client = reach()
+    with Lease(client, namespace.name, "demo", "slow@elsewhere").hold("rollout"):
+        old = {
+            "metadata": {"annotations": {"mpctl.dev/process": ""}},
+            "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"},
+        }
+        namespace.client.patch("leases", "mpctl-demo", old)
+
+        def beat(_):
+            namespace.client.patch("leases", "mpctl-demo", {"spec": {"renewTime": "2026-01-01T00:00:05.000000Z"}})
+
+        with (
+            pytest.raises(Conflict, match="held by"),
+            Lease(reach(), namespace.name, "demo", "a@b", pause=beat).hold("resume"),
+        ):
+            pass
+
+
+def test_a_busy_server_is_waited_for_as_it_asks(cluster, reach, namespace):
+    waits = []
+    client = reach()
+    client._sleep = waits.append
+    cluster.proxy.add(429, verb="read", resource="leases", times=2, retry_after_s=7)
+    assert client.get(LEASE, "none", namespace.name) is None
+    assert waits == [7.0, 7.0]
+
+
+def test_a_write_without_an_answer_is_not_repeated(cluster, reach, namespace):
+    client = reach()
+    fault = cluster.proxy.add("timeout", verb="create", resource="configmaps")
+    body = {"metadata": {"name": "once", "namespace": namespace.name}}
+    with pytest.raises(OutcomeUnknown, match="it may have happened"):
+        client.create(CONFIG_MAP, body)
+    assert fault.seen == 1
+    assert namespace.client.get("configmaps", "once")
+
+
+def test_an_unknown_field_is_an_error_and_not_lost(reach, namespace):
+    body = {"metadata": {"name": "x", "namespace": namespace.name}, "dta": {}}
+    with pytest.raises(MpctlError, match="dta"):
+        reach().create(CONFIG_MAP, body)

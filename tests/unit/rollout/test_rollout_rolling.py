@@ -1,0 +1,278 @@
+"""A platform that replaces serving engines by itself (as KServe does) and has an autoscaler: dying at every boundary,
+foreign edits, abandoning. The autoscaler is always put back, and something always serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from world import (
+    BASELINE_TEXT,
+    BROKEN,
+    CANDIDATE_TEXT,
+    FASTER,
+    OTHER_TEXT,
+    SLOWER,
+    Behaviour,
+    Crash,
+    Disk,
+    MemoryPlatform,
+    MemoryWorld,
+    plan,
+)
+
+from mpctl.errors import Conflict
+from mpctl.measure.outcome import Outcome
+from mpctl.measure.verdict import Verdict
+from mpctl.rollout import machine
+from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
+from mpctl.rollout.operation import Strategy, last_change
+from mpctl.rollout.ports import Arm, ArmState, Live, Phase
+
+FOUND = {"min": 1, "max": 5}
+HELD = {"min": 2, "max": 2}
+SCALING = {"replicas": 2, "limits": FOUND}
+
+
+@dataclass
+class RollingDisk(Disk):
+    limits: dict = field(default_factory=lambda: dict(FOUND))
+
+    def copy(self):
+        return RollingDisk(**{k: v.copy() if hasattr(v, "copy") else v for k, v in self.__dict__.items()})
+
+
+class RollingPlatform(MemoryPlatform):
+    """The live text has an engine of its own; an old one goes when the new one is seen ready."""
+
+    rolls = True
+
+    @property
+    def behaviours(self):
+        return self._world.behaviours
+
+    def read(self):
+        self._world.boundary("read")
+        disk = self._world.disk
+        return Live("svc", "chat", disk.text, "v", Arm(disk.text).id)
+
+    def adopt(self, arm, *, expect, downtime=False):
+        disk = self._world.disk
+        with self._world.acting("adopt"):
+            if disk.text == arm.manifest:
+                return
+            if disk.text not in {known.manifest for known in expect}:
+                raise Conflict("service chat/svc was changed by somebody else meanwhile")
+            for other in [i for i in disk.engines if i != disk.routed]:
+                del disk.engines[other]
+            self._world.boundary("amid adopt")
+            disk.text = arm.manifest
+            self._start(arm)
+
+    def replace(self, arm, *, expect, downtime):
+        self.adopt(arm, expect=expect, downtime=downtime)
+
+    def state(self, arm):
+        state = super().state(arm)
+        disk = self._world.disk
+        if arm.manifest == disk.text and state.phase is Phase.READY and disk.routed != arm.id:
+            disk.engines.pop(disk.routed, None)
+            disk.routed = arm.id
+        return state
+
+    def retire(self, keep):
+        with self._world.acting("retire"):
+            disk = self._world.disk
+            for other in [i for i in disk.engines if i not in (keep.id, disk.routed)]:
+                del disk.engines[other]
+
+    def pin(self, scaling):
+        with self._world.acting("pin"):
+            self._world.disk.limits = {"min": scaling["replicas"], "max": scaling["replicas"]}
+
+    def unpin(self, scaling):
+        with self._world.acting("unpin"):
+            self._world.disk.limits = dict(scaling["limits"])
+        return ()
+
+
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch):
+    """The measurement is left out; the gate says what the behaviours are made for."""
+
+    def judged(world, operation):
+        outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
+        return Verdict(outcome, (), summary="as the test wants").to_record()
+
+    for every in machine.STEPS.values():
+        for name in every:
+            if name.startswith("measure"):
+                monkeypatch.setitem(every, name, lambda world, operation: {})
+            elif name == "judge":
+                monkeypatch.setitem(every, name, judged)
+
+
+class RollingWorld(MemoryWorld):
+    def __init__(self, behaviours, disk=None):
+        super().__init__(behaviours, disk or RollingDisk())
+        self.world = replace(self.world, platform=RollingPlatform(self))
+
+    def again(self):
+        return RollingWorld(self.behaviours, self.disk.copy())
+
+
+def wanted(strategy):
+    return plan(strategy, scaling=SCALING)
+
+
+def rollout(memory, strategy):
+    decision = decide_rollout(wanted(strategy), memory.live(), memory.unfinished())
+    if decision.act is not Act.ALREADY:
+        machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+
+
+def rollback(memory, *, force=False):
+    decision = decide_rollback(
+        memory.live(),
+        memory.unfinished(),
+        last_change(memory.disk.ledger),
+        tuple(memory.disk.revisions),
+        None,
+        force=force,
+    )
+    if decision.plan is not None:
+        found = decision.plan if decision.plan.undoes else replace(decision.plan, scaling=SCALING)
+        machine.run(memory.world, machine.open_plan(memory.world, found))
+    elif decision.operation is not None:
+        machine.run(memory.world, decision.operation)
+
+
+def guard(memory):
+    def watch(where):
+        disk = memory.disk
+        serving = disk.engines.get(disk.routed)
+        assert serving is not None, f"{where}: nothing serves"
+        assert serving.phase is Phase.READY, f"{where}: nothing serves"
+
+    memory.watch = watch
+    return memory
+
+
+def crashes(behaviours, act):
+    """What is left after a death at every boundary of ``act``."""
+    boundary = 0
+    while True:
+        boundary += 1
+        memory = guard(RollingWorld(behaviours))
+        memory.die_at(boundary)
+        try:
+            act(memory)
+        except Crash:
+            yield boundary, memory
+        else:
+            return
+
+
+def check(memory, *texts):
+    disk = memory.disk
+    assert disk.text in texts
+    assert disk.limits == FOUND
+    assert set(disk.engines) == {Arm(disk.text).id} == {disk.routed}
+    assert memory.unfinished() is None
+    memory.check_ledger()
+
+
+each = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+@each
+@pytest.mark.parametrize(
+    ("behaviours", "ending", "text"),
+    [(FASTER, "promoted", CANDIDATE_TEXT), (SLOWER, "rejected", BASELINE_TEXT), (BROKEN, "failed", BASELINE_TEXT)],
+    ids=["promoted", "rejected", "failed"],
+)
+def test_died_anywhere_and_run_again_it_ends_the_same_with_the_autoscaler_back(strategy, behaviours, ending, text):
+    whole = guard(RollingWorld(behaviours))
+    rollout(whole, strategy)
+    check(whole, text)
+    assert whole.endings()[0] == ending
+    count = 0
+    for _, left in crashes(behaviours, lambda m: rollout(m, strategy)):
+        again = guard(left.again())
+        rollout(again, strategy)
+        check(again, text)
+        count += 1
+    assert count > 20
+
+
+@each
+def test_died_anywhere_a_rollback_leads_back_and_frees_the_autoscaler(strategy):
+    for _, left in crashes(FASTER, lambda m: rollout(m, strategy)):
+        back = guard(left.again())
+        if not back.disk.ledger:
+            continue  # nothing was begun
+        rollback(back)
+        check(back, BASELINE_TEXT)
+
+
+def test_the_autoscaler_is_held_from_before_the_first_engine_until_after_the_last():
+    memory = RollingWorld(FASTER)
+    held = []
+    memory.watch = lambda where: held.append((where, memory.disk.limits == HELD))
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    acting = [where for where, is_held in held if not is_held]
+    assert not [w for w in acting if w.split()[-1] in ("start", "run", "adopt", "retire")]
+
+
+def edited(memory):
+    """Somebody writes the service while a rollout of ours is unfinished."""
+    memory.die_at(len(memory.trail) + 16)
+    with pytest.raises(Crash):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    left = memory.again()
+    left.behaviours = {**FASTER, OTHER_TEXT: Behaviour()}
+    disk = left.disk
+    disk.text = OTHER_TEXT
+    engine = disk.engines.pop(disk.routed)
+    disk.routed = Arm(OTHER_TEXT).id
+    disk.engines[disk.routed] = replace(engine, manifest=OTHER_TEXT)
+    return left
+
+
+def test_a_foreign_edit_stops_resume_and_rollback_and_is_kept_by_abandon():
+    left = edited(RollingWorld(FASTER))
+    with pytest.raises(Conflict):
+        machine.run(left.world, left.unfinished())
+    with pytest.raises(Conflict):
+        rollback(left)
+    ended = machine.abandon(left.world, why="by hand")
+    check(left, OTHER_TEXT)
+    assert {op.ending.value for op in ended} == {"abandoned"}
+    assert left.disk.revisions[-1].text == OTHER_TEXT
+
+
+def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback():
+    left = edited(RollingWorld(FASTER))
+    with pytest.raises(Conflict):
+        machine.run(left.world, left.unfinished())
+    rollback(left, force=True)
+    check(left, BASELINE_TEXT)
+    assert OTHER_TEXT in [r.text for r in left.disk.revisions]
+    assert None not in left.endings()
+
+
+def test_an_edit_after_the_rollout_is_kept_as_a_revision_by_a_rollback():
+    memory = RollingWorld({**FASTER, OTHER_TEXT: Behaviour()})
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    disk = memory.disk
+    engine = disk.engines.pop(disk.routed)
+    disk.text, disk.routed = OTHER_TEXT, Arm(OTHER_TEXT).id
+    disk.engines[disk.routed] = replace(engine, manifest=OTHER_TEXT)
+    rollback(memory)
+    check(memory, BASELINE_TEXT, CANDIDATE_TEXT)
+    assert OTHER_TEXT in [r.text for r in disk.revisions]
+
+
+def test_state_is_asked_by_arm():
+    memory = RollingWorld(FASTER)
+    assert memory.world.platform.state(Arm("other")) == ArmState(Arm("other").id, Phase.ABSENT)
