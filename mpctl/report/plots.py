@@ -17,6 +17,7 @@ from mpctl.report.words import milliseconds, percent, times, with_interval, word
 _OUTCOME = {"promote": ("good", "o"), "reject": ("bad", "X"), "undecided": ("unsure", "D")}
 WIDE, NARROW = 1000.0, 330.0  # CSS pixels: the page, and a phone
 _PANEL = 340.0
+_FROM, _TO = 10, 99  # percentiles that a plot of times shows at least
 
 
 def speedups(cells: Sequence[CellReport], *, width: float, name: str) -> str:
@@ -84,9 +85,9 @@ def distribution(cell: CellReport, metric: str, title: str, *, name: str) -> str
     )
     with canvas(_PANEL, 210) as figure:
         axes = figure.subplots()
-        present = [v for values in curves.values() for v in values]
-        if present:
-            _time_axis(axes, min(present), max(present))
+        present = [values for values in curves.values() if values]
+        if present:  # an answer that came in one chunk has a TPOT near zero, and would squeeze all others
+            _time_axis(axes, min(v[_FROM] for v in present), max(v[_TO] for v in present))
         for arm, values in curves.items():
             if values:
                 style = {"linestyle": (0, (5, 2.5)), "linewidth": 1.8} if arm == "baseline" else {"linewidth": 2.4}
@@ -108,7 +109,8 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
         f"{c.label}: " + ", ".join(percent(v, 0) for v in c.candidate.acceptance_by_position) for c in shown
     )
     deepest = max((len(c.candidate.acceptance_by_position) for c in shown), default=1)
-    with canvas(_PANEL, 210) as figure:
+    rows = (len(shown) + 1) // 2 if len(shown) > 1 else 0
+    with canvas(_PANEL, 210 + 17 * rows) as figure:
         axes = figure.subplots()
         for index, cell in enumerate(shown):
             rates = cell.candidate.acceptance_by_position
@@ -122,12 +124,15 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
                 marker="osD^vP"[index % 6],
                 markersize=6,
                 markeredgewidth=0,
+                label=_name(cell.label, WIDE),
             )
         axes.set_ylim(0, 1.04)
         axes.set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
         axes.set_xlim(0.6, deepest + 0.4)
         axes.set_xticks(range(1, deepest + 1))
         axes.set_xlabel("position of the drafted token")
+        if len(shown) > 1:
+            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=10, handlelength=1.5)
         axes.grid(axis="y")
         axes.spines["left"].set_visible(False)
         return write(figure, name, alternative)
