@@ -4,6 +4,7 @@ The engine listens on the pod's address (``RIG_ADDRESS``) and on the port of its
 """
 
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def scripted(arguments):
 def real(arguments):
     """This environment's engine, started as the local platform starts it: with its repairs for CPU builds."""
     os.environ.setdefault("MPCTL_STATE_DIR", os.environ["HOME"])
+    os.environ.pop(
+        "TMPDIR", None
+    )  # where compiled kernels are kept: each pod would compile its own, which takes minutes
+    os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")
