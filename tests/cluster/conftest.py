@@ -26,6 +26,7 @@ from pathlib import Path
 
 import pytest
 
+from .listed import hold_to_the_table, unlisted_calls
 from .objects import CLAIM, is_true
 from .rig.api import Client
 from .rig.binaries import Missing
@@ -112,16 +113,24 @@ class Namespace:
         self.client.wait("claims are gone", lambda: not self.client.list("resourceclaims"), WAIT_S)
 
 
+@pytest.fixture(autouse=True)
+def listed_calls(monkeypatch):
+    """A request of mpctl's client that ``mpctl rbac`` would not grant fails, in whatever test."""
+    hold_to_the_table(monkeypatch)
+
+
 @pytest.fixture
 def namespace(cluster):
     name = f"t-{secrets.token_hex(3)}"
     cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     made = Namespace(cluster, name)
     yield made
+    unlisted = unlisted_calls(cluster.proxy)
     cluster.proxy.clear()
     cluster.pods.clear()
     cluster.metrics.clear()
     made.delete()
+    assert not unlisted, f"requests that mpctl/platform/kubernetes/calls.py does not list: {sorted(unlisted)}"
 
 
 @dataclass(frozen=True)

@@ -57,3 +57,13 @@ def hold_to_the_table(monkeypatch):
         return real(self, method, path, *rest, **more)
 
     monkeypatch.setattr(Client, "_once", once)
+
+
+def unlisted_calls(proxy):
+    """(verb, group, resource) of remembered requests of mpctl's that the table does not list."""
+    made = {(c.verb, c.group, "/".join(filter(None, (c.resource, c.subresource)))) for c in proxy.calls if _ours(c)}
+    return made - KNOWN
+
+
+def _ours(call):
+    return call.resource and call.agent.startswith("mpctl")

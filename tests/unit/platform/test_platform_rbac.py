@@ -100,9 +100,10 @@ def test_subjects_that_are_none(text):
     assert error.value.hint
 
 
-@given(st.permutations(TABLE))
-def test_the_order_of_the_table_does_not_change_the_roles(rows):
-    assert rules_of(rows) == rules_of(TABLE)
+@given(st.integers(0, len(TABLE) - 1))
+def test_the_order_of_the_table_does_not_change_the_roles(cut):
+    rows = (*TABLE[cut:], *TABLE[:cut])
+    assert rules_of(rows) == rules_of(rows[::-1]) == rules_of(TABLE)
 
 
 @given(st.sampled_from(TABLE), st.booleans(), st.booleans(), st.booleans())
