@@ -101,6 +101,8 @@ def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace,
             problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), hpa)
         if watcher.least < 1:
             problem = f"{problem}; {watcher.least} ready pods"
+        sys.stdout.write(f"entry {point}, {fault}, {way_on[0]}: {problem or 'good'}, {watcher.looks} looks\n")
+        sys.stdout.flush()
         if problem:
             failures.append(f"killed after entry {point}, {fault}, {way_on[0]}: {problem}")
         cluster.proxy.clear()

@@ -169,7 +169,7 @@ def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback(cluster, name
 def test_a_service_deleted_meanwhile_leaves_nothing_behind(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     namespace.kubectl("delete", "isvc", "demo")
-    done = run("resume", "demo", code=2)
+    done = run("resume", "demo", code=1)
     assert "mpctl abandon demo" in done.stderr
     run("abandon", "demo")
     assert namespace.client.find("isvc", "demo-candidate") is None

@@ -42,6 +42,15 @@ _KEPT_ON_WRITE = ("uid", "resourceVersion", "finalizers", "ownerReferences")
 _NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
 _SCALE_ANNOTATIONS = ("autoscaling.knative.dev/", "serving.kserve.io/autoscaler")
+# Traces of who deployed the service: Argo CD, Flux and Helm would take a second object with them for theirs.
+_OWNER_TRACES = (
+    "argocd.argoproj.io/",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+)
 
 
 def text_of(record: Mapping[str, Any]) -> str:
@@ -112,10 +121,9 @@ def candidate_of(text: str, arm_id: str, *, namespace: str) -> Json:
                 f"{service} takes ResourceClaim {claim['resourceClaimName']} by name: a candidate would share its GPU",
                 hint="use resourceClaimTemplateName, or --strategy in-place",
             )
-    annotations = {
-        k: v for k, v in (record["metadata"].get("annotations") or {}).items() if not k.startswith(_SCALE_ANNOTATIONS)
-    }
-    labels = record["metadata"].get("labels") or {}
+    annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
+    annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
+    labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
     return {
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],

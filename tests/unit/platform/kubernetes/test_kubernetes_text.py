@@ -108,6 +108,15 @@ def test_a_candidate_is_one_pod_of_its_own_that_nothing_scales():
     assert predictor["containers"] == service()["spec"]["predictor"]["containers"]
 
 
+def test_a_candidate_carries_no_trace_of_who_deployed_the_service():
+    live = service()
+    live["metadata"]["labels"] |= {"app.kubernetes.io/instance": "app", "kustomize.toolkit.fluxcd.io/name": "apps"}
+    live["metadata"]["annotations"] |= {"argocd.argoproj.io/tracking-id": "a:b/C:d/e", "meta.helm.sh/release-name": "r"}
+    made = candidate_of(text_of(live), "arm-1", namespace="team")
+    assert set(made["metadata"]["labels"]) == {"team", "mpctl.dev/service"}
+    assert set(made["metadata"]["annotations"]) == {"serving.kserve.io/autoscalerClass", "mpctl.dev/arm"}
+
+
 def test_a_claim_by_name_would_be_shared():
     text = text_of(service(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
     with pytest.raises(Refused, match="ResourceClaim mine by name"):
