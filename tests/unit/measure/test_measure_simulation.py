@@ -32,12 +32,12 @@ def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
     return Counter(o for o, _ in found), sorted(look for _, look in found)
 
 
-def test_two_hundred_rollouts_that_change_nothing():
-    """Looked at after each of 30 rounds, prompts correlated between the arms, latencies lognormal with a heavy tail."""
+def test_rollouts_that_change_nothing():
+    """Looked at after each of 30 rounds, prompts correlated between the arms, latencies lognormal with a heavy tail.
+    ``test_measure_statistics`` counts 20 000, ``scripts/gate-table`` prints the table."""
     truth = Truth(prompt_sigma=0.8, request_sigma=0.6, prompts=4)
-    found, _ = verdicts(truth, looks=30, repetitions=200)
-    assert found["promote"] + found["reject"] <= 10
-    assert found["undecided"] >= 190
+    found, _ = verdicts(truth, looks=30, repetitions=40)
+    assert found["promote"] + found["reject"] <= 5  # more than 5 of 40 in one of 70 tests, if one of 20 is decided
 
 
 @pytest.mark.parametrize("block_sigma", [0.05, 0.2])

@@ -166,3 +166,38 @@ def test_the_ratio_of_two_tails():
     assert made.low < 1.3 < made.high
     assert made.low > 1.0
     assert quantile_ratio(cand[:100], base, 0.99, 0.02).high == math.inf
+
+
+@pytest.mark.parametrize(("looks", "prompts", "noise"), [(30, 4, 0.6), (11, 8, 0.35), (4, 8, 0.35)])
+def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_one_of_twenty(looks, prompts, noise):
+    """The rules that judge speed share their requests but not all of their errors; each rejects on its own."""
+    rng = np.random.default_rng(1)
+    shape = (3000, looks, prompts)
+    factors = np.exp(rng.normal(0.0, 0.5, shape))
+
+    def arm():
+        block = np.exp(rng.normal(0.0, 0.1, (*shape[:2], 1)))
+        tpot = 10.0 * block * factors * np.exp(rng.normal(0.0, noise, shape))
+        return tpot, 100.0 * block * np.exp(rng.normal(0.0, noise, shape)) + 63.0 * tpot
+
+    (base_tpot, base), (cand_tpot, cand) = arm(), arm()
+    policy = Policy()
+    figures = {  # higher is better
+        "speedup": (np.log(base / cand).mean(axis=2), math.log(policy.min_speedup)),
+        "throughput": (np.log(base.sum(axis=2) / cand.sum(axis=2)), math.log(policy.min_throughput_ratio)),
+        "tpot": (-np.log(cand_tpot.mean(axis=2) / base_tpot.mean(axis=2)), -math.log(policy.max_tpot_ratio)),
+    }
+    count = np.arange(1, looks + 1)
+    reach = np.array(
+        [stats.t.isf(p, k - 1) if p else math.inf for p, k in zip(nominal_levels(looks, SIDE), count, strict=True)]
+    )
+    promoted, rejected = np.ones(shape[:2], bool), np.zeros(shape[:2], bool)
+    for values, limit in figures.values():
+        means = np.cumsum(values, axis=1) / count
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.sqrt(np.maximum(np.cumsum(values**2, axis=1) - count * means**2, 0) / (count - 1) / count)
+            promoted &= (means - limit) / error > reach
+            rejected |= (means - limit) / error < -reach
+    wrong = (promoted | rejected).any(axis=1).mean()
+    assert wrong <= 0.05
+    assert promoted.any() and rejected.any()
