@@ -210,8 +210,6 @@ def test_the_webhook_adds_fields_to_what_was_sent(namespace):
     added = {k: v for k, v in model.items() if k not in sent["spec"]["predictor"]["model"]}
     assert added == {"name": "", "protocolVersion": "v2"}
     assert stored["metadata"]["annotations"]["modelFormat"] == "vLLM"
-    managers = {m["manager"] for m in namespace.client.get("isvc", "demo")["metadata"]["managedFields"]}
-    assert "kserve-manager" in managers or len(managers) >= 1
 
 
 def test_the_native_canary_gets_no_storage_and_no_traffic(namespace):

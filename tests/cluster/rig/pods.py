@@ -273,11 +273,7 @@ class Pod:
                 return
             ended = {
                 "exitCode": code if code >= 0 else 128 - code,
-                "reason": "Completed"
-                if code == 0
-                else "OOMKilled"
-                if code == -signal.SIGKILL and self._oom
-                else "Error",
+                "reason": "Completed" if code == 0 else "Error",
                 "startedAt": unit.started,
                 "finishedAt": _now(),
             }
@@ -297,7 +293,6 @@ class Pod:
             await asyncio.sleep(pause)
             unit.restarts += 1
 
-    _oom = False
     _init_state: tuple[dict, dict | None, int] | None = None
 
     async def _once(self, unit: Unit, behave: Behave) -> int | None:
