@@ -1,0 +1,48 @@
+"""The roles that ``mpctl rbac`` prints, on the real authoriser: a reader looks and changes nothing."""
+
+import json
+
+from .objects import CONTAINERS
+from .roles import Granted
+
+
+def test_a_reader_looks_and_changes_nothing(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS)
+    granted = Granted(cluster, namespace.name, "reader", "reader")
+    granted.apply()
+    try:
+        mine = mpctl.as_user(granted.user)
+        (status,) = mine.json("status")["items"]
+        assert status["status"]["state"] == "Ready"
+        mine("history")
+        found = mine.json("doctor")
+        assert "could-not-look" not in {item["id"] for item in found["items"]}
+        rights = {item["subject"] for item in found["items"] if item["id"] == "rights"}
+        assert {"mpctl rollout", "mpctl rollback", "mpctl resume"} <= rights
+        assert not {"mpctl status", "mpctl history"} & rights
+        before = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
+        done = mine("rollout", "--spec", "ngram", "-y", code=4)
+        assert "mpctl rbac" in done.stderr
+        assert namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"] == before
+    finally:
+        granted.remove()
+
+
+def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS)
+    done = mpctl("rbac", "--role", "reader", "--cluster-wide", "--to", "user:everywhere", "-o", "json")
+    cluster.kubectl("apply", "-f", "-", stdin=done.stdout)
+    try:
+        mine = mpctl.as_user(cluster.user("everywhere"))
+        assert "demo" in mine("status", "-A").stdout
+        found = mine.json("doctor", "-A")
+        assert "could-not-look" not in {item["id"] for item in found["items"]}
+    finally:
+        for document in json.loads(done.stdout)["items"]:
+            cluster.kubectl("delete", document["kind"], document["metadata"]["name"])
+
+
+def test_the_real_kubectl_takes_what_is_printed(cluster, namespace, mpctl):
+    done = mpctl("rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key")
+    said = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
+    assert said.count("(server dry run)") == 6
