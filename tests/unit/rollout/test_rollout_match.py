@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash, MemoryWorld, plan
 
-from mpctl.measure.counters import Counters
 from mpctl.rollout import machine
 from mpctl.rollout.operation import Ending, Strategy
 from mpctl.rollout.ports import Arm, Phase
@@ -40,7 +39,8 @@ class Drafting(MemoryWorld):
         drafts, accepted = ((engine_total or 0.0) for engine_total in self.disk.failed.get("drafted", (0.0, 0.0)))
         drafts, accepted = drafts + self.each[0] * answers, accepted + self.each[1] * answers
         self.disk.failed["drafted"] = (drafts, accepted)
-        return Counters(
+        return replace(
+            counters,
             generation_tokens=(counters.generation_tokens or 0.0) + 300.0 * answers,
             drafts=drafts,
             draft_tokens=2 * drafts,
