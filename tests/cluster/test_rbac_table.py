@@ -1,0 +1,122 @@
+"""The roles that ``mpctl rbac`` prints, on the real authoriser: enough for every journey, and nothing too much.
+
+``test_journeys_as_operator`` holds the requests of whole journeys against the table both ways.
+"""
+
+import pytest
+
+from mpctl.platform.kubernetes.calls import TABLE
+
+from .listed import KNOWN
+from .objects import MODEL
+from .roles import Granted
+from .test_doctor import HPA
+
+# Limits that any candidate keeps: what is looked at here is which calls are made.
+ANY = """\
+min_speedup: 0.001
+min_throughput_ratio: 0.001
+max_tpot_ratio: 1000
+max_ttft_ratio: 1000
+ttft_slack_ms: 100000
+queue_wait_slack_ms: 100000
+"""
+QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "-y")
+# Calls that only a damaged run makes, so that no command on a sound service misses them.
+RECOVERY = {
+    ("get", "apps", "controllerrevisions"): "a revision whose create was answered with AlreadyExists is compared",
+}
+SCALED_OBJECT = """\
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: demo-keda}
+spec:
+  scaleTargetRef: {name: demo-predictor}
+  minReplicaCount: 1
+  maxReplicaCount: 3
+  triggers: [{type: cpu, metricType: Utilization, metadata: {value: "80"}}]
+"""
+# KEDA's definition with an open schema: the object is read, pinned and restored; no operator acts on it.
+KEDA = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "scope": "Namespaced",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects", "singular": "scaledobject"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def keda(cluster):
+    cluster.client.apply(KEDA)
+
+    def served():
+        found = cluster.client.get("crd", "scaledobjects.keda.sh")
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    cluster.client.wait("ScaledObjects are served", served)
+    yield
+    cluster.client.delete("crd", "scaledobjects.keda.sh")
+
+
+@pytest.fixture
+def operator(cluster, namespace):
+    granted = Granted(cluster, namespace.name)
+    granted.apply()
+    yield granted
+    granted.remove()
+
+
+def crash(pod):
+    """The candidate's engine ends right after its start."""
+    candidate = pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == "demo-candidate"
+    return {"crash": 1} if candidate else None
+
+
+def refused(cluster):
+    return [f"{c.verb} {c.resource}/{c.subresource} {c.path}" for c in cluster.proxy.calls if c.status == 403]
+
+
+def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_path):
+
+    namespace.deploy(MODEL)
+    namespace.client.apply(HPA)
+    namespace.client.apply(SCALED_OBJECT)
+    cluster.metrics.set("queue_wait_ms", 100)
+    mine = mpctl.as_user(operator.user)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY)
+    cluster.proxy.clear()
+    found = mine.json("doctor", code=9)  # two autoscalers on one Deployment: it says so
+    assert {i["id"] for i in found["items"] if i["severity"] == "fail"} == {"autoscaler-twice"}
+    mine("preflight", "--spec", "ngram")
+    mine("render", "--spec", "ngram")
+    mine("diff", "--spec", "ngram", code=1)
+    mine("rollout", "--spec", "ngram", "--policy", str(policy), *QUICK)
+    mine("status")
+    mine("history")
+    mine("diff", code=1)
+    mine("rollback", "-y")
+
+    cluster.pods.rule(crash)
+    failed = mine("rollout", "--spec", "ngram", *QUICK, code=None)
+    assert failed.returncode not in (0, 4), failed.stderr
+    assert refused(cluster) == []
+    made = cluster.proxy.rules()
+    assert made <= KNOWN, sorted(made - KNOWN)
+    # Not seen as requests of their own: an apply that creates needs create, too, and so does a port-forward.
+    made |= {("create", "", "configmaps"), ("create", "", "pods/portforward")}
+    needed = {row.key for row in TABLE} - set(RECOVERY)
+    assert needed <= made, sorted(needed - made)
