@@ -81,7 +81,7 @@ UNREADABLE = {
     "no engine container": (DEPLOYMENT.replace("name: engine", "name: main"), 12,
                             "spec.engines[0].members[0].template.spec.containers", '"engine"'),
     "not vllm": (DEPLOYMENT.replace("vllm/vllm-openai:v0.23.0", "lmsysorg/sglang"), 12,
-                 "spec.engines[0].members[0].template.spec.containers[0]", "does not run vLLM"),
+                 "spec.engines[0].members[0].template.spec.containers[0]", "The engine here is SGLang"),
     "route to nowhere": (DEPLOYMENT.replace("{name: d}", "{name: x}") + "---\n" + SERVICE, 21,
                          "spec.endpoints[0].selector.matchLabels.modelplane.ai/deployment", "not in this file"),
     "route elsewhere": (DEPLOYMENT + "---\n" + SERVICE.replace("modelplane.ai/deployment", "x"), 21,
