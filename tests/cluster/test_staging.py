@@ -1,0 +1,116 @@
+"""Staged services before the real KServe 0.20: what the plans write is admitted and mounted, what the rules refuse is
+refused or, where a rule says so, accepted and not served."""
+
+import pytest
+import yaml
+
+from mpctl.artifacts.kserve import problems
+from mpctl.artifacts.staging import Cluster, DraftSource, plan_staging
+from mpctl.service import load
+from mpctl.service.storage import DRAFT_MOUNT, without_draft
+from mpctl.speculation import build
+
+from .objects import MODEL
+from .rig.api import ApiError
+
+KNOWN = Cluster("0.20.0", "1.36.2", claim="models", shared=True, registry="registry.example/models")
+URI = "      storageUri: hf://org/target\n"
+TARGETS = {
+    "hf": MODEL,
+    "claim": MODEL.replace(URI, "      storageUri: pvc://models\n"),
+    "folder": MODEL.replace(URI, "      storageUri: pvc://models/target\n"),
+    "image": MODEL.replace(URI, "      storageUri: oci://registry.example/target:1\n"),
+}
+PLANS = [
+    (target, way)
+    for target in TARGETS
+    for way in ("storageUris", "pvc", "oci", "oci+native", "image", "engine")
+    if not (target in ("claim", "folder") and way == "image")
+    and not (target == "folder" and way in ("storageUris", "oci", "oci+native"))
+    and not (target != "hf" and way == "engine")
+]
+
+
+def pod_of(namespace):
+    """A pod as the API server has it: KServe's webhook mounts storageUri there, not in the Deployment."""
+    found = namespace.client.wait("a pod of the service", lambda: namespace.client.list("pods"))
+    return found[0]["spec"]
+
+
+@pytest.mark.parametrize(("target", "way"), PLANS)
+def test_a_staged_service_is_admitted_and_its_draft_mounted(namespace, target, way):
+    plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), KNOWN, way=way)
+    spec, _ = build("eagle3", draft=plan.path)
+    rolled = plan.service.with_speculation(spec.config())
+    namespace.client.apply(rolled.text)
+    pod = pod_of(namespace)
+    engine = next(one for one in pod["containers"] if one["name"] == "kserve-container")
+    mounts = {one["mountPath"] for one in engine["volumeMounts"]}
+    words = [word for one in pod.get("initContainers", []) + pod["containers"] for word in one.get("args", [])]
+    assert any(plan.path in word for word in engine["args"])
+    if way == "storageUris":
+        assert "hf://org/draft" in words
+        assert DRAFT_MOUNT in words
+        assert mounts & {"/mnt", DRAFT_MOUNT}
+    elif way in ("pvc", "oci+native"):
+        assert any(plan.path.startswith(mount) for mount in mounts)
+    elif way == "oci":
+        assert DRAFT_MOUNT.rpartition("/")[0] in mounts
+        assert any(f"/proc/$$$$/root/models {DRAFT_MOUNT}" in word for word in words)
+    elif way == "image":
+        assert any(one["image"] == plan.image for one in pod["containers"])
+    # the target is where the runtime looks for it
+    assert "--model=/mnt/models" in engine["args"]
+    assert any("/mnt/models".startswith(mount) for mount in mounts)
+    namespace.client.apply(without_draft(rolled).with_speculation(None).text)
+    assert without_draft(rolled.with_speculation(None)).text == TARGETS[target]
+
+
+def broken(**predictor):
+    record = yaml.safe_load(MODEL)
+    record["spec"]["predictor"]["model"].pop("storageUri")
+    record["spec"]["predictor"].update(predictor)
+    return record
+
+
+def uris(*pairs):
+    return {"storageUris": [{"uri": uri, "mountPath": path} for uri, path in pairs]}
+
+
+REFUSED = (
+    {"storageUris": []},
+    uris(("", "/mnt/models")),
+    uris(("hf://a/t", "models/x")),
+    uris(("hf://a/t", "/")),
+    uris(("hf://a/t", "/mnt/../x")),
+    uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")),
+    uris(("hf://a/t", "/mnt/a"), ("hf://a/d", "/mnt/b"), ("pvc://x", "/p"), ("pvc://y", "/p")),
+    {"scaleMetric": "queue_wait_ms"},
+)
+SILENT = (
+    uris(("pvc://x", "/p"), ("pvc://y", "/p")),
+    uris(("pvc://x/folder", "/mnt/models")),
+    uris(("oci://r/t:1", "/mnt/models/target"), ("oci://r/d:1", "/mnt/models/draft")),
+    uris(("pvc://x", "/Models_1")),
+)
+
+
+def test_what_the_rules_refuse_the_server_refuses(namespace):
+    for predictor in REFUSED:
+        record = broken(**predictor)
+        found = problems(record, "0.20")
+        assert found, predictor
+        assert not any(one.silent for one in found), predictor
+        with pytest.raises(ApiError) as caught:
+            namespace.client.apply(record)
+        assert 400 <= caught.value.status < 500, predictor
+        assert namespace.client.find("isvc", "demo") is None, predictor
+
+
+def test_what_the_rules_call_silent_the_server_admits(namespace):
+    for predictor in SILENT:
+        record = broken(**predictor)
+        found = problems(record, "0.20")
+        assert found, predictor
+        assert all(one.silent for one in found), predictor
+        namespace.client.apply(record)
