@@ -100,6 +100,35 @@ class Block:
             }
         )
 
+    def checked(self) -> Block:
+        """Itself, when it holds what a block can hold: figures in a file may have been written by anybody.
+
+        Raises:
+            ValueError: a figure is none, or one that was never measured; the message names it.
+        """
+        whole_number("repeat", self.repeat)
+        if finite_number("duration_s", self.duration_s) == 0:
+            raise ValueError("duration_s must be above zero")
+        if self.arm not in ("baseline", "candidate"):
+            raise ValueError(f"arm must be baseline or candidate, not {self.arm!r}")
+        for number, sample in enumerate(self.samples, start=1):
+            whole_number(f"tokens of request {number}", sample.tokens)
+            for name in ("ttft_ms", "e2e_ms"):
+                value = getattr(sample, name)
+                if value is not None:
+                    finite_number(f"{name} of request {number}", value)
+            if not all(isinstance(text, str) for text in (sample.text_digest, sample.error, sample.prompt)):
+                raise ValueError(f"request {number} has a digest, an error or a prompt that is no text")
+        for name, value in self.window.to_record().items():
+            if name == "per_position":
+                for rate in value:
+                    finite_number("per_position", rate)
+            elif value is not None or name == "generation_tokens":
+                finite_number(f"window's {name}", value)
+        for value in self.step_ms or ():
+            finite_number("step_ms", value)
+        return self
+
     @classmethod
     def from_bench(
         cls,
@@ -139,6 +168,20 @@ class Block:
             window=Window.between(before, after),
             step_ms=_steps(lists["itls"]),
         )
+
+
+def finite_number(name: str, value: Any) -> float:
+    """The value, if it is a finite number of zero or more; raises ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a number of zero or more, not {value!r}")
+    return value
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The value, if it is a whole number of zero or more; raises ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of zero or more, not {value!r}")
+    return value
 
 
 _DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")

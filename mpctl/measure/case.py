@@ -50,9 +50,10 @@ class Case:
     @property
     def drafts_with_a_model(self) -> bool | None:
         """Whether the candidate drafts with a model or a head; None where nobody said."""
-        if self.candidate is None or not self.candidate.spec.strip():
+        spec = self.candidate.spec.split() if self.candidate else []
+        if not spec or "://" in spec[0]:  # a server at an address does not say how it drafts
             return None
-        return self.candidate.spec.split()[0] not in _WITHOUT_A_MODEL
+        return spec[0] not in _WITHOUT_A_MODEL
 
     @property
     def prompts(self) -> PromptSet | None:

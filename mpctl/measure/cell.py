@@ -35,11 +35,7 @@ class Cell:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.traffic) or _LIKE_A_RATE.fullmatch(self.traffic):
-            raise InputError(
-                f"must be lower-case letters, digits and hyphens, and not end like -r4: {self.traffic!r}",
-                field="traffic",
-            )
+        check_traffic(self.traffic)
         if self.concurrency < 1:
             raise InputError(f"must be at least 1, not {self.concurrency}", field="concurrency")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -82,6 +78,18 @@ class Cell:
     def from_record(cls, record: dict[str, Any]) -> Cell:
         """The value :meth:`to_record` wrote."""
         return cls(**record)
+
+
+def check_traffic(name: str) -> None:
+    """The name of a class of traffic, which names files too.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not _NAME.fullmatch(name) or _LIKE_A_RATE.fullmatch(name):
+        raise InputError(
+            f"must be lower-case letters, digits and hyphens, and not end like -r4: {name!r}", field="traffic"
+        )
 
 
 def _plain(number: float) -> str:

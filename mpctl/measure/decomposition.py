@@ -66,15 +66,16 @@ class Decomposition:
 
     @classmethod
     def of(cls, comparison: Comparison, *, floor_ms: float | None = None) -> Decomposition | None:
-        """Take a cell's speedup apart; None where the candidate does not speculate or a figure is missing.
+        """Take a cell's speedup apart; None where the candidate does not speculate, requests arrive at a rate,
+        or a figure is missing.
 
         ``floor_ms``: :func:`memory_floor_ms` of the model on the device, where both are known.
         """
         base, cand = comparison.baseline, comparison.candidate
         window = cand.window
         speedup = comparison.speedup
-        if window is None or not window.speculating or not speedup:
-            return None
+        if window is None or not window.speculating or not speedup or comparison.cell.rate is not None:
+            return None  # in an open loop as many tokens come out as are asked for, however fast the engine is
         length, per_step = window.acceptance_length, window.tokens_per_step
         decode = ratio(base.tpot_ms, cand.tpot_ms)
         per_base_step = base.window.tokens_per_step if base.window else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.measure.interval import Interval
 from mpctl.measure.pairing import Pairing
@@ -72,8 +72,10 @@ def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
             [v for r in pairing.rounds for pair in r.pairs if (v := getattr(pair[arm], f"{name}_ms")) is not None]
             for arm in (0, 1)
         )
-        if base and cand and max(base) > 0:
-            found[f"{name}_p99"] = quantile_ratio(cand, base, TAIL, stages.tail)
+        if base and cand:
+            ratio = quantile_ratio(cand, base, TAIL, stages.tail)
+            if ratio is not None:
+                found[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # of all looks, as everywhere
     return found
 
 

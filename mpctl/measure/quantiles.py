@@ -41,10 +41,15 @@ def quantile_bounds(values: Sequence[float], q: float, alpha: float) -> tuple[fl
     )
 
 
-def quantile_ratio(candidate: Sequence[float], baseline: Sequence[float], q: float, alpha: float) -> Interval:
-    """The ratio of two arms' quantiles; each end is missed with probability ``alpha`` at most, half of it per arm."""
+def quantile_ratio(candidate: Sequence[float], baseline: Sequence[float], q: float, alpha: float) -> Interval | None:
+    """The ratio of two arms' quantiles; each end is missed with probability ``alpha`` at most, half of it per arm.
+
+    None where a quantile is zero, as when every chunk of an answer arrived at once: such a ratio says nothing.
+    """
     cand, cand_low, cand_high = quantile_bounds(candidate, q, alpha / 2)
     base, base_low, base_high = quantile_bounds(baseline, q, alpha / 2)
+    if base <= 0 or cand <= 0:
+        return None
     low = max(cand_low, 0.0) / base_high
     high = cand_high / base_low if base_low > 0 else math.inf
     return Interval(cand / base, low, high, min(len(candidate), len(baseline)), METHOD, 1 - 2 * alpha)

@@ -150,6 +150,8 @@ def _tail(case: Case, what: str, name: str, limit: float | None) -> RuleResult:
     enough = values_needed(0.99, tail / 2) if tail else None
     wanted = enough or values_needed(0.99, case.stages.exact / 2)
     found = c.intervals.get(f"{name}_p99")
+    if n >= wanted and tail and found is None:
+        return result(Outcome.MISSING, f"{rule} was not measured on both arms")
     if n < wanted or found is None:
         missing = max(wanted - n, 1)
         message = (
@@ -164,7 +166,7 @@ def _tail(case: Case, what: str, name: str, limit: float | None) -> RuleResult:
     )
     if outcome is not Outcome.UNDECIDED:
         return result(outcome, text)
-    gap = math.log(found.value / limit)
+    gap = math.log(found.value / limit) if limit > 0 else 0.0
     width = math.log(found.high / found.low) if found.low > 0 and math.isfinite(found.high) else 0.0
     needed = math.ceil(n * min((width / gap) ** 2, 100.0)) - n if gap and width else None
     if needed is None or needed <= 0:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.measure.block import Block
+from mpctl.measure.block import Block, finite_number, whole_number
 from mpctl.measure.cell import Cell
 from mpctl.measure.policy import Policy
 
@@ -58,7 +58,8 @@ class Calibration:
 class Run:
     """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
     the service's requests that are of the class, 0..1. ``planned``: rounds at most, each followed by a look, so that
-    the intervals are as wide as they were when the gate looked; 0 where it looks once."""
+    the intervals are as wide as they were when the gate looked; 0 where it looks once. ``max_tokens``: limit of an
+    answer; 0 where it is not known."""
 
     id: str
     created: str
@@ -71,6 +72,7 @@ class Run:
     policy: Policy
     blocks: tuple[Block, ...]
     planned: int = 0
+    max_tokens: int = 0
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -117,8 +119,32 @@ class Run:
                     "prompts": {k: PromptSet(**v) for k, v in values["prompts"].items()},
                     "calibration": Calibration(**calibration) if calibration else None,
                     "policy": Policy.from_record(values["policy"], file=file),
-                    "blocks": tuple(Block.from_record(b) for b in values["blocks"]),
+                    "blocks": tuple(_block(number, b) for number, b in enumerate(values["blocks"], start=1)),
                 }
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            ).checked()
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error
+
+    def checked(self) -> Run:
+        """Itself, when its own figures are what they have to be.
+
+        Raises:
+            ValueError: one is not; the message names it.
+        """
+        for name in ("planned", "max_tokens"):
+            whole_number(name, getattr(self, name))
+        for kind, share in self.shares.items():
+            finite_number(f"share of {kind}", share)
+        for kind, prompts in self.prompts.items():
+            whole_number(f"number of prompts of {kind}", prompts.count)
+        if self.calibration is not None:
+            for name in ("p50_ms", "p99_ms"):
+                finite_number(f"calibration's {name}", getattr(self.calibration, name))
+        return self
+
+
+def _block(number: int, record: dict[str, Any]) -> Block:
+    try:
+        return Block.from_record(record).checked()
+    except (InputError, ValueError) as error:
+        raise ValueError(f"block {number}: {error}") from error

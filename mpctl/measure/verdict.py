@@ -13,6 +13,8 @@ from mpctl.measure.case import Case
 from mpctl.measure.cell import Cell
 from mpctl.measure.outcome import Outcome, RuleResult
 
+_ANSWERS = ("errors", "outputs")  # rules about what is answered, not about how fast
+
 
 @dataclass(frozen=True)
 class CellVerdict:
@@ -37,6 +39,11 @@ class CellVerdict:
             if found:
                 return (self.sentence, *found) if self.sentence else found
         return tuple(r.message for r in self.rules if r.outcome is Outcome.PASS)
+
+    @property
+    def broken(self) -> bool:
+        """Whether answers are missing or are others than the baseline's, which no speed elsewhere makes up for."""
+        return any(r.rule in _ANSWERS and r.outcome is Outcome.FAIL for r in self.rules)
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -148,20 +155,24 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
 
 
 def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
-    """Promote when no more of the traffic is slower than the policy allows and all the rest is faster."""
+    """Promote when no more of the traffic is slower than the policy allows and all the rest is faster. Of answers that
+    are wrong or missing the policy allows no share."""
     crossovers = _crossovers(cells)
     if not cells:
         return Verdict(Outcome.UNDECIDED, (), "nothing was measured")
     allowed = analysis.policy.max_rejected_share + 1e-9
     rejected = math.fsum(c.share for c in cells if c.outcome is Outcome.REJECT)
     undecided = math.fsum(c.share for c in cells if c.outcome is Outcome.UNDECIDED)
-    if rejected > allowed or all(c.outcome is Outcome.REJECT for c in cells):
+    broken = [c for c in cells if c.broken]
+    if broken or rejected > allowed or all(c.outcome is Outcome.REJECT for c in cells):
         outcome = Outcome.REJECT
     elif undecided > 0 or not any(c.outcome is Outcome.PROMOTE for c in cells):
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE
     summary = _summary(cells, crossovers)
+    if broken and rejected <= allowed:
+        summary += "; failed requests and other texts are not weighed by their share"
     if rejected and outcome is Outcome.PROMOTE:
         summary += f"; {rejected:.0%} of the traffic is slower, {analysis.policy.max_rejected_share:.0%} may be"
     return Verdict(outcome, cells, summary, crossovers)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.measure.cell import Cell
+from mpctl.measure.cell import Cell, check_traffic
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; what is held back by it counts as waiting
+WARM_UP = 2  # prompts of a class that warm an arm up and are not counted
 _FILL = 2  # a block holds at least so many requests per place in flight, or the concurrency is hardly ever reached
 
 
@@ -37,6 +38,7 @@ class Traffic:
     repeated: int = 0
 
     def __post_init__(self) -> None:
+        check_traffic(self.name)
         if not math.isfinite(self.share) or self.share <= 0:
             raise InputError(f"the share of {self.name} must be above 0, not {self.share:g}", field="prompts")
         if len(set(self.prompts)) != len(self.prompts):
@@ -66,7 +68,7 @@ class Workload:
     rates: tuple[float, ...] = ()
     temperatures: tuple[float, ...] = (0.0,)
     max_tokens: int = 256
-    warmup: int = 2
+    warmup: int = WARM_UP
     max_time_s: float = 0.0
     reuse: bool = False
     calibrate: bool = True

@@ -40,14 +40,16 @@ def test_keys_are_unique_and_may_name_files(one, two):
 @few
 @given(st.lists(cells))
 def test_cells_sort_and_round_trip(some):
-    assert sorted(some) == sorted(some[::-1])
+    backwards = some[::-1]
+    assert sorted(some) == sorted(backwards)
     assert [Cell.from_record(json.loads(json.dumps(c.to_record()))) for c in some] == some
 
 
 def test_cells_sort_by_traffic_then_rate_then_concurrency():
     expected = [Cell("a", 1), Cell("a", 8), Cell("a", 8, 0.7), Cell("a", 4, 0.0, 2.0), Cell("b", 1)]
     assert sorted(expected, key=lambda c: c.key, reverse=True) != expected
-    assert sorted(expected[::-1]) == expected
+    backwards = expected[::-1]
+    assert sorted(backwards) == expected
 
 
 @pytest.mark.parametrize(

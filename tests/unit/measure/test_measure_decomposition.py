@@ -49,6 +49,11 @@ def test_why_not_what_the_drafts_promise():
     )
 
 
+def test_an_open_loop_is_not_taken_apart():
+    """As many tokens come out as are asked for: the ratio of throughputs says nothing of the drafts."""
+    assert Decomposition.of(replace(example(), cell=replace(EDITS, rate=4.0))) is None
+
+
 @pytest.mark.parametrize("changes", [{}, {"drafted": 415.0}, {"tpot": 40.0}, {"seconds": 20.0}, {"base_tpot": 20.0}])
 def test_the_factors_multiply_to_the_measured_speedup(changes):
     made = Decomposition.of(example(**changes))

@@ -307,6 +307,39 @@ def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_eff
     assert (message or "") in rule.message
 
 
+def test_a_tail_of_which_nothing_was_seen_is_missing():
+    """Answers that come in one chunk: hundreds of prompts, and no time per token by the client."""
+    blocks = timed(rounds_of(4, speedups=(2.0,) * 150))
+    whole = [
+        replace(
+            b, samples=tuple(replace(s, ttft_ms=s.e2e_ms) for s in b.samples), window=replace(b.window, ttft_count=0)
+        )
+        for b in blocks
+    ]
+    made = replace(Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
+    rule = results(made)["TPOT p99"]
+    assert (rule.outcome, rule.message) == (MISSING, "TPOT p99 was not measured on both arms")
+
+
+def test_a_limit_of_zero_is_judged():
+    made = replace(
+        Analysis.of(timed(rounds_of(4, speedups=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
+    )
+    assert results(made)["E2E p99"].outcome is FAIL
+
+
+def test_a_tails_interval_states_the_level_of_all_looks():
+    intervals = Analysis.of(timed(rounds_of(4, speedups=(2.0,) * 150)), Policy(), looks=12).cells[0].intervals
+    assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.965)
+
+
+@pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
+def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
+    arm = ArmConditions("http://10.0.0.7:8000", "0.32.0", (), "m", "", "", None)
+    made = replace(counted(counters), arms={CANDIDATE: arm})
+    assert results(made)["first position"].outcome is SKIP
+
+
 def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
     own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
     blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, speedups=(2.0,) * 160)]

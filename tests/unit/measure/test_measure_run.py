@@ -60,6 +60,38 @@ def test_what_is_no_run_is_refused_by_name(change, message):
     assert caught.value.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("blocks", 1, "duration_s"), 0, "block 2: duration_s must be above zero"),
+        (("blocks", 0, "duration_s"), float("nan"), "block 1: duration_s must be a number of zero or more, not nan"),
+        (("blocks", 0, "arm"), "control", "block 1: arm must be baseline or candidate, not 'control'"),
+        (("blocks", 0, "repeat"), "a", "block 1: repeat must be a whole number of zero or more, not 'a'"),
+        (("blocks", 0, "cell", "concurrency"), 0, "block 1: concurrency: must be at least 1, not 0"),
+        (("blocks", 0, "samples", 1, 0), "soon", "block 1: ttft_ms of request 2 must be a number of zero or more"),
+        (("blocks", 0, "samples", 0, 2), None, "block 1: tokens of request 1 must be a whole number"),
+        (("blocks", 0, "samples", 0, 3), 5, "block 1: request 1 has a digest"),
+        (("blocks", 0, "window", "generation_tokens"), None, "block 1: window's generation_tokens must be a number"),
+        (("blocks", 0, "window", "per_position"), ["x"], "block 1: per_position must be a number"),
+        (("blocks", 0, "step_ms"), [1.0], "list index out of range"),
+        (("shares", "edits"), "half", "share of edits must be a number of zero or more, not 'half'"),
+        (("planned",), "12", "planned must be a whole number of zero or more, not '12'"),
+        (("max_tokens",), -1, "max_tokens must be a whole number of zero or more, not -1"),
+        (("prompts", "edits", "count"), "x", "number of prompts of edits must be a whole number"),
+        (("calibration", "p99_ms"), None, "calibration's p99_ms must be a number"),
+    ],
+)
+def test_figures_that_were_never_measured_are_refused_by_name(where, value, message):
+    record = json.loads(json.dumps(RUN.to_record()))
+    place = record
+    for key in where[:-1]:
+        place = place[key]
+    place[where[-1]] = value
+    with pytest.raises(InputError) as caught:
+        Run.from_record(record, file="run.json")
+    assert caught.value.message.startswith(f"run.json: not a whole Run record: {message}")
+
+
 @pytest.mark.parametrize("record", [[], None, "x", {}])
 def test_other_json_is_refused(record):
     with pytest.raises(InputError, match="kind: must be Run"):

@@ -168,6 +168,12 @@ def test_the_ratio_of_two_tails():
     assert quantile_ratio(cand[:100], base, 0.99, 0.02).high == math.inf
 
 
+@pytest.mark.parametrize("arms", [([0.0] * 600, [1.0] * 600), ([1.0] * 600, [0.0] * 599 + [1.0])])
+def test_tails_of_nothing_have_no_ratio(arms):
+    """Where answers arrive in one chunk the client sees no time per token after the first."""
+    assert quantile_ratio(*arms, 0.99, 0.02) is None
+
+
 @pytest.mark.parametrize(("looks", "prompts", "noise"), [(30, 4, 0.6), (11, 8, 0.35), (4, 8, 0.35)])
 def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_one_of_twenty(looks, prompts, noise):
     """The rules that judge speed share their requests but not all of their errors; each rejects on its own."""

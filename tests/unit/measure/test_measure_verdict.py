@@ -50,6 +50,25 @@ def test_a_small_share_may_be_slower():
     assert judged(CHAT, shares={"chat": 0.05}).outcome is REJECT  # what was measured is all there is
 
 
+def test_no_share_is_small_enough_to_be_answered_wrong():
+    """One class in a hundred may be slower; that its requests fail or come out as other texts is no matter of speed."""
+    other = [
+        replace(b, samples=tuple(replace(s, text_digest="x") for s in b.samples)) if b.arm == "candidate" else b
+        for b in cell_blocks("chat", 2.4)
+    ]
+    failing = [
+        replace(b, samples=tuple(replace(s, error="refused", ttft_ms=None, e2e_ms=None, tokens=0) for s in b.samples))
+        if b.arm == "candidate"
+        else b
+        for b in cell_blocks("chat", 2.4)
+    ]
+    for chat in (other, failing):
+        verdict = judged(EDITS, chat, shares={"edits": 0.99, "chat": 0.01})
+        assert verdict.outcome is REJECT
+        assert verdict.summary.endswith("; failed requests and other texts are not weighed by their share")
+        assert any("chat, 1 at once: " in reason for reason in verdict.reasons)
+
+
 @pytest.mark.parametrize(
     ("speedups", "outcome"),
     [((2.4, 2.0), PROMOTE), ((2.4, 1.0), UNDECIDED), ((0.7, 1.0), REJECT), ((1.0, 1.0), UNDECIDED)],

@@ -49,7 +49,6 @@ def workload(**changes):
         ({"traffic": ()}, "prompts"),
         ({"traffic": (traffic(9),)}, "prompts"),
         ({"traffic": (traffic(), traffic())}, "prompts"),
-        ({"traffic": (traffic(name="no such name"),)}, "traffic"),
         ({"traffic": (traffic(5),), "reuse": True}, "prompts"),
     ],
 )
@@ -58,6 +57,14 @@ def test_what_cannot_be_measured_is_refused_by_field(changes, field):
         workload(**changes)
     assert caught.value.field == field
     assert caught.value.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("name", ["", "Chat", "no such name", "a/b", "chat-r4"])
+def test_a_class_is_named_as_its_cells_are(name):
+    for make in (lambda: traffic(name=name), lambda: Cell(name, 1)):
+        with pytest.raises(InputError) as caught:
+            make()
+        assert caught.value.message.startswith("traffic: must be lower-case letters, digits and hyphens")
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, float("nan"), float("inf")])
