@@ -45,7 +45,7 @@ def report(session: Session, world: World, operation: Operation, output: str) ->
     verdict = None
     cells: tuple[Comparison, ...] = ()
     if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        cells = Analysis.of(steps.measurement(world, operation).run(), operation.plan.policy).cells
+        cells = Analysis.of(steps.measurement(world, operation).judged(), operation.plan.policy).cells
         if "judge" in operation.done:
             verdict = Verdict.from_record(dict(operation.done["judge"]))
     if output in ("json", "yaml"):

@@ -13,6 +13,7 @@ from mpctl.cli.settings import Settings
 from mpctl.errors import InputError, MpctlError
 
 if TYPE_CHECKING:
+    from mpctl.cli.session import Session
     from mpctl.measure.run import Run
     from mpctl.report.values import Report
     from mpctl.rollout.operation import Operation
@@ -192,19 +193,38 @@ def find_source(settings: Settings, run: str | None, service: str | None) -> Sou
 
 def _measured(settings: Settings, name: str | None, service: str | None) -> Source:
     from mpctl.cli.session import open_session
-    from mpctl.measure.workload import Workload
-    from mpctl.rollout.measuring import Measurement
     from mpctl.rollout.operation import Kind, operations
 
     session = open_session(settings, service)
     every = operations(session.store.entries())
     known = [o for o in every if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
+    if name is None:  # the last one that measured something
+        sources = (_source(settings, session, operation) for operation in reversed(known))
+        found = next((s for s in sources if s is not None), None)
+        if found is None:
+            raise InputError(
+                f"{session.title} has no rollout that measured", hint="mpctl rollout or mpctl bench measures"
+            )
+        return found
     operation = _pick(session.title, known, name)
-    record = session.store.load(operation.plan.workload, "workload")
-    if record is None:
+    if session.store.load(operation.plan.workload, "workload") is None:
         raise MpctlError(
             f"the workload of {operation.id} of {session.title} is gone", hint="mpctl rollout measures anew"
         )
+    chosen = _source(settings, session, operation)
+    if chosen is None:
+        raise InputError(f"{operation.id} of {session.title} measured nothing", hint="mpctl history names the others")
+    return chosen
+
+
+def _source(settings: Settings, session: Session, operation: Operation) -> Source | None:
+    """What a rollout measured, or None."""
+    from mpctl.measure.workload import Workload
+    from mpctl.rollout.measuring import Measurement
+
+    record = session.store.load(operation.plan.workload, "workload")
+    if record is None:
+        return None
     workload = Workload.from_record(record)
     unused: Any = None  # reading needs neither an engine nor a load client
     measurement = Measurement(
@@ -218,17 +238,15 @@ def _measured(settings: Settings, name: str | None, service: str | None) -> Sour
         progress=settings.terminal,
         target=unused,
     )
-    run = measurement.run()
+    run = measurement.judged()
     if not run.blocks:
-        raise InputError(f"{operation.id} of {session.title} measured nothing", hint="mpctl history names the others")
+        return None
     return Source(run, f"{session.namespace}/{session.name}", max(measurement.rounds(), 1), workload.repeats)
 
 
-def _pick(title: str, known: list[Operation], name: str | None) -> Operation:
+def _pick(title: str, known: list[Operation], name: str) -> Operation:
     if not known:
         raise InputError(f"{title} has no rollout that measured", hint="mpctl rollout or mpctl bench measures")
-    if name is None:
-        return known[-1]
     for operation in known:
         if operation.id == name:
             return operation

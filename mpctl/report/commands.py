@@ -8,6 +8,7 @@ from importlib import resources
 
 from mpctl.measure.arm import BASELINE, CANDIDATE
 from mpctl.measure.run import Run
+from mpctl.measure.workload import WARM_UP
 from mpctl.service import redacted
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
@@ -56,8 +57,24 @@ def _bench(run: Run, arms: list[str]) -> list[str]:
     if rates:
         words += ["--rate", _list(rates)]
     words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
-    words += ["--repeats", str(len({b.repeat for b in run.blocks})), "--requests", str(min(counts))]
+    repeats = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
+    words += ["--repeats", str(repeats), "--requests", str(min(counts))]
+    if run.max_tokens:
+        words += ["--max-tokens", str(run.max_tokens)]
+    if _goes_round(run, repeats):
+        words.append("--reuse-prompts")
+    if run.calibration is None:
+        words.append("--no-calibrate")
     return [*words, "--run", f"{run.id}.json.gz"]
+
+
+def _goes_round(run: Run, repeats: int) -> bool:
+    """Whether some class has fewer prompts than the rounds planned ask of it, those to warm up left out."""
+    asked: dict[str, int] = {}
+    for cell in run.cells:
+        size = max(len(b.samples) for b in run.of_cell(cell))
+        asked[cell.traffic] = asked.get(cell.traffic, WARM_UP) + repeats * size
+    return any(name in run.prompts and run.prompts[name].count < count for name, count in asked.items())
 
 
 def _prompts(traffic: str, share: float | None) -> str:

@@ -134,7 +134,14 @@ class Measurement:
             policy=self.policy,
             blocks=chosen,
             planned=workload.repeats,
+            max_tokens=workload.max_tokens,
         )
+
+    def judged(self) -> Run:
+        """The rounds that the gate judges: those that every arm has finished. Blocks beyond them were sent to one arm
+        alone, and figures over them would be of other prompts than the other arm's. Without a round, all there is."""
+        rounds = self.rounds()
+        return self.run(tuple(b for b in self.blocks() if not rounds or b.repeat < rounds))
 
     def _has(self, arm: str, repeat: int) -> bool:
         return all(self._load(cell, arm, repeat) is not None for cell in self.workload.cells)

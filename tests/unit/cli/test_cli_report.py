@@ -181,7 +181,8 @@ def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):
 
 
 def test_a_rollout_that_measured_nothing_says_so_and_others_are_listed(cli, service):
-    assert cli("report").err.startswith("error: rollout-3 of service default/demo measured nothing\n")
+    assert cli("report", "rollout-3").err.startswith("error: rollout-3 of service default/demo measured nothing\n")
+    assert json.loads(cli("report", "-o", "json").out)["metadata"]["name"] == "rollout-2"
     done = cli("report", "rollout-9", "-s", "demo")
     assert done.code == 2
     assert "has no rollout rollout-9; there are: rollout-1, rollout-2, rollout-3" in done.err

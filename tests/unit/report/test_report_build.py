@@ -118,7 +118,8 @@ def test_the_commands_repeat_the_run_on_any_machine():
     assert lines[3].endswith('\'--speculative-config={"method": "ngram"}\' --port=8001')
     assert lines[5] == (
         "mpctl bench --url http://127.0.0.1:8000 --candidate-url http://127.0.0.1:8001 --prompts chat:0.3 "
-        "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 8 --requests 8 --run bench-1.json.gz"
+        "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 8 --requests 8 --reuse-prompts "
+        "--run bench-1.json.gz"
     )
 
 
@@ -131,6 +132,15 @@ def test_the_speedup_is_taken_apart():
     assert first.parts[0].speedup == 3.0
     assert first.parts[-1].speedup == pytest.approx(report.cells[2].throughput.value, rel=0.02)
     assert made(make_run(BOTH)).decomposition[0].sentence
+
+
+def test_the_commands_ask_for_the_same_load():
+    """Which prompts a cell gets depends on the rounds planned, not on those that were measured."""
+    run = make_run(BOTH)
+    bench = made(replace(run, planned=12, max_tokens=384)).commands[5]
+    assert "--repeats 12 --requests 8 --max-tokens 384 --reuse-prompts --run" in bench  # 64 prompts of a class
+    bench = made(replace(run, planned=3, calibration=None)).commands[5]
+    assert bench.endswith("--repeats 3 --requests 8 --no-calibrate --run bench-1.json.gz")
 
 
 def test_open_loop_and_own_prompts_in_the_commands():

@@ -11,6 +11,7 @@ from mpctl.measure.raw import unpack
 from mpctl.measure.run import Calibration, Run
 from mpctl.measure.workload import Traffic
 from mpctl.rollout import machine, steps
+from mpctl.rollout.measuring import judge_run
 from mpctl.rollout.operation import Ending, Strategy
 
 LONG = replace(
@@ -64,6 +65,22 @@ def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
 
 
 @both
+def test_what_is_shown_later_is_what_was_judged(strategy):
+    """In place the baseline has all its rounds before the candidate ends early: figures over the rest of them would be
+    of prompts that the candidate never saw."""
+    memory = world_with(replace(LONG, concurrency=(1,)))
+    done = rollout(memory, strategy)
+    measured = steps.measurement(memory.world, done)
+    run = measured.judged()
+    counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
+    assert counts["baseline"] == counts["candidate"] > 0
+    _, verdict = judge_run(run, run.policy, look=measured.rounds(), looks=run.planned)
+    assert verdict.to_record() == done.done["judge"]
+    if strategy is Strategy.IN_PLACE:
+        assert len(measured.run().blocks) > len(run.blocks)
+
+
+@both
 def test_no_round_begins_after_the_time_is_over(strategy):
     # A block of four takes 0.4 s on the baseline, and half the time is each arm's when one follows the other.
     memory = world_with(replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], max_time_s=1.0))
@@ -100,7 +117,7 @@ def test_the_run_holds_what_is_needed_to_repeat_it():
     assert run.prompts["edits"].count == 9
     assert run.prompts["edits"].repeated == 0
     assert run.policy == done.plan.policy
-    assert run.planned == 2
+    assert (run.planned, run.max_tokens) == (2, WORKLOAD.max_tokens)
 
 
 def test_the_clients_own_json_is_kept():

@@ -48,7 +48,9 @@ class Engine:
     manifest: str
     phase: Phase = Phase.STARTING
     polls: int = 0
-    counters: Counters = field(default_factory=lambda: Counters(generation_tokens=0.0, queue_seconds=0.0, queue_count=0.0))
+    counters: Counters = field(
+        default_factory=lambda: Counters(generation_tokens=0.0, queue_seconds=0.0, queue_count=0.0)
+    )
 
 
 @dataclass(frozen=True)
