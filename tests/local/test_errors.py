@@ -100,7 +100,7 @@ def test_requests_that_are_refused_before_anything(up):
         (["--spec", "eagle3", "--draft", "./nowhere"], 9, ["./nowhere"]),
         ([*ngram, "--ignore", "nonsense"], 2, ["--ignore: no such finding: nonsense"]),
         ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
-        ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts are too few"]),
+        ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts of few are too few"]),
         ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),
         ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: prompt: needs a non-empty string"]),
         ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
