@@ -62,7 +62,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="NAME=DATASET:PATH[:SHARE]",
         help="A class of traffic that vllm bench serve loads: sharegpt:FILE, hf:openai/gsm8k, ...",
     ),
-    option("--requests", default=8, type=click.IntRange(1), help="Prompts per block, at least; twice the concurrency."),
+    option(
+        "--requests",
+        default=8,
+        type=click.IntRange(1),
+        help="Prompts per block, or twice the concurrency.",
+    ),
     option("--repeats", default=12, type=click.IntRange(1), help="Rounds at most; the gate looks after each."),
     option("--max-time", type=Duration(), metavar="DURATION", help="No round begins after so much time of measuring."),
     option(

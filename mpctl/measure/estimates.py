@@ -41,7 +41,8 @@ class Stages:
     @property
     def tail(self) -> float:
         """The level of this look for bounds of a quantile; 0 where it may not decide."""
-        return nominal_levels(self.lower.looks, self.lower.above)[self.lower.look - 1]
+        least = min(self.lower.below, self.lower.above)  # one bound serves both ends
+        return nominal_levels(self.lower.looks, least)[self.lower.look - 1]
 
 
 def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Interval], dict[str, float]]:

@@ -15,6 +15,8 @@ from mpctl.measure.outcome import Outcome, RuleResult
 from mpctl.measure.quantiles import values_needed
 from mpctl.measure.statistics import rounds_needed
 
+_ALIKE = 1.5  # how many times the requests of the calibration a client may have in flight and be as quick
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -179,6 +181,12 @@ def _client_unfit(case: Case, what: str, name: str, limit: float) -> str:
     c, calibration = case.comparison, case.calibration
     if calibration is None:
         return "the client was not calibrated, so what it adds to the slowest requests is not known"
+    busy = _in_flight(case)
+    if busy > _ALIKE * calibration.concurrency:
+        return (
+            f"refused, about {busy:.0f} requests were in flight and the client was calibrated with "
+            f"{calibration.concurrency}; --concurrency {math.ceil(busy)} calibrates it with so many"
+        )
     spread = getattr(c.baseline, name)
     if spread is None:
         return f"{what} was not measured on the baseline"
@@ -195,6 +203,15 @@ def _client_unfit(case: Case, what: str, name: str, limit: float) -> str:
     if name != "e2e" and lag is not None and lag > 0.1:
         return f"refused, the client received chunks merged: {lag:.0%} of a request's time went to the wrong token"
     return ""
+
+
+def _in_flight(case: Case) -> float:
+    """Requests in flight at a time: those asked for, or with a rate those that Little's law says there were."""
+    c = case.comparison
+    if c.cell.rate is None:
+        return float(c.cell.concurrency)
+    arms = [a for a in (c.baseline, c.candidate) if a.e2e is not None and a.seconds]
+    return max((a.requests / a.seconds * a.e2e.mean / 1000.0 for a in arms if a.e2e is not None), default=0.0)
 
 
 def _both(cand: float | None, base: float | None) -> str:

@@ -170,7 +170,10 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
     urls = {BASELINE: options["url"]}
     if options["candidate_url"]:
         urls[CANDIDATE] = options["candidate_url"]
-    endpoints = {arm: find_server(url, options["model"]) for arm, url in urls.items()}
+    endpoints = {
+        arm: find_server(url, options["model"], option="--url" if arm == BASELINE else "--candidate-url")
+        for arm, url in urls.items()
+    }
     python, cwd = python_of(options["vllm"]), str(Path.cwd())
     meter = LocalMeter(python, cwd)
 
@@ -184,7 +187,7 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
     try:
         with interruptible(lambda: _INTERRUPTED):
             yield Targets(
-                identity=" ".join(f"{e.base_url} {e.model}" for e in endpoints.values()),
+                identity=" ".join(_process(meter, e) for e in endpoints.values()),
                 arms=tuple(endpoints),
                 meter=meter,
                 load=load,
@@ -195,7 +198,22 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
         meter.close()
 
 
-def find_server(url: str, model: str | None) -> Endpoint:
+def _process(meter: Meter, endpoint: Endpoint) -> str:
+    """A server as it runs now: started again it may be another engine, whose blocks do not belong to the old ones.
+
+    Raises:
+        InputError: it does not tell its metrics.
+    """
+    from mpctl.measure.counters import CounterError
+
+    try:
+        started = meter.counters(endpoint).started
+    except CounterError as error:
+        raise InputError(f"{endpoint.base_url} does not tell its metrics as vLLM does: {error}") from error
+    return f"{endpoint.base_url} {endpoint.model} since {started}"
+
+
+def find_server(url: str, model: str | None, *, option: str = "--url") -> Endpoint:
     """The endpoint of a vLLM server, with the model it lists first unless one is named.
 
     Raises:
@@ -207,10 +225,10 @@ def find_server(url: str, model: str | None) -> Endpoint:
 
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url!r} is no http or https address", field="--url", hint="http://HOST:PORT")
+        raise InputError(f"{url!r} is no http or https address", field=option, hint="http://HOST:PORT")
     if parts.username or parts.password:
         raise InputError(
-            "an address with a password ends up in logs", field="--url", hint="set OPENAI_API_KEY for the server's key"
+            "an address with a password ends up in logs", field=option, hint="set OPENAI_API_KEY for the server's key"
         )
     base = url.rstrip("/").removesuffix("/v1")
     token = os.environ.get("OPENAI_API_KEY") or None
@@ -220,9 +238,9 @@ def find_server(url: str, model: str | None) -> Endpoint:
         listed = answer.json().get("data", []) if answer.status_code == 200 else []
         models = {str(m["id"]): str(m.get("root") or "") for m in listed}
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field="--url") from error
+        raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field=option) from error
     if not models:
-        raise InputError(f"{base}/v1/models lists no model (status {answer.status_code})", field="--url")
+        raise InputError(f"{base}/v1/models lists no model (status {answer.status_code})", field=option)
     if model is not None and model not in models:
         raise InputError(f"{base} serves {', '.join(models)}, not {model}", field="--model")
     chosen = model or next(iter(models))

@@ -12,6 +12,7 @@ from measure_samples import EDITS, pair, rounds_of, speculating, window
 
 from mpctl.measure.analysis import Analysis, Comparison
 from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.measure.cell import Cell
 from mpctl.measure.gate import RULES, Outcome, Verdict, assess
 from mpctl.measure.interval import Interval
 from mpctl.measure.policy import Policy
@@ -319,6 +320,18 @@ def test_a_tail_of_which_nothing_was_seen_is_missing():
     made = replace(Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
     rule = results(made)["TPOT p99"]
     assert (rule.outcome, rule.message) == (MISSING, "TPOT p99 was not measured on both arms")
+
+
+@pytest.mark.parametrize(
+    ("cell", "refused"),
+    [(Cell("edits", 1), False), (Cell("edits", 8), True), (Cell("edits", 256, rate=4.0), False)],
+)
+def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refused):
+    """With a rate there are as many in flight as arrive while one is answered, not the most that may be."""
+    blocks = timed(rounds_of(4, speedups=(2.0,) * 150, cell=cell))
+    rule = results(replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5)), calibration=CALM))["E2E p99"]
+    assert rule.outcome is (MISSING if refused else PASS)
+    assert ("--concurrency 8 calibrates it with so many" in rule.message) is refused
 
 
 def test_a_limit_of_zero_is_judged():
