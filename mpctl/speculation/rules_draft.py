@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mpctl.speculation.facts import DraftKind, Facts
 from mpctl.speculation.keys import is_int
 from mpctl.speculation.rule import Said, both, drafts_with_weights, method_of, names_draft, one_of, rule, sets_key
@@ -115,13 +117,23 @@ def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
     source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
     todo="choose a draft made for this target; position-0 acceptance under 30 % confirms a mismatch",
     needs=("target_family", "draft_family"),
-    applies=names_draft,
+    asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
+    applies=both(names_draft, one_of("draft_model")),
 )
 def family_mismatch(spec: Spec, facts: Facts) -> Said:
-    """A draft of another family starts and serves, with acceptance too low to pay."""
-    if facts.target_family == facts.draft_family:
+    """A draft model of another family starts and serves, with acceptance too low to pay. A head's own type says
+    nothing: most are written as llama, whatever their target.
+    """
+    if _family(facts.target_family) == _family(facts.draft_family):
+        return None
+    if facts.target_tokenizer_digest is not None and facts.target_tokenizer_digest == facts.draft_tokenizer_digest:
         return None
     return "warn", f"the draft is of family {facts.draft_family}, the target of {facts.target_family}"
+
+
+def _family(kind: str | None) -> str:
+    """``qwen3`` of ``qwen3_moe``: the forms of one family share its tokenizer and its training."""
+    return re.sub(r"(_(moe|vl|text))+$", "", kind or "")
 
 
 @rule(

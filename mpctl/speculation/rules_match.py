@@ -12,19 +12,23 @@ _HEADS = one_of("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark")
 _OTHER = "choose a draft made for this target: mpctl drafts TARGET"
 # Ends of a repository's name that say how its weights are stored, not which model it is.
 _STORED = re.compile(
-    r"[-_.](?:fp8|fp4|nvfp4|mxfp4|awq|gptq|int4|int8|bf16|fp16|bnb|gguf|4bit|8bit|w\d+a\d+|quantized|dynamic|block)"
+    r"[-_.](?:fp8|fp4|nvfp4|mxfp4|awq|gptq|int4|int8|bf16|fp16|bnb|gguf|4bit|8bit|w\d+a\d+|quantized|dynamic|block|kv)"
     r"(?=$|[-_.])",
     re.IGNORECASE,
 )
+# A path into the hub's cache, whose last part is a commit.
+_CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 
 
 def same_model(one: str, other: str) -> bool:
     """Whether two names mean one model: the last part of each, without case, quantisation or Meta's old prefix."""
-    return _bare(one) == _bare(other)
+    return plain_name(one) == plain_name(other)
 
 
-def _bare(name: str) -> str:
-    last = name.strip().rstrip("/").rpartition("/")[2].lower()
+def plain_name(name: str) -> str:
+    """``llama-3.1-8b-instruct`` of ``org/Meta-Llama-3.1-8B-Instruct-FP8``."""
+    cached = _CACHED.search(name)
+    last = (cached[1] if cached else name.strip().rstrip("/").rpartition("/")[2]).lower()
     while (shorter := _STORED.sub("", last)) != last:
         last = shorter
     return last.removeprefix("meta-")
@@ -42,6 +46,8 @@ def wrong_target(spec: Spec, facts: Facts) -> Said:
     ours, named = facts.target_name or "", facts.draft_trained_for or ""
     if same_model(ours, named):
         return None
+    if named.startswith(("/", ".", "~")):
+        return "warn", f"the head was trained for {named}, a path of its trainer's machine; the target is {ours}"
     return "refuse", f"the head was trained for {named}, the target is {ours}"
 
 

@@ -159,8 +159,20 @@ TABLE = [
     ("draft-vocabulary", EAGLE3, {"draft_vocab": 32000}, None),
     ("chat-template-mismatch", EAGLE3, {"target_template_digest": "a", "draft_template_digest": "b"}, "warn"),
     ("chat-template-mismatch", EAGLE3, {"target_template_digest": "a", "draft_template_digest": "a"}, None),
-    ("family-mismatch", EAGLE3, {"target_family": "qwen3", "draft_family": "llama"}, "warn"),
-    ("family-mismatch", EAGLE3, {"target_family": "qwen3", "draft_family": "qwen3"}, None),
+    ("family-mismatch", MODEL, {"target_family": "qwen3", "draft_family": "llama"}, "warn"),
+    ("family-mismatch", MODEL, {"target_family": "qwen3", "draft_family": "qwen3"}, None),
+    ("family-mismatch", MODEL, {"target_family": "qwen3_moe", "draft_family": "qwen3"}, None),
+    (
+        "family-mismatch",
+        MODEL,
+        {
+            "target_family": "llama4_text",
+            "draft_family": "llama",
+            "target_tokenizer_digest": "a",
+            "draft_tokenizer_digest": "a",
+        },
+        None,
+    ),
     ("draft-size", MODEL, {"target_params_b": 8.0, "draft_params_b": 4.0}, "warn"),
     ("draft-size", MODEL, {"target_params_b": 32.0, "draft_params_b": 3.2}, None),
     ("draft-size", MODEL, {"target_params_b": 70.0, "draft_params_b": 1.0}, "warn"),
@@ -254,6 +266,28 @@ def test_every_finding_is_complete(rule_id, config, facts, severity):
     for finding in preflight(from_config(config), Facts(**facts)):
         assert finding.reason and finding.source.strip() and finding.todo.strip()
         assert "\n" not in finding.reason and "None" not in finding.reason
+
+
+@pytest.mark.parametrize("config", [EAGLE3, DFLASH])
+def test_the_type_that_a_head_is_written_as_says_nothing(config):
+    found = preflight(from_config(config), Facts(target_family="qwen3", draft_family="llama"))
+    assert "family-mismatch" not in {one.id for one in found}
+
+
+@pytest.mark.parametrize(
+    ("ours", "named", "severity"),
+    [
+        ("Qwen/Qwen3-8B", "/data/train/Qwen3-8B/", None),
+        ("Qwen/Qwen3-8B", "/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46", None),
+        ("Qwen/Qwen3-8B", "/hub/models--Qwen--Qwen3-14B/snapshots/b968826d9c46", "warn"),
+        ("Qwen/Qwen3-8B", "/data/base", "warn"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-14B", "refuse"),
+        ("amd/Llama-3.1-8B-Instruct-FP8-KV", "meta-llama/Meta-Llama-3.1-8B-Instruct", None),
+    ],
+)
+def test_a_path_of_a_trainers_machine_does_not_refuse(ours, named, severity):
+    found = preflight(from_config(EAGLE3), Facts(target_name=ours, draft_trained_for=named))
+    assert {one.id: one.severity for one in found}.get("wrong-target") == severity
 
 
 def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():
