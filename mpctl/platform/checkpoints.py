@@ -45,17 +45,29 @@ def read_checkpoint(files: Files) -> ModelFacts | None:
     if config is None:
         return None
     tokenizer = _json(files, "tokenizer.json")
-    weights = {name: size for name, size in files.sizes().items() if name.endswith(".safetensors")}
+    weights = _weights(files.sizes())
     tensors: dict[str, tuple[int, ...]] = {}
     for name in weights:
         tensors.update(files.header(name))
-    return describe_model(
-        config,
-        weight_bytes=sum(weights.values()) or None,
-        tokenizer=None if tokenizer is None else tokenizer_digests(tokenizer),
-        chat_template=_chat_template(files),
-        tensors=tensors,
-    )
+    try:
+        return describe_model(
+            config,
+            weight_bytes=sum(weights.values()) or None,
+            tokenizer=None if tokenizer is None else tokenizer_digests(tokenizer),
+            chat_template=_chat_template(files),
+            tensors=tensors,
+        )
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"config.json or tokenizer.json is not as checkpoints have it: {error}", file=files.where
+        ) from error
+
+
+def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The weights an engine loads: those at the top, and of a repository that keeps them twice the sharded ones."""
+    found = {name: size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name}
+    plain = {name: size for name, size in found.items() if not name.startswith("consolidated")}
+    return plain or found
 
 
 def _json(files: Files, name: str) -> dict[str, Any] | None:

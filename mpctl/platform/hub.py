@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _ON = frozenset({"1", "on", "yes", "true"})
 CONNECT_S, READ_S = 2.0, 5.0  # one slow hub must not hold up a check that works without it
+WHOLE_S = 30.0  # for all files of one repository, tokenizer.json of some 20 MB among them
 _LIMIT = 64 * 2**20  # bytes of one file
 
 
@@ -48,8 +50,10 @@ def read_hub(repository: str, revision: str = "main") -> ModelFacts:
         raise Unavailable(f"{forbidden} is set")
     import httpx
 
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = os.environ.get("HF_TOKEN", "").strip()
+    if not token.isascii():
+        raise Unavailable("HF_TOKEN holds characters that no token has")
     headers = {"authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
     try:
@@ -72,6 +76,7 @@ class _Repository:
         self._files = f"{endpoint}/{repository}/resolve/{revision}"
         self._listing = f"{endpoint}/api/models/{repository}/revision/{revision}?blobs=true"
         self.where = f"{endpoint}/{repository}"
+        self._end = time.monotonic() + WHOLE_S
 
     def text(self, name: str) -> str | None:
         """A file's text, None when the repository has none of that name."""
@@ -84,6 +89,8 @@ class _Repository:
             body = bytearray()
             for part in answer.iter_bytes():
                 body += part
+                if time.monotonic() > self._end:
+                    raise Unavailable(f"{self.where} takes longer than {WHOLE_S:.0f} s")
                 if len(body) > _LIMIT:
                     raise Unavailable(f"{self.where}/{name} is larger than {_LIMIT // 2**20} MiB")
         try:

@@ -285,6 +285,51 @@ def test_a_hub_that_refuses_is_a_reason_not_a_failure(monkeypatch, status):
     assert "secret-word" not in str(caught.value)
 
 
+def test_a_hub_that_never_ends_and_a_token_that_is_none(monkeypatch):
+    with served({"/org/head/resolve/main/config.json": (200, b"{}")}) as (endpoint, asked):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setattr(hub, "WHOLE_S", -1.0)
+        with pytest.raises(hub.Unavailable, match="takes longer"):
+            hub.read_hub("org/head")
+        asked.clear()
+        monkeypatch.setenv("HF_TOKEN", "gehe\u00efm")
+        with pytest.raises(hub.Unavailable, match="HF_TOKEN") as caught:
+            hub.read_hub("org/head")
+    assert asked == []
+    assert "gehe" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", {**HEAD, "quantization_config": ["fp8"]}),
+        ("config.json", {**HEAD, "architectures": [1]}),
+        ("config.json", {**HEAD, "speculators_config": "eagle"}),
+        ("tokenizer.json", {**TOKENIZER, "added_tokens": [{"id": "two", "content": "x"}]}),
+        ("tokenizer.json", {"model": {"vocab": {"a": 0}, "merges": [7]}}),
+    ],
+)
+def test_json_of_another_form_is_an_error_with_its_place(tmp_path, name, content):
+    directory = checkpoint(tmp_path / "head", HEAD)
+    (directory / name).write_text(json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(Directory(directory))
+    assert str(directory) in str(caught.value)
+
+
+def test_weights_that_a_repository_keeps_twice_count_once():
+    lines = [
+        "10 consolidated.safetensors",
+        "4 model-00001.safetensors",
+        "6 model-00002.safetensors",
+        "10 onnx/x.safetensors",
+    ]
+    text = "\n".join([*lines, "==> config.json <==", json.dumps(TARGET)])
+    assert read_checkpoint(Listing(text, "here")).weight_bytes == 10
+    alone = "\n".join([lines[0], "==> config.json <==", json.dumps(TARGET)])
+    assert read_checkpoint(Listing(alone, "here")).weight_bytes == 10
+
+
 def test_a_hub_with_a_broken_file_or_nobody_there(monkeypatch):
     with served({"/org/head/resolve/main/config.json": (200, b"{")}) as (endpoint, _):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
