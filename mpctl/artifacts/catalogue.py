@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mpctl.errors import InputError, Refused
 from mpctl.speculation import METHODS, parse_version
+from mpctl.speculation.rules_match import plain_name
 from mpctl.speculation.versions import show
 
 NATIVE = "native"
@@ -89,11 +90,12 @@ class Draft:
         ]
         return tuple(word for word in said if word)
 
-    def settings(self) -> dict[str, int | bool]:
+    def settings(self, *, fp8_target: bool = False) -> dict[str, int | bool]:
         """What its card sets in the speculative configuration, besides the draft itself."""
         found: dict[str, int | bool] = {}
-        if self.k is not None:
-            found["num_speculative_tokens"] = self.k
+        k = self.k_fp8_target or self.k if fp8_target else self.k
+        if k is not None:
+            found["num_speculative_tokens"] = k
         if self.parallel and self.method != "p-eagle":
             found["parallel_drafting"] = True
         if self.tensor_parallel is not None:
@@ -136,12 +138,13 @@ class Catalogue:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, target: str) -> tuple[Draft, ...]:
-        """The drafts of ``target``, matched without regard to case; a family's native layers count as one.
+        """The drafts of ``target``, matched without regard to case; a family's native layers count as one. A quantised
+        form of a target has the target's drafts where it has none of its own.
 
         Raises:
             InputError: the target is in no table; the nearest names are the hint.
         """
-        key = next((name for name in self.drafts if name.lower() == target.lower()), None)
+        key = self.key(target)
         found = () if key is None else self.drafts[key]
         if found:
             return found
@@ -149,6 +152,20 @@ class Catalogue:
         if native is not None:
             return (native,)
         raise InputError(f"no draft of {target} is known", field="target", hint=self.hint(target))
+
+    def key(self, target: str) -> str | None:
+        """The table's name of ``target``: the same, the only one that ends so, or the one it is a quantised form of."""
+        lowered = target.lower()
+        for known in self.drafts:
+            if known.lower() == lowered:
+                return known
+        if "/" not in target:
+            ends = [known for known in self.drafts if known.lower().endswith(f"/{lowered}")]
+            return ends[0] if len(ends) == 1 else None
+        if plain_name(target) == lowered.rpartition("/")[2]:
+            return None
+        alike = [known for known in self.drafts if plain_name(known) == plain_name(target)]
+        return alike[0] if len(alike) == 1 else None
 
     def native(self, target: str) -> Draft | None:
         """Multi-token prediction layers inside ``target``, when its family ships them."""
@@ -210,7 +227,9 @@ def choose(
     for draft in drafts:
         obstacle = draft.obstacle(method, engine_version)
         if obstacle is None:
-            return Choice(draft, f"first draft of {target} for {method} in {draft.file or 'the catalogue'}")
+            form = "" if draft.target.lower() == target.lower() else f", which {target} is a quantised form of,"
+            where = draft.file or "the catalogue"
+            return Choice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
         passed.append(f"{draft.name} {obstacle}")
     if optional:
         return None

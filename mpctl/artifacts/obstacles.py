@@ -10,6 +10,7 @@ from mpctl.artifacts.kserve import (
     OCI_BESIDE,
     OCI_ENTRY,
     STORAGE_URIS,
+    common_parent,
     is_oci,
 )
 from mpctl.artifacts.ways import DOWNLOADS, Situation
@@ -54,16 +55,18 @@ def _no_list(facts: Situation) -> str | None:
         return f"pvc://{'/'.join(facts.target_claim)} cannot move to storageUris: there the claim's root is mounted"
     if any(one.mount_path == DRAFT_MOUNT for one in facts.storage):
         return f"{DRAFT_MOUNT} is taken already"
+    beside = [one.mount_path for one in facts.storage if not one.uri.startswith("pvc://")]
+    if beside and common_parent([*beside, DRAFT_MOUNT]) == "/":
+        return f"KServe wants one directory above {', '.join(beside)} and {DRAFT_MOUNT}"
     return None
 
 
 def _no_disk(facts: Situation) -> str | None:
-    free, size = facts.cluster.node_disk_gib, facts.draft.size_gib
-    if free is None or size is None:
+    free = facts.cluster.node_disk_gib
+    # Of two sizes the one that is known is a lower bound.
+    needed = facts.downloaded_gib or facts.draft.size_gib
+    if free is None or needed is None:
         return None
-    target = facts.target
-    again = target is not None and target.uri.startswith(DOWNLOADS)
-    needed = size + ((facts.draft.target_gib or 0.0) if again else 0.0)
     return None if needed <= free else f"{needed:.0f} GiB at every start do not fit on {free:.0f} GiB of node disk"
 
 
@@ -142,7 +145,7 @@ def _no_engine(facts: Situation) -> str | None:
         return "the engine would download at every start, and the cluster is air-gapped"
     if facts.offline:
         return f"{facts.offline} is set in the container"
-    return None
+    return _no_disk(facts)
 
 
 OBSTACLES: dict[str, Callable[[Situation], str | None]] = {

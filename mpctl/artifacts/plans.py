@@ -35,8 +35,8 @@ def _present(facts: Situation, reason: str, considered: tuple[Considered, ...]) 
 def _by_entry(facts: Situation, reason: str, considered: tuple[Considered, ...]) -> StagingPlan:
     draft = facts.draft
     warnings = []
-    if draft.size_gib is None or facts.cluster.node_disk_gib is None:
-        warnings.append("size or node disk is not known, so whether the draft fits on a node was not checked")
+    if facts.downloaded_gib is None or facts.cluster.node_disk_gib is None:
+        warnings.append("a size or the node disk is not known, so whether the models fit on a node was not checked")
     return StagingPlan(
         "storageUris",
         reason,
@@ -85,6 +85,7 @@ def _by_claim(facts: Situation, reason: str, considered: tuple[Considered, ...])
         edited,
         considered,
         documents=(job,) if job else (),
+        by_hand=not ready and job is None,
         steps=tuple(steps),
         removes=("nothing of the storage" if place else f"the volume of {claim} and its mount",),
         leaves=(f"the folder {folder} on the claim {claim}{size}", *(["the finished Job"] if job else [])),

@@ -9,6 +9,8 @@ from typing import Any
 
 from mpctl.artifacts.documents import CONTAINER_SECURITY, named
 from mpctl.service import Service
+from mpctl.speculation import parse_version
+from mpctl.speculation.versions import show
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
 INITIALIZER = "kserve/storage-initializer"
@@ -59,7 +61,8 @@ def download_job(
     The name carries a digest, because a Job's template cannot be changed. ``token_secret``: a Secret whose key
     HF_TOKEN is given to the downloader.
     """
-    version = f"v{kserve.lstrip('v')}" if kserve and kserve.count(".") == 2 else INITIALIZER_VERSION
+    found = parse_version(kserve)
+    version = f"v{show(found)}" if found else INITIALIZER_VERSION
     container: dict[str, Any] = {
         "name": "fetch",
         "image": f"{INITIALIZER}:{version}",

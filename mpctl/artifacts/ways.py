@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -83,8 +83,8 @@ class StagingPlan:
 
     ``path``: what the engine's configuration names. ``service``: with the storage it needs. ``documents``: Kubernetes
     objects to create before. ``recipe``: a Containerfile to build before, as ``image``. ``steps``: for people, in
-    order. ``removes``, ``leaves``: what a rollback takes away and what stays on disk. ``warnings``: what could not be
-    checked or may go wrong.
+    order; ``by_hand``: the first of them is theirs, before the service is changed. ``removes``, ``leaves``: what a
+    rollback takes away and what stays on disk. ``warnings``: what could not be checked or may go wrong.
     """
 
     way: str
@@ -98,12 +98,13 @@ class StagingPlan:
     steps: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     leaves: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    by_hand: bool = False
 
     @property
     def prepares(self) -> bool:
         """Whether something must be made before the service can be changed."""
-        return bool(self.documents or self.recipe)
+        return bool(self.documents or self.recipe or self.by_hand)
 
 
 class Situation:
@@ -143,6 +144,15 @@ class Situation:
             return None
         name, _, folder = held.uri.removeprefix("pvc://").partition("/")
         return name, folder.strip("/")
+
+    @property
+    def downloaded_gib(self) -> float | None:
+        """What a start of the pod downloads when the draft comes beside the target; None where a size is unknown."""
+        held, size = self.target, self.draft.size_gib
+        again = held is not None and held.uri.startswith(DOWNLOADS)
+        if size is None or (again and self.draft.target_gib is None):
+            return None
+        return size + (self.draft.target_gib or 0.0 if again else 0.0)
 
     @property
     def claim(self) -> str | None:

@@ -6,7 +6,16 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.drafting import Chosen, choose_draft, memory_of, read_facts, stage, staging_findings
+from mpctl.cli.drafting import (
+    Chosen,
+    check_cluster,
+    choose_draft,
+    memory_of,
+    read_facts,
+    stage,
+    staging_findings,
+    target_source,
+)
 from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
@@ -60,6 +69,7 @@ def read_change(
     Raises:
         InputError: an option or the manifest cannot be used.
     """
+    check_cluster(options)
     before = session.service()
     engine = session.engine_version(before)
     # A file is judged without contacting anybody, and engines on this machine need no staging.
@@ -68,7 +78,13 @@ def read_change(
     asks, stages = weights and not isinstance(session, FileSource), not isinstance(session, LocalSession)
     kserve = options.get("kserve") or (session.kserve_version() if weights and stages else None)
     options = {**options, "kserve": kserve}
-    target, no_target = read_facts(session, session.target_of(before), options.get("target_listing"), ask_hub=asks)
+    target, no_target = read_facts(
+        session,
+        target_source(session, before),
+        options.get("target_listing"),
+        ask_hub=asks,
+        revision=before.command.get("revision"),
+    )
     config = _config(options["spec_config"]) or {}
     chosen = choose_draft(before, options, config, name=target.name if target else None, engine=engine)
     written = {key.replace("-", "_") for key in config}
@@ -78,10 +94,17 @@ def read_change(
         sets=options["set"],
         config={**{k: v for k, v in chosen.settings.items() if k not in written}, **config} or None,
     )
-    draft, no_draft = read_facts(session, spec.draft, options.get("draft_listing"), ask_hub=asks)
+    pinned = spec.settings.get("revision")
+    draft, no_draft = read_facts(
+        session,
+        spec.draft,
+        options.get("draft_listing"),
+        ask_hub=asks,
+        revision=pinned if isinstance(pinned, str) else None,
+    )
     draft_name, edit, staging = spec.draft, None, None
     if stages:
-        spec, staging, edit = stage(session, before, spec, options, draft, chosen.entry)
+        spec, staging, edit = stage(session, before, spec, options, target=target, draft=draft, entry=chosen.entry)
     wanted: dict[str, Any] | None = spec.config()
     facts = facts_of(
         before,

@@ -91,7 +91,9 @@ class ClusterSession(Session):
         except NotPermitted:
             return None
         pods = [one["spec"]["template"]["spec"]["containers"] for one in found or ()]
-        images = [str(container.get("image")) for containers in pods for container in containers]
+        # A proxy may stand beside the controller, with a version of its own.
+        own = [container for containers in pods for container in containers if container.get("name") == "manager"]
+        images = [str(container.get("image")) for container in own]
         return next((image for image in images if parse_version(image) is not None), None)
 
     def start_time(self) -> str:

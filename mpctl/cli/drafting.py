@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mpctl.artifacts.catalogue import Draft, choose
+from mpctl.artifacts.kserve import release
 from mpctl.artifacts.staging import Cluster, DraftSource, StagingPlan, plan_staging
 from mpctl.artifacts.ways import REPOSITORY
 from mpctl.errors import InputError
@@ -14,7 +15,7 @@ from mpctl.plan import ModelFacts, target_name_of
 from mpctl.plan.memory import DraftMemory, Estimate, Served, estimate, kv_bytes_of
 from mpctl.plan.table import gpu_gib, gpus, model_shape
 from mpctl.service import Service
-from mpctl.service.storage import without_draft
+from mpctl.service.storage import DRAFT_MOUNT, without_draft
 from mpctl.speculation import METHODS, Finding, Spec
 
 if TYPE_CHECKING:
@@ -49,17 +50,27 @@ def choose_draft(
         return Chosen(options["draft"], {})
     from mpctl.cli.catalogue import load_catalogue
 
-    target = target_name_of(before) or name
+    target = target_name_of(before, name)
     found = choose(load_catalogue(options.get("drafts")), target, method.name, engine_version=engine)
     if found is None:
         return Chosen(None, {})
-    return Chosen(found.draft.repo, dict(found.draft.settings()), found.draft, found.reason)
+    fp8 = "fp8" in (target or "").lower() or (before.command.get("quantization") or "").startswith("fp8")
+    return Chosen(found.draft.repo, dict(found.draft.settings(fp8_target=fp8)), found.draft, found.reason)
+
+
+def target_source(source: Source, before: Service) -> str | None:
+    """What the target is read from: its own argument, or what is mounted at the path that the engine is told."""
+    named = source.target_of(before)
+    if named is not None and not named.startswith("/"):
+        return named
+    mounted = (one for one in before.storage if one.uri.startswith("hf://"))
+    return next((one.uri for one in mounted if named is None or _below(named, one.mount_path)), named)
 
 
 def read_facts(
-    source: Source, name: str | None, listing: str | None, *, ask_hub: bool
+    source: Source, name: str | None, listing: str | None, *, ask_hub: bool, revision: str | None = None
 ) -> tuple[ModelFacts | None, str | None]:
-    """What can be read of a checkpoint, and why nothing could.
+    """What can be read of a checkpoint, and why nothing could; ``name``: a path, a repository or ``hf://`` with one.
 
     A listing given by hand comes first, then a directory that is reachable from here, then the hub.
     """
@@ -71,16 +82,32 @@ def read_facts(
         found = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
         return found, None if found else f"{listing} holds no config.json"
     found = source.model_facts(name)
-    if found is not None or name is None or not REPOSITORY.fullmatch(name):
+    name, _, pinned = (name or "").removeprefix("hf://").partition(":")
+    if found is not None or not REPOSITORY.fullmatch(name):
         return found, None
     if not ask_hub:
         return None, f"{name} is not on this machine, and a file is judged without asking a hub"
     from mpctl.platform.hub import Unavailable, read_hub
 
     try:
-        return read_hub(name), None
+        return read_hub(name, revision or pinned or "main"), None
     except Unavailable as error:
         return None, f"{name} could not be looked at: {error}"
+
+
+def check_cluster(options: dict[str, Any]) -> None:
+    """Refuse numbers and versions that are none, before anything is looked up.
+
+    Raises:
+        InputError: with the option.
+    """
+    for key in ("kserve", "kubernetes"):
+        if options.get(key) and release(options[key]) is None:
+            raise InputError(f"{options[key]!r} is no version", field=f"--{key}", hint="such as 0.20 or v1.36.2")
+    for key in ("node_disk", "draft_size"):
+        size = options.get(key)
+        if size is not None and not 0 < size < float("inf"):
+            raise InputError(f"{size:g} is no size in GiB", field=f"--{key.replace('_', '-')}")
 
 
 def cluster_of(options: dict[str, Any], kserve: str | None = None) -> Cluster:
@@ -98,7 +125,14 @@ def cluster_of(options: dict[str, Any], kserve: str | None = None) -> Cluster:
 
 
 def stage(
-    source: Source, before: Service, spec: Spec, options: dict[str, Any], facts: ModelFacts | None, entry: Draft | None
+    source: Source,
+    before: Service,
+    spec: Spec,
+    options: dict[str, Any],
+    *,
+    target: ModelFacts | None,
+    draft: ModelFacts | None,
+    entry: Draft | None,
 ) -> tuple[Spec, StagingPlan | None, Edit]:
     """The spec with the draft's path in the pod, how it gets there, and the edit of the storage.
 
@@ -110,24 +144,35 @@ def stage(
     if spec.draft is None or before.kind != "InferenceService":
         return spec, None, without_draft
     bare = without_draft(before)
-    if any(_below(spec.draft, one.mount_path) for one in before.storage) and bare is not before:
+    if any(_below(spec.draft, place) for place in _staged_at(before, bare)):
         bare = before  # it names what is staged already
     revision = spec.settings.get("revision")
-    size = options.get("draft_size") or (None if facts is None else facts.weight_gib)
+    size = options.get("draft_size") or (None if draft is None else draft.weight_gib)
     if size is None and entry is not None:
         size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
     pinned = revision if isinstance(revision, str) else "main"
-    draft = DraftSource(spec.draft, pinned, size, here=source.model_facts(spec.draft) is not None)
-    plan = plan_staging(bare, draft, cluster_of(options), way=options.get("way"))
+    here = source.model_facts(spec.draft) is not None
+    wanted = DraftSource(spec.draft, pinned, size, _weights(target), here=here)
+    plan = plan_staging(bare, wanted, cluster_of(options), way=options.get("way"))
     staged = replace(spec, settings={**spec.settings, "model": plan.path})
     if plan.way != "engine" and "revision" in staged.settings:
         staged = replace(staged, settings={k: v for k, v in staged.settings.items() if k != "revision"})
 
     def edit(service: Service) -> Service:
         clean = service if bare is before else without_draft(service)
-        return plan_staging(clean, draft, cluster_of(options), way=plan.way).service
+        return plan_staging(clean, wanted, cluster_of(options), way=plan.way).service
 
     return staged, plan, edit
+
+
+def _staged_at(before: Service, bare: Service) -> list[str]:
+    """Where a draft that is staged already lies: the mount of its own, or its folder in the image that replaced the
+    target's.
+    """
+    if bare is before:
+        return []
+    swapped = [one for one in before.storage if one not in bare.storage]
+    return [DRAFT_MOUNT, *(f"{one.mount_path.rstrip('/')}/draft" for one in swapped)]
 
 
 def _below(path: str, mount: str) -> bool:
@@ -136,9 +181,12 @@ def _below(path: str, mount: str) -> bool:
 
 def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     """What a staging plan has to say in a preflight: what must be prepared refuses until it is said to be done."""
-    if plan is None or plan.way == "present":
+    if plan is None:
         return ()
     source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/artifacts/kserve.py"
+    if plan.way == "present":
+        source = "the manifest's mounts; what they hold cannot be listed from here"
+        return tuple(Finding("draft-staging", "note", text, source, "mpctl stage explains") for text in plan.warnings)
     said = [
         Finding(
             "draft-staging",
@@ -184,7 +232,7 @@ def memory_of(
     gib = None if product is None else gpu_gib(product)
     if product is not None and gib is None:
         raise InputError(f"{product!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
-    shape = (target.shape if target else None) or model_shape(target_name_of(before))
+    shape = (target.shape if target else None) or model_shape(target_name_of(before, target.name if target else None))
     if shape is None or draft is None or draft.shape is None or draft.weight_gib is None:
         return None
     numbers = served_numbers(before, target)

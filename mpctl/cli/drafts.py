@@ -61,7 +61,9 @@ def command(
     elif found:
         terminal.table(*_table(found, wide=output == "wide", one=target is not None))
         if output != "wide":
-            terminal.note(f"{len(found)} drafts; -o wide shows sources, notes and warnings")
+            terminal.note(
+                f"{len(found)} draft{'' if len(found) == 1 else 's'}; -o wide shows sources, notes and warnings"
+            )
         for draft in found if target is not None and output != "wide" else ():
             if draft.warn:
                 terminal.warn(f"{draft.name}: {draft.warn}")

@@ -59,7 +59,7 @@ def facts_of(
         draft_vocab=draft.draft_vocab,
         draft_map_rows=draft.map_rows,
         draft_trained_for=draft.trained_for,
-        target_name=target_name_of(service) or target.name,
+        target_name=target_name_of(service, target.name),
         target_is_moe=target.moe,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
@@ -105,14 +105,19 @@ def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers
     )
 
 
-def target_name_of(service: Service) -> str | None:
-    """``organisation/model`` of the target, from the command line, the storage or the served name; None when neither
-    says. A path inside the container is no name, but what is mounted there may have one.
+def target_name_of(service: Service, checkpoint: str | None = None) -> str | None:
+    """``organisation/model`` of the target, from the command line, the storage, ``checkpoint`` (the name it records) or
+    the served name, which clients are told and may be any; None when none of them says. A path inside the container
+    is no name, but what is mounted there may have one.
     """
-    named = [service.model, *(one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))]
-    served = service.command.get("served-model-name")
-    for name in (*named, served):
-        bare = (name or "").partition(":")[0].strip("/") if name and not name.startswith(("/", ".")) else ""
+    mounted = (one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))
+    loaded = _first_name(service.model, *mounted)
+    return loaded or checkpoint or _first_name(service.command.get("served-model-name"))
+
+
+def _first_name(*names: str | None) -> str | None:
+    for name in names:
+        bare = name.partition(":")[0].strip("/") if name and not name.startswith(("/", ".")) else ""
         if _REPOSITORY.fullmatch(bare):
             return bare
     return None

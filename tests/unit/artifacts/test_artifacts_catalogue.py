@@ -55,6 +55,23 @@ def test_the_first_that_fits_is_taken(target, method, engine, repo):
     assert target.lower() in found.reason.lower()
 
 
+def test_a_target_by_the_end_of_its_name_or_in_a_quantised_form():
+    assert TABLE.key("qwen3-8b") == "Qwen/Qwen3-8B"
+    assert TABLE.key("RedHatAI/Qwen3-8B-FP8-dynamic") == "Qwen/Qwen3-8B"
+    assert TABLE.key("someone/Qwen3-8B") is None  # not said to be the same model
+    found = choose(TABLE, "RedHatAI/Qwen3-8B-FP8-dynamic", "eagle3")
+    assert found.draft.repo == "RedHatAI/Qwen3-8B-speculator.eagle3"
+    assert "Qwen/Qwen3-8B, which RedHatAI/Qwen3-8B-FP8-dynamic is a quantised form of" in found.reason
+    twice = Catalogue({"a/one": TABLE.of("qwen3-8b"), "b/one": TABLE.of("qwen3-8b")})
+    assert twice.key("one") is None
+
+
+def test_the_cards_k_for_a_quantised_target():
+    draft = TABLE.of("Qwen/Qwen3-8B")[0]
+    assert draft.settings()["num_speculative_tokens"] == 3
+    assert draft.settings(fp8_target=True)["num_speculative_tokens"] == 5
+
+
 def test_no_draft_is_needed_or_none_is_known():
     assert choose(TABLE, "Qwen/Qwen3-8B", "ngram") is None
     assert choose(TABLE, None, "mtp") is None
@@ -68,7 +85,8 @@ def test_no_draft_is_needed_or_none_is_known():
     ("target", "method", "engine", "says", "hint"),
     [
         ("Qwen/Qwen3-8b-it", "eagle3", None, "no draft of Qwen/Qwen3-8b-it is known", "Qwen/Qwen3-8B"),
-        ("Qwen3-8B", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
+        ("Qwen3-8Bx", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
+        ("nobody/Qwen3-8B", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
         ("nobody/zzz", "eagle3", None, "is known", "mpctl drafts lists"),
         ("Qwen/Qwen3-8B", "dflash", "0.19.0", "needs vLLM 0.20.0, the engine is 0.19.0", "--draft"),
         ("Qwen/Qwen3-1.7B", "medusa", None, "AngelSlim/Qwen3-1.7B_eagle3 is for eagle3", "--draft"),

@@ -234,6 +234,56 @@ def test_what_is_prepared_and_what_stays():
     assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), way="oci").recipe is None
 
 
+def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_not():
+    service = load(TARGETS["hf"])[0]
+    gap = Cluster("0.20", air_gapped=True, claim="models")
+    assert plan_staging(service, DraftSource("org/Draft"), gap).prepares
+    assert not plan_staging(service, DraftSource("pvc://models/draft"), gap).prepares
+
+
+def test_a_target_mounted_far_from_ours_takes_another_way():
+    text = TARGETS["uris"].replace("/mnt/models", "/models/target")
+    plan = plan_staging(load(text)[0], DraftSource("org/draft"), Cluster("0.20", claim="models"))
+    assert plan.way == "pvc"
+    obstacle = next(one.obstacle for one in plan.considered if one.way == "storageUris")
+    assert "one directory above /models/target and /mnt/mpctl/draft" in obstacle
+
+
+@pytest.mark.parametrize(
+    ("target", "draft_gib", "target_gib", "fits"),
+    [
+        ("hf", 3.0, 16.0, False),
+        ("hf", 3.0, None, True),  # not known, and said so
+        ("hf", 30.0, None, False),
+        ("oci", 3.0, 16.0, True),  # an image is not downloaded again
+        ("none", 30.0, None, False),
+    ],
+)
+def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
+    draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
+    plan = plan_staging(load(TARGETS[target])[0], draft, Cluster("0.20", node_disk_gib=18.0, claim="models"))
+    obstacles = {one.way: one.obstacle for one in plan.considered}
+    for way in ("storageUris", "engine"):
+        assert (obstacles[way] is None) is fits, obstacles[way]
+    if plan.way == "storageUris" and target_gib is None:
+        assert "not checked" in plan.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("kserve", "tag"),
+    [
+        ("kserve/kserve-controller:v0.16.0", "v0.16.0"),
+        ("registry.example.org:5000/kserve/kserve-controller:v0.19.0@sha256:ab", "v0.19.0"),
+        ("0.15", "v0.15.0"),
+        (None, "v0.20.0"),
+    ],
+)
+def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
+    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("org/d"), Cluster(kserve, claim="models"), way="pvc")
+    (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"kserve/storage-initializer:{tag}"
+
+
 def test_a_claim_of_one_node_is_a_warning():
     service = load(TARGETS["pvc"])[0]
     assert "may not start" in plan_staging(service, DraftSource("org/d"), Cluster()).warnings[0]

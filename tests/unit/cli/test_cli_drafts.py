@@ -186,6 +186,96 @@ def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
     assert '"claimName": "models"' in there.out
 
 
+def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
+    gap = ("-f", service, "--spec", "eagle3", "--air-gapped", "--claim", "models")
+    assert "nothing has to be prepared" not in cli("stage", *gap).err
+    done = cli("render", *gap)
+    assert (done.code, done.out) == (9, "")
+    assert "[draft-not-staged] copy " in done.err
+    assert cli("render", *gap, "--ignore", "draft-not-staged").code == 0
+
+
+@pytest.mark.parametrize("way", [("--claim", "models"), ("--kserve", "0.20"), ("--registry", "r.example/m")])
+def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, way):
+    there = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
+    if there.code == 2:  # nothing to prepare, so nothing to ignore
+        there = cli("render", "-f", service, "--spec", "eagle3", *way)
+    path = cli.directory / "there.yaml"
+    path.write_text(there.out)
+    place = "/mnt/models/draft" if way[0] == "--registry" else "/mnt/mpctl/draft"
+    changed = ("--spec", "eagle3", "--draft", place, "--set", "num_speculative_tokens=7")
+    again = cli("render", "-f", str(path), *changed)
+    assert again.code == 0
+    assert again.out == there.out.replace('"num_speculative_tokens": 3', '"num_speculative_tokens": 7')
+    assert "whether the draft is there cannot be seen" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--kserve", "banana"), "--kserve: 'banana' is no version"),
+        (("--kubernetes", "new"), "--kubernetes: 'new' is no version"),
+        (("--node-disk", "-5"), "--node-disk: -5 is no size"),
+        (("--draft-size", "nan"), "--draft-size: nan is no size"),
+    ],
+)
+def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, says):
+    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "uri", "found"),
+    [
+        ("[]", "hf://Qwen/Qwen3-8B:abc", "hf://Qwen/Qwen3-8B:abc"),
+        ("[--model=/mnt/models]", "hf://Qwen/Qwen3-8B", "hf://Qwen/Qwen3-8B"),
+        ("[--model=/opt/model]", "hf://Qwen/Qwen3-8B", "/opt/model"),
+        ("[--model=org/other]", "hf://Qwen/Qwen3-8B", "org/other"),
+        ("[]", "pvc://models/qwen", None),
+    ],
+)
+def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
+    from mpctl.cli.drafting import target_source
+    from mpctl.service import load
+
+    text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
+    before = load(f"{text}      args: {args}\n")[0]
+
+    class Live:
+        def target_of(self, service):
+            return service.model
+
+    assert target_source(Live(), before) == found
+
+
+def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
+    from mpctl.cli.drafting import read_facts
+    from mpctl.platform import hub
+
+    class Live:
+        def model_facts(self, name):
+            return None
+
+    asked = []
+    monkeypatch.setattr(hub, "read_hub", lambda *words: asked.append(words))
+    read_facts(Live(), "hf://org/t:v2", None, ask_hub=True)
+    read_facts(Live(), "org/t", None, ask_hub=True)
+    read_facts(Live(), "org/t", None, ask_hub=True, revision="abc")
+    read_facts(Live(), "pvc://org/t", None, ask_hub=True)
+    _, why = read_facts(Live(), "hf://org/t", None, ask_hub=False)
+    assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
+    assert "without asking a hub" in why
+
+
+def test_a_target_in_fp8_gets_the_cards_k_for_it(cli, service):
+    path = cli.directory / "fp8.yaml"
+    path.write_text(SERVICE.replace("Qwen/Qwen3-8B", "Qwen/Qwen3-8B-FP8"))
+    assert '"num_speculative_tokens": 5' in cli("render", "-f", str(path), "--spec", "eagle3").out
+    path.write_text(SERVICE + "      - --quantization=fp8\n")
+    assert '"num_speculative_tokens": 5' in cli("render", "-f", str(path), "--spec", "eagle3").out
+
+
 def test_a_rendered_draft_goes_with_spec_none(cli, service):
     there = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
     path = cli.directory / "there.yaml"

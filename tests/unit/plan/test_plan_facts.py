@@ -262,6 +262,13 @@ def test_the_targets_name(args, model, name):
     assert target_name_of(service(*args, model=model)) == name
 
 
+def test_what_a_checkpoint_records_is_better_than_what_clients_are_told():
+    named = service("--served-model-name=acme/chat", model="/mnt/models")
+    assert target_name_of(named) == "acme/chat"
+    assert target_name_of(named, "Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
+    assert target_name_of(service(model="org/loaded"), "Qwen/Qwen3-8B") == "org/loaded"
+
+
 def test_the_targets_name_from_its_storage():
     text = (
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\nspec:\n  predictor:\n"
