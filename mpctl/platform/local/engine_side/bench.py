@@ -29,6 +29,15 @@ def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
     os._exit(0)
 
 
+def use_key(token: str | None) -> None:
+    """Put the server's key where the client looks for it, and nobody else's: a key of another server, or the caller's
+    own, would be sent to this one."""
+    if token:
+        os.environ["OPENAI_API_KEY"] = token
+    else:
+        os.environ.pop("OPENAI_API_KEY", None)
+
+
 def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
     """Load the client and run requests until the end of input."""
     from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
@@ -38,8 +47,7 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
 
     while True:
         request = requests.get()
-        if request["token"]:
-            os.environ["OPENAI_API_KEY"] = request["token"]  # where the client looks for it
+        use_key(request["token"])
         parser = FlexibleArgumentParser(description="vllm bench serve")  # type: ignore[no-untyped-call,unused-ignore]
         add_cli_args(parser)
         try:
