@@ -10,9 +10,12 @@ import click
 from mpctl.cli.options import option, output_option, shared_options
 from mpctl.cli.settings import Settings
 from mpctl.cli.size import width
+from mpctl.errors import InputError
 
 _ALL = "All rules together: one that fails rejects, data that is missing is never a pass."
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
+
+_ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, metavar="[RUN]")
 @option("--policy", metavar="FILE", help="Limits of the gate, YAML; for a RUN, instead of its own.")
 @option("--service", metavar="NAME", help="The service that RUN is a rollout of.")
+@option("--weights-gb", type=_ABOVE_ZERO, metavar="GB", help="Size of the weights a step reads, for the memory floor.")
+@option(
+    "--bandwidth", type=_ABOVE_ZERO, metavar="GB/S", help="What the device's memory reads per second, of its sheet."
+)
 @output_option
 @shared_options
 @click.pass_context
@@ -34,28 +41,38 @@ def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:
     """Print every rule of the gate, its limit, why it is so, and where that comes from.
 
     With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges it again: what each rule found,
-    what is still needed, and why the speedup is not what the drafts promise.
+    what is still needed, and why the speedup is not what the drafts promise. With the size of the weights and the
+    memory's bandwidth it also says how near to the fastest possible step the baseline runs.
 
     \b
     Examples:
       mpctl gate explain                        the defaults
       mpctl gate explain --policy strict.yaml   with limits of your own
       mpctl gate explain run.json.gz            one measurement, rule by rule
+      mpctl gate explain run.json.gz --weights-gb 16.4 --bandwidth 300
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.request import read_policy
 
     policy = read_policy(options["policy"])
+    weights, bandwidth = options["weights_gb"], options["bandwidth"]
+    if (weights is None) != (bandwidth is None):
+        given, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
+        raise InputError(f"needs {other} too", field=given)
+    if run is None and weights is not None:
+        raise InputError("needs a RUN", field="--weights-gb")
     if run is None:
         _explain_policy(settings.terminal, policy, options["output"])
         return
     from mpctl.cli.report import find_source
+    from mpctl.measure.decomposition import memory_floor_ms
     from mpctl.rollout.measuring import judge_run
 
     source = find_source(settings, run, options["service"])
     chosen = policy if options["policy"] else source.run.policy
     analysis, verdict = judge_run(source.run, chosen, look=source.look, looks=source.looks)
-    _explain_run(settings.terminal, analysis, verdict, options["output"])
+    floor = memory_floor_ms(weights * 1e9, bandwidth * 1e9) if weights else None
+    _explain_run(settings.terminal, analysis, verdict, options["output"], floor)
 
 
 def _explain_policy(terminal: Terminal, policy: Policy, output: str) -> None:
@@ -100,12 +117,12 @@ def _sections(policy: Policy) -> Iterator[str]:
         yield ""
 
 
-def _explain_run(terminal: Terminal, analysis: Analysis, verdict: Verdict, output: str) -> None:
+def _explain_run(terminal: Terminal, analysis: Analysis, verdict: Verdict, output: str, floor_ms: float | None) -> None:
     from mpctl.cli.terminal import columns
     from mpctl.measure.decomposition import Decomposition
     from mpctl.report import gate_rows
 
-    parts = [Decomposition.of(comparison) for comparison in analysis.cells]
+    parts = [Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells]
     if output in ("json", "yaml"):
         body = {"gate": verdict.to_record(), "decomposition": [p.to_record() if p else None for p in parts]}
         terminal.record("GateVerdict", {"status": body}, output)
