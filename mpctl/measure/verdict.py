@@ -90,13 +90,13 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What decided: with one cell its reasons; with several the summary, and those of the cells that decided."""
+        """What decided: with one cell its reasons; with several the summary and the first of each deciding cell."""
         if not self.cells:
             return (self.summary,)
         if len(self.cells) == 1:
             return self.cells[0].reasons
         deciding = [c for c in self.cells if c.outcome is self.outcome]
-        return (self.summary, *(f"{c.cell.label}: {reason}" for c in deciding for reason in c.reasons))
+        return (self.summary, *(f"{c.cell.label}: {_first(c.reasons)}" for c in deciding if c.reasons))
 
     @property
     def needed(self) -> int | None:
@@ -176,6 +176,11 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     if rejected and outcome is Outcome.PROMOTE:
         summary += f"; {rejected:.0%} of the traffic is slower, {analysis.policy.max_rejected_share:.0%} may be"
     return Verdict(outcome, cells, summary, crossovers)
+
+
+def _first(reasons: tuple[str, ...]) -> str:
+    more = len(reasons) - 1
+    return reasons[0] + (f" (and {more} more)" if more else "")
 
 
 def _share(analysis: Analysis, comparison: Comparison) -> float:

@@ -41,6 +41,9 @@ def command(ctx: click.Context, /, first: str, second: str | None, **options: An
     from mpctl.rollout.measuring import judge_run
 
     if second is None:
+        path, arm = _split(first)
+        if arm is not None:
+            raise InputError(f"{first} names one arm", hint=f"mpctl bench compare {path} holds its arms together")
         run = read_run(first)
         if len({b.arm for b in run.blocks}) < 2:
             raise InputError("holds one arm only", file=first, hint="name a second measurement")

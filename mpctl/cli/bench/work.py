@@ -11,7 +11,7 @@ from typing import Any
 from mpctl.cli.bench.results import show
 from mpctl.cli.bench.targets import Targets
 from mpctl.cli.request import describe_workload, read_policy, read_workload
-from mpctl.cli.runs import write_run
+from mpctl.cli.runs import read_run, write_run
 from mpctl.cli.session import who
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Conflict, InputError
@@ -91,14 +91,26 @@ def _directory(home: Path, identity: str) -> Path:
     return home / f"{key}-{last + 1}"
 
 
+def _is_run(file: str, run_id: str) -> bool:
+    """Whether the file is what this measurement wrote before it was killed."""
+    try:
+        return read_run(file).id == run_id
+    except InputError:
+        return False
+
+
 def _file(asked: str | None, run_id: str) -> str:
-    """Where the run goes; a directory that is not there is found out before anything is measured.
+    """Where the run goes; what is in its way, or not there at all, is found out before anything is measured.
 
     Raises:
-        InputError: it cannot be written there.
+        InputError: it cannot be written there, or something else is there.
     """
     file = asked or f"{run_id}.json.gz"
     parent = Path(file).absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{parent} is no directory that can be written to", field="--run")
+    if Path(file).exists() and not _is_run(file, run_id):
+        raise InputError(
+            "is there already, and is another measurement or none", file=file, hint="another name for --run"
+        )
     return file

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mpctl.cli.bench.work import _file
 from mpctl.cli.runs import read_run, write_run
 from mpctl.errors import InputError, MpctlError
 from mpctl.measure.block import Block, Sample
@@ -111,6 +113,26 @@ def test_the_arms_of_one_run_are_judged_as_they_were_when_it_was_measured(cli):
         return found["high"] - found["low"]
 
     assert interval(made(0.5, spread=0.1)) < interval(replace(made(0.5, spread=0.1), planned=12))
+
+
+def test_a_measurement_overwrites_nothing_but_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("letter.txt").write_text("dear", encoding="utf-8")
+    write_run("friday.json", made())
+    for path in ("letter.txt", "friday.json"):
+        with pytest.raises(InputError, match="is there already, and is another measurement or none"):
+            _file(path, "bench-other-1")
+    assert _file("friday.json", made().id) == "friday.json"
+    assert _file(None, "bench-other-1") == "bench-other-1.json.gz"
+
+
+def test_one_arm_is_not_compared_with_nothing(cli):
+    write_run("friday.json", made(0.5))
+    ran = cli("bench", "compare", "friday.json:candidate")
+    assert ran.code == 2
+    assert ran.err == (
+        "error: friday.json:candidate names one arm\nhint: mpctl bench compare friday.json holds its arms together\n"
+    )
 
 
 def test_comparing_two_runs_and_their_arms(cli):
