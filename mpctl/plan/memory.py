@@ -189,7 +189,7 @@ def estimate(
             after = pool_tokens(start.low * GIB, per_token, draft.kv_bytes)
             return Estimate(before, Range(after, after), draft, Range(0, 0), served, basis)
     elif served.gpu_gib is not None and (target_gib or target.params_b):
-        weights = target_gib if target_gib is not None else (target.params_b or 0) * 1e9 * served.element_bytes / GIB
+        weights = target_gib if target_gib is not None else (target.params_b or 0) * 1e9 * 2 / GIB  # bf16
         room = served.gpu_gib * served.utilisation - weights / served.tensor_parallel
         start = Range(room - OVERHEAD_GIB[1], room - OVERHEAD_GIB[0])
         before = Range(*(pool_tokens(max(one, 0) * GIB, per_token) for one in (start.low, start.high)))

@@ -7,7 +7,6 @@ where it is set and never shown. What cannot be had is unknown, with its reason.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from mpctl.plan import ModelFacts
 
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _ON = frozenset({"1", "on", "yes", "true"})
 CONNECT_S, READ_S = 2.0, 5.0  # one slow hub must not hold up a check that works without it
 WHOLE_S = 30.0  # for all files of one repository, tokenizer.json of some 20 MB among them

@@ -77,6 +77,15 @@ def test_a_pool_from_specifications_holds_what_was_logged():
     assert found.after.low <= 47264 <= found.after.high
 
 
+def test_a_kv_cache_in_fp8_does_not_halve_the_weights():
+    draft = DraftMemory(1.0, 4096)
+    plain = estimate(QWEN17, draft, Served(4096, 22.0))
+    narrow = estimate(QWEN17, draft, Served(4096, 22.0, element_bytes=1))
+    assert plain is not None and narrow is not None
+    # the same memory in half the bytes per token, and not a token more than rounding to blocks gives
+    assert narrow.before.high == pytest.approx(2 * plain.before.high, abs=32)
+
+
 def test_nothing_is_estimated_from_nothing():
     assert estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000)) is None
     # layers with a window share the pool in another way than the formula has it
