@@ -139,9 +139,7 @@ class LocalMeter:
                 result = self.client.run(endpoint, prompts, cell, pace.tokens)
                 truth = _list(httpx.get(f"{endpoint.base_url}/truth", trust_env=False).json())
             except httpx.HTTPError as error:
-                raise MpctlError(
-                    f"the server of known timing: {error}", hint="--no-calibrate measures without"
-                ) from error
+                raise MpctlError(f"the server of known timing: {error}", hint=_WITHOUT) from error
             finally:
                 server.stdin.close()
         return calibrate(result, truth[already:], pace, concurrency)
