@@ -75,4 +75,4 @@ if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.argv[0] = "vllm"
-    main()
+    main()  # type: ignore[no-untyped-call,unused-ignore]
