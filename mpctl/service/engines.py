@@ -10,14 +10,22 @@ _OTHERS = (
     ("sglang", re.compile(r"\bsglang\b|sglang[.:/-]", re.IGNORECASE)),
     ("tensorrt-llm", re.compile(r"tensorrt[-_]?llm|trtllm", re.IGNORECASE)),
 )
+_FLAG = re.compile(r"--[\w.-]+")
+# An option with its value inside a line of a shell, or as an argument of its own.
+_OPTION = re.compile(r"""--[\w.-]+(?:=|\s+)(?:'[^']*'|"(?:[^"\\]|\\.)*"|\{.*\}|[^\s'"]+)""", re.DOTALL)
 TITLES = {"sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
 
 
 def other_engine(texts: Iterable[str | None]) -> str | None:
-    """``sglang`` or ``tensorrt-llm`` when image, command or runtime say so; None otherwise."""
+    """``sglang`` or ``tensorrt-llm`` when image, command or runtime say so; None otherwise. Values of options count for
+    nothing: heads for vLLM are called ``lmsys/SGLang-EAGLE3-...`` too.
+    """
+    value = False
     for text in texts:
+        told = "" if value else _OPTION.sub(" ", text or "")
+        value = bool(text and _FLAG.fullmatch(text))
         for name, pattern in _OTHERS:
-            if text and pattern.search(text):
+            if pattern.search(told):
                 return name
     return None
 

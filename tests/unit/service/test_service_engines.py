@@ -43,6 +43,23 @@ def test_a_container_of_another_engine(image, command, engine):
 
 
 @pytest.mark.parametrize(
+    "texts",
+    [
+        ["vllm/vllm-openai:v0.32.0", """--speculative-config={"model": "lmsys/SGLang-EAGLE3-X"}"""],
+        ["vllm/vllm-openai:v0.32.0", "--speculative-config", """{"model": "lmsys/SGLang-EAGLE3-X"}"""],
+        ["--speculative-config.model=lmsys/SGLang-EAGLE3-X"],
+        ["""vllm serve q/q --speculative-config '{"method": "eagle3", "model": "lmsys/SGLang-EAGLE3-X"}' --port 80"""],
+        ["""vllm serve q/q --speculative-config "{\\"model\\": \\"lmsys/SGLang-EAGLE3-X\\"}" """],
+        ["vllm serve q/q --model lmsys/TensorRT-LLM-Q"],
+    ],
+)
+def test_a_draft_of_that_name_makes_no_other_engine(texts):
+    assert other_engine(texts) is None
+    assert other_engine([*texts, "exec", "python3 -m sglang.launch_server --model x"]) == "sglang"
+    assert other_engine(["pip install --upgrade sglang && trtllm-serve x"]) == "tensorrt-llm"
+
+
+@pytest.mark.parametrize(
     ("form", "runtime", "engine"),
     [("sglang", "kserve-sglang", "SGLang"), ("llm", "trtllm-runtime", "TensorRT-LLM")],
 )
