@@ -239,6 +239,16 @@ def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_no
     assert not plan_staging(service, DraftSource("pvc://models/draft"), gap).prepares
 
 
+def test_the_engine_downloads_and_what_would_be_better_is_said():
+    def said(target, **cluster):
+        plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), Cluster(**cluster), way="engine")
+        return any("--kserve" in one for one in plan.warnings)
+
+    assert said("hf")
+    assert not said("hf", kserve="0.15")
+    assert not said("none")  # its target comes the same way
+
+
 def test_a_target_mounted_far_from_ours_takes_another_way():
     text = TARGETS["uris"].replace("/mnt/models", "/models/target")
     plan = plan_staging(load(text)[0], DraftSource("org/draft"), Cluster("0.20", claim="models"))
