@@ -31,6 +31,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     if operation is None:
         session.terminal.note(f"nothing of {session.title} is unfinished")
         return
+    if session.live_text() is not None and (owner := session.owned(force=True)) is not None:
+        session.terminal.warn(owner)
     question = f"{operation.id} of {session.title} ({operation.plan.spec}) is ended; the service stays as it is now"
     session.terminal.confirm(f"{question}\nGo on?", yes=options["yes"])
     with session.store.lease("abandon"), session.world() as world:

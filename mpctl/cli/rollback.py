@@ -69,6 +69,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     if options["dry_run"] != "none":
         show_preview(session, plan, explain(session, plan), options["output"])
         return
+    if (owner := session.owned(force=True)) is not None:
+        session.terminal.warn(owner)
     if decision.act is Act.OPEN:
         session.terminal.confirm(f"{explain(session, plan)}\nGo on?", yes=options["yes"])
     with session.store.lease("rollback"), session.world() as world:
@@ -89,9 +91,7 @@ def with_scaling(session: Session, plan: Plan) -> Plan:
 
 def decide(session: Session, options: dict[str, Any]) -> Decision:
     """What to restore, from the service and the ledger as they are now."""
-    from dataclasses import replace
-
-    from mpctl.rollout.decide import decide_rollback
+    from mpctl.rollout.decide import accepting_downtime, decide_rollback
     from mpctl.rollout.operation import Strategy, last_change, open_operation
 
     entries = session.store.entries()
@@ -105,9 +105,7 @@ def decide(session: Session, options: dict[str, Any]) -> Decision:
         timeout_s=options["timeout"],
         force=options["force"],
     )
-    if decision.plan is not None and options["accept_downtime"]:
-        return replace(decision, plan=replace(decision.plan, downtime=True))
-    return decision
+    return accepting_downtime(decision) if options["accept_downtime"] else decision
 
 
 def explain(session: Session, plan: Plan) -> str:

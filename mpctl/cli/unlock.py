@@ -27,7 +27,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.platform.kubernetes.store import KubernetesStore
     from mpctl.rollout.operation import open_operation
 
-    session = open_session(settings, name)
+    session = open_session(settings, name, gone=True)
     if not isinstance(session.store, KubernetesStore):
         raise InputError(
             "locks of this machine end with the process that holds them", hint=f"mpctl status {session.name}"

@@ -115,6 +115,19 @@ def decide_rollback(
     )
 
 
+def accepting_downtime(decision: Decision) -> Decision:
+    """The same way back when the service may be down while an engine starts. An unfinished rollback that was planned
+    without that is replaced by one with it: it may wait for a GPU that never gets free."""
+    if decision.plan is not None:
+        return replace(decision, plan=replace(decision.plan, downtime=True))
+    if decision.operation is None or decision.operation.plan.downtime:
+        return decision
+    plan = decision.operation.plan
+    why = f"{plan.why}; an old engine may go first"
+    again = replace(plan, downtime=True, undoes=decision.operation.id, automatic=False, why=why)
+    return Decision(Act.OPEN, plan=again)
+
+
 def _overwriting(unfinished: Operation, live: Live, revisions: tuple[Revision, ...]) -> Plan:
     """Back to where the unfinished operation leads back to, over a change that is not ours."""
     plan = unfinished.plan

@@ -78,6 +78,7 @@ class ArmState:
 
     ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
     waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
+    ``pods_ready``: how many of several engines are ready, where an arm has several.
     """
 
     id: str
@@ -88,6 +89,7 @@ class ArmState:
     message: str = ""
     restarts: int = 0
     kv_pool_tokens: int | None = None
+    pods_ready: int = 0
 
 
 @dataclass(frozen=True)

@@ -147,14 +147,18 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
 
 
 def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
-    """Poll until the arm is ready and has answered once.
+    """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
+    which start one after the other, it begins anew with each that got ready.
 
     Raises:
         MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.
     """
     started = world.clock.now()
+    most = 0
     while True:
         state = world.platform.state(arm)
+        if state.pods_ready > most:
+            most, started = state.pods_ready, world.clock.now()
         waited = (world.clock.now() - started).total_seconds()
         if state.phase is Phase.READY and state.endpoint is not None:
             if not state.matches:

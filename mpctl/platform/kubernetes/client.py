@@ -244,10 +244,10 @@ class Client:
         *,
         gone_is_done: bool = False,
     ) -> Json:
-        if self.guard is not None and call.kind is not LEASE:
-            self.guard()
         answer: Answer | None = None
         for pause in (*_PAUSES_S, None):
+            if self.guard is not None and call.kind is not LEASE:
+                self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
             answer = self._once(method, path, query, body, content_type)
             if answer is None or answer.code >= 500:
                 said = "no answer came" if answer is None else f"the API server answered {answer.code}"

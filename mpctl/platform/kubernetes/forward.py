@@ -13,12 +13,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
+from mpctl.platform.kubernetes.failure import Call, error_of
 from mpctl.platform.kubernetes.kinds import POD
 
 if TYPE_CHECKING:
     from mpctl.platform.kubernetes.client import Client
 
 _CHUNK = 65536
+_CONNECT_S = 30.0
 _PROTOCOL = "v4.channel.k8s.io"
 
 
@@ -37,6 +39,10 @@ class Forwards:
             self._open[key] = Forward(self._client, self._namespace, pod, port)
         return f"http://127.0.0.1:{self._open[key].port}"
 
+    def refusal(self, pod: str, port: int) -> MpctlError | None:
+        """Why the API server would not forward the last connection to a port; None when it did."""
+        return self._open[pod, port].refusal if (pod, port) in self._open else None
+
     def close(self) -> None:
         """Close all listeners and their streams."""
         for forward in self._open.values():
@@ -49,9 +55,11 @@ class Forward:
 
     def __init__(self, client: Client, namespace: str, pod: str, port: int) -> None:
         self._client = client
+        self._pod = namespace, pod
         self._path = POD.path(namespace, pod, "portforward")
         self._remote = port
         self._sockets: set[Any] = set()
+        self.refusal: MpctlError | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name=f"mpctl forward {pod}", daemon=True).start()
@@ -68,10 +76,12 @@ class Forward:
         self._sockets.add(connection)
         try:
             stream = self._stream()
-        except (OSError, MpctlError):
+        except (OSError, MpctlError) as error:
+            self.refusal = error if isinstance(error, MpctlError) else None
             connection.close()  # whoever connected sees a refused request
             self._sockets.discard(connection)
             return
+        self.refusal = None
         remote = stream.socket(self._remote)
         back = threading.Thread(target=_pump, args=(remote, connection), daemon=True)
         back.start()
@@ -97,13 +107,21 @@ class Forward:
         url = configuration.host.replace("http", "ws", 1) + f"{self._path}?ports={self._remote}"
         made = websocket.WebSocket(sslopt=_ssl_options(configuration), skip_utf8_validation=True)
         try:
-            made.connect(url, header=[*self._client.header_lines(), f"Sec-WebSocket-Protocol: {_PROTOCOL}"])
+            made.connect(
+                url, timeout=_CONNECT_S, header=[*self._client.header_lines(), f"Sec-WebSocket-Protocol: {_PROTOCOL}"]
+            )
+        except websocket.WebSocketBadStatusException as error:
+            body = error.resp_body or b""
+            raise error_of(error.status_code, body, Call("create", POD, *self._pod, "portforward")) from error
         except websocket.WebSocketException as error:
-            raise MpctlError(f"port {self._remote} cannot be forwarded: {error}") from error
+            raise MpctlError(f"port {self._remote} of pod {self._pod[1]} cannot be forwarded: {error}") from error
+        made.settimeout(None)
         return ws_client.PortForward(made, [self._remote])
 
     def close(self) -> None:
         """Stop listening and end open streams."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # a thread in accept() would keep a socket that is only closed
         self._listener.close()
         for connection in list(self._sockets):
             with suppress(OSError):

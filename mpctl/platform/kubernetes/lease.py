@@ -5,7 +5,9 @@ looks expired is watched for one more heartbeat before it is taken. A holder on 
 is known to be dead and its lease is taken at once; that makes ``mpctl resume`` after a crash immediate.
 
 A lease that cannot be renewed is lost: from then on every write of the client raises, so the operation stops before
-its next step. What was begun stays resumable.
+its next step. What was begun stays resumable. Before every write the age of the last heartbeat is looked at, too: a
+process that was stopped for a while, or whose heartbeats hang in a connection, renews first, and writes nothing when
+the lease is somebody else's by then.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +33,8 @@ HEARTBEAT_S = 5.0
 DURATION_S = 20  # the Lease's leaseDurationSeconds: three heartbeats may be lost
 _PURPOSE, _PROCESS, _WHO = "mpctl.dev/purpose", "mpctl.dev/process", "mpctl.dev/who"
 _TRIES = 4
+# Goes on while the machine sleeps, where there is such a clock.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class Lease:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         pause: Callable[[float], None] | None = None,
+        elapsed: Callable[[], float] = lambda: time.clock_gettime(_CLOCK),
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -113,7 +119,10 @@ class Lease:
         self._heartbeat_s = heartbeat_s
         self._stop = threading.Event()
         self._pause = pause or (lambda seconds: threading.Event().wait(seconds) and None)
+        self._elapsed = elapsed
+        self._beaten = 0.0
         self._lost = ""
+        self._held_for = ""
         self._token = f"{who}/{secrets.token_hex(8)}"
 
     def look(self) -> Evidence | None:
@@ -132,8 +141,9 @@ class Lease:
         Raises:
             Conflict: somebody else holds it.
         """
+        begun = self._elapsed()
         self._take(purpose)
-        self._lost = ""
+        self._beaten, self._lost, self._held_for = begun, "", purpose
         self._stop.clear()
         beat = threading.Thread(target=self._beat, args=(purpose,), name="mpctl lease", daemon=True)
         beat.start()
@@ -148,11 +158,17 @@ class Lease:
             self._give_back()
 
     def require(self) -> None:
-        """Raise when the lease is lost.
+        """Raise when the lease is lost. One whose last heartbeat is older than others wait for is renewed first.
 
         Raises:
-            Conflict: it is.
+            Conflict: it is lost.
+            Unreachable: its heartbeat is old and cannot be written.
         """
+        if not self._lost and self._elapsed() - self._beaten > DURATION_S:
+            try:
+                self._renew(self._held_for)
+            except Conflict as error:
+                self._lost = error.message
         if self._lost:
             raise Conflict(
                 f"the lease of service {self._namespace}/{self._service} is lost: {self._lost}",
@@ -272,12 +288,14 @@ class Lease:
     def _renew(self, purpose: str) -> None:
         name = lease_name(self._service)
         for _ in range(_TRIES):
+            begun = self._elapsed()
             there = self._client.get(LEASE, name, self._namespace)
             found = evidence(there)
             if there is None or found is None or found.holder != self._token:
                 raise Conflict("it was taken by " + (found.describe() if found else "mpctl unlock"))
             try:
                 self._client.replace(LEASE, self._body(name, purpose, there, acquired=False))
+                self._beaten = begun
                 return
             except (Stale, OutcomeUnknown):
                 continue

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpctl.errors import MpctlError
+from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.measure.counters import CounterError, Counters
 from mpctl.platform.kubernetes.client import Client, Json
+from mpctl.platform.kubernetes.engine import runtime_of
 from mpctl.platform.kubernetes.forward import Forwards
 from mpctl.platform.kubernetes.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
 from mpctl.platform.kubernetes.observe import (
@@ -29,6 +30,7 @@ from mpctl.rollout.ports import Endpoint, Phase
 READS_PER_S = 2.0
 KNATIVE = ("Knative", "Serverless")
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
+_KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
 
 class Pace:
@@ -59,11 +61,12 @@ class _Stuck:
 
 @dataclass(frozen=True)
 class Found:
-    """An arm's InferenceService and what it runs as."""
+    """An arm's InferenceService and what it runs as. ``runtime``: its ServingRuntime, None without one."""
 
     isvc: Json
     deployment: Json | None
     pods: list[Json] = field(default_factory=list)
+    runtime: Json | None = None
 
     @property
     def name(self) -> str:
@@ -80,6 +83,7 @@ class Looker:
         self.forwards = Forwards(client, namespace)
         self._pace = Pace()
         self._stuck: dict[str, _Stuck] = {}
+        self._runtimes: dict[str, Json] = {}
 
     def isvc(self, name: str) -> Json | None:
         """An InferenceService."""
@@ -90,7 +94,21 @@ class Looker:
         name = isvc["metadata"]["name"]
         deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)
         pods = self.client.list(POD, self.namespace, labels=f"{ISVC_LABEL}={name}") or []
-        return Found(isvc, deployment, [p for p in pods if _component(p) == "predictor"])
+        runtime = self._runtime(isvc)
+        return Found(isvc, deployment, [p for p in pods if _component(p) == "predictor"], runtime)
+
+    def _runtime(self, isvc: Json) -> Json | None:
+        """The ServingRuntime, read once; None without one, and where it may not be read."""
+        name = isvc["metadata"]["name"]
+        if name not in self._runtimes:
+            try:
+                found = runtime_of(self.client, isvc, self.namespace)
+            except NotPermitted:
+                return None
+            if found is None:
+                return None
+            self._runtimes[name] = found
+        return self._runtimes[name]
 
     def seen(self, find: Callable[[], Found | None]) -> tuple[Found | None, Seen]:
         """Look once, at the pace that is allowed. ``find`` reads what is looked at, None when it is not there."""
@@ -100,10 +118,10 @@ class Looker:
             found = find()
             if found is None:
                 return None, Seen(Phase.ABSENT)
-            seen = judge(found.isvc, found.deployment, found.pods)
+            seen = judge(found.isvc, found.deployment, found.pods, runtime=found.runtime)
             if seen.phase is not Phase.READY and any(not is_ready(p) for p in found.pods):
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
-                seen = judge(found.isvc, found.deployment, found.pods, events)
+                seen = judge(found.isvc, found.deployment, found.pods, events, found.runtime)
             return found, self._with_budget(found, seen)
         finally:
             self._pace.spent(self.client.reads - before)
@@ -129,18 +147,23 @@ class Looker:
 
         Raises:
             MpctlError: it does not answer yet.
+            NotPermitted: its port or its API key may not be read.
         """
         import httpx
 
         pod = next(p for p in found.pods if p["metadata"]["name"] == pod_name)
         container = engine_container(pod["spec"]["containers"])
-        base = self.forwards.url(pod_name, port_of(container))
+        port = port_of(container)
+        base = self.forwards.url(pod_name, port)
         token = self._token(container)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             models = httpx.get(f"{base}/v1/models", headers=headers, timeout=30.0, trust_env=False)
             metrics = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False)
         except httpx.HTTPError as error:
+            refused = self.forwards.refusal(pod_name, port)
+            if refused is not None:
+                raise refused from error
             raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error!r}") from error
         if models.status_code != 200 or metrics.status_code != 200:
             raise MpctlError(
@@ -156,23 +179,34 @@ class Looker:
         return Endpoint(base, model, "", token), counters
 
     def _token(self, container: Mapping[str, Any]) -> str | None:
-        """The engine's API key: of its arguments, its environment, or the Secret its environment names."""
-        args = [str(a) for a in container.get("args") or []]
-        for index, word in enumerate(args):
-            if word.startswith("--api-key="):
-                return word.partition("=")[2]
-            if word == "--api-key" and index + 1 < len(args):
-                return args[index + 1]
-        entry = next((e for e in container.get("env") or [] if e.get("name") == "VLLM_API_KEY"), None)
-        if entry is None:
-            return None
+        """The engine's API key: of its arguments, its environment, or the Secret its environment names.
+
+        Raises:
+            InputError: a header cannot carry it; the key itself is in no message.
+        """
+        name, token = key_of(container)
+        if name is not None:
+            token = self._variable(container, name)
+        if token and not all("!" <= character <= "~" for character in token):
+            raise InputError(
+                f"the engine's API key ({name or '--api-key'}) holds a space, a line end or another character that a "
+                "header cannot carry",
+                hint="a Secret made with echo instead of printf ends with a line end",
+            )
+        return token or None
+
+    def _variable(self, container: Mapping[str, Any], name: str) -> str:
+        entry: Json = next((e for e in container.get("env") or [] if e.get("name") == name), {})
         reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
         if not reference:
-            return entry.get("value") or None
+            return str(entry.get("value") or "")
         import base64
 
         secret = self.client.need(SECRET, reference["name"], self.namespace)
-        return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
+        try:
+            return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
+        except ValueError as error:
+            raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
 
     def cold_start_s(self, found: Found) -> float | None:
         """The longest time a pod that is ready now took to get there."""
@@ -198,6 +232,22 @@ class Looker:
     def close(self) -> None:
         """Close forwards."""
         self.forwards.close()
+
+
+def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Where an engine has its API key from: the name of a variable, or else the key itself; neither without one.
+
+    ``$(NAME)`` in an argument is the variable, as the kubelet reads it.
+    """
+    args = [str(a) for a in container.get("args") or []]
+    for index, word in enumerate(args):
+        given = word.partition("=")[2] if word.startswith("--api-key=") else None
+        if word == "--api-key" and index + 1 < len(args):
+            given = args[index + 1]
+        if given is not None:
+            return (given[2:-1], None) if given.startswith("$(") and given.endswith(")") else (None, given)
+    named = any(e.get("name") == _KEY_VARIABLE for e in container.get("env") or [])
+    return (_KEY_VARIABLE, None) if named else (None, None)
 
 
 def deployment_name(isvc: Json) -> str:

@@ -29,20 +29,28 @@ _BROKEN = frozenset(
     )
 )
 _CRASHES = 2  # restarts of a pod that never got ready; one may be an unlucky start
-UNSCHEDULABLE_S = 20.0  # the scheduler itself tries again within seconds; a new node shows as an event
-_SCALING_UP = frozenset(("TriggeredScaleUp", "NotTriggerScaleUp"))
+# How long a pod may wait for a node before that is a failure. The scheduler tries again within seconds; a node
+# autoscaler answers with an event within 30 s, in large clusters within 60 s (cluster-autoscaler FAQ).
+UNSCHEDULABLE_S = 60.0
+# Events that say a node is on its way (cluster-autoscaler, Karpenter), and that none is.
+_GROWS = frozenset(("TriggeredScaleUp", "Nominated"))
+_GROWS_NOT = frozenset(("NotTriggerScaleUp",))
+_STOP = "serving.kserve.io/stop"
+_SPECULATION = ("--speculative", "-sc")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What the engine's container must be started with. ``whole``: ``args`` are all arguments; else they follow those
-    of a ServingRuntime. ``env``: literal values only."""
+    of a ServingRuntime. ``env``: literal values only. ``inherited``: the runtime's own words about speculation, None
+    where the runtime cannot be read."""
 
     command: tuple[str, ...] | None
     args: tuple[str, ...]
     whole: bool
     image: str | None
     env: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class Seen:
     stuck: str = ""
 
 
-def wanted(isvc: Json) -> Wanted:
-    """The container's start as the InferenceService asks for it."""
+def wanted(isvc: Json, runtime: Json | None = None) -> Wanted:
+    """The container's start as the InferenceService asks for it. ``runtime``: the ServingRuntime it uses."""
     predictor = isvc["spec"]["predictor"]
     model = predictor.get("model")
     container: Json = model if model is not None else engine_container(predictor.get("containers") or [])
@@ -71,7 +79,16 @@ def wanted(isvc: Json) -> Wanted:
         whole=model is None,
         image=container.get("image"),
         env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
+        inherited=None if runtime is None else _speculating(_runtime_args(runtime)),
     )
+
+
+def _runtime_args(runtime: Json) -> tuple[str, ...]:
+    return tuple(engine_container((runtime.get("spec") or {}).get("containers") or []).get("args") or ())
+
+
+def _speculating(args: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in args if str(word).startswith(_SPECULATION))
 
 
 def engine_container(containers: Sequence[Json]) -> Json:
@@ -88,6 +105,10 @@ def carries(container: Json, want: Wanted) -> bool:
     tail = args[len(args) - len(want.args) :]
     if not all(_same(asked, found) for asked, found in zip(want.args, tail, strict=True)):
         return False
+    # A service without arguments of its own would fit any Deployment, also that of the arm before it.
+    head = args[: len(args) - len(want.args)]
+    if want.inherited is not None and _speculating(head) != want.inherited:
+        return False
     if want.command is not None and tuple(container.get("command") or ()) != want.command:
         return False
     if want.whole and want.image is not None and container.get("image") != want.image:
@@ -100,14 +121,22 @@ def _same(asked: str, found: str) -> bool:
     return asked == found or "{{" in asked
 
 
-def start_of(container: Json) -> tuple[Any, ...]:
-    """What makes two containers the same start."""
-    env = tuple((e["name"], e.get("value")) for e in container.get("env") or [])
+def started_as(pod: Json, template: Json) -> bool:
+    """Whether a pod's container is started as the Deployment's template says.
+
+    What admission adds to every pod is no difference: variables (EKS puts a service account's role into each container)
+    and another spelling of the image (a mirror, a digest). Pods of an older template with the same start are told apart
+    by the Deployment's own count of updated pods.
+    """
+    have = {e["name"]: e for e in pod.get("env") or []}
     return (
-        tuple(container.get("command") or ()),
-        tuple(container.get("args") or ()),
-        container.get("image"),
-        env,
+        tuple(pod.get("command") or ()) == tuple(template.get("command") or ())
+        and tuple(pod.get("args") or ()) == tuple(template.get("args") or ())
+        and all(
+            (have.get(e["name"]) or {}).get("value", "") == e.get("value", "")
+            for e in template.get("env") or []
+            if "valueFrom" not in e
+        )
     )
 
 
@@ -116,29 +145,35 @@ def argv_of(container: Json) -> tuple[str, ...]:
     return (*(container.get("command") or ()), *(container.get("args") or ()))
 
 
-def judge(isvc: Json, deployment: Json | None, pods: Sequence[Json], events: Sequence[Json] = ()) -> Seen:
+def judge(
+    isvc: Json,
+    deployment: Json | None,
+    pods: Sequence[Json],
+    events: Sequence[Json] = (),
+    runtime: Json | None = None,
+) -> Seen:
     """The phase of the arm that ``isvc`` asks for.
 
-    ``events``: of the pods; only needed once something waits.
+    ``events``: of the pods; only needed once something waits. ``runtime``: the ServingRuntime that the service uses.
     """
     if deployment is None:
         return _not_made(isvc)
     template = engine_container(deployment["spec"]["template"]["spec"]["containers"])
-    if not carries(template, wanted(isvc)):
+    if not carries(template, wanted(isvc, runtime)):
         return Seen(Phase.STARTING, "KServe has not updated the Deployment yet" + _blocked(isvc))
     status = deployment.get("status") or {}
     if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
         return Seen(Phase.STARTING, "the Deployment's update has not begun")
     replicas = int(deployment["spec"].get("replicas", 1))
     alive = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
-    new = [p for p in alive if start_of(engine_container(p["spec"]["containers"])) == start_of(template)]
+    new = [p for p in alive if started_as(engine_container(p["spec"]["containers"]), template)]
     ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
     restarts = sum(_restarts(p) for p in new)
     updated, available = int(status.get("updatedReplicas") or 0), int(status.get("availableReplicas") or 0)
     settled = int(status.get("replicas") or 0) == replicas
     argv = argv_of(engine_container(new[-1]["spec"]["containers"])) if new else None
     if replicas == 0:
-        return Seen(Phase.STARTING, "it is scaled to no pod", restarts=restarts)
+        return Seen(Phase.STARTING, "it is scaled to no pod", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
         return Seen(Phase.READY, pods=ready, argv=argv, matches=True, restarts=restarts)
     for pod in new:
@@ -158,6 +193,8 @@ def judge(isvc: Json, deployment: Json | None, pods: Sequence[Json], events: Seq
 
 def _not_made(isvc: Json) -> Seen:
     status = isvc.get("status") or {}
+    if str((isvc["metadata"].get("annotations") or {}).get(_STOP, "")).lower() == "true":
+        return Seen(Phase.STARTING, f"it is stopped by its annotation {_STOP}", stuck="stopped")
     if (status.get("modelStatus") or {}).get("transitionStatus") == "InvalidSpec":
         failure = (status["modelStatus"].get("lastFailureInfo") or {}).get("message", "")
         return Seen(Phase.FAILED, f"KServe cannot use the spec: {failure}{_blocked(isvc)}")
@@ -200,7 +237,7 @@ def _waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
     if scheduled.get("status") == "True":
         return None
     wanted_claims = _claims(pod)
-    grows = next((e for e in mine if e.get("reason") == "TriggeredScaleUp"), None)
+    grows = _growing(mine)
     failed = next((e for e in reversed(mine) if e.get("type") == "Warning"), None)
     if scheduled.get("status") == "False":
         message = f"pod {name} cannot be scheduled: {scheduled.get('message')}{wanted_claims}"
@@ -211,6 +248,13 @@ def _waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
     if grows is not None:
         return Seen(Phase.STARTING, f"{message}; {grows.get('message')}")
     return Seen(Phase.STARTING, message, stuck=f"{name}/{scheduled.get('reason') or 'events'}")
+
+
+def _growing(events: Sequence[Json]) -> Json | None:
+    """The event that says a node is on its way; None when there is none, or a later one takes it back."""
+    told = [e for e in events if e.get("reason") in _GROWS | _GROWS_NOT]
+    last = max(told, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
+    return last if last is not None and last.get("reason") in _GROWS else None
 
 
 def _claims(pod: Json) -> str:

@@ -15,15 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mpctl.errors import Conflict, InputError, MpctlError, Refused
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.plan.capacity import Need
 from mpctl.platform.kubernetes import room
 from mpctl.platform.kubernetes.client import MANAGER, Client, Json, conditions
 from mpctl.platform.kubernetes.engine import edited, read_service, runtime_of
 from mpctl.platform.kubernetes.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.fields import changed_fields
-from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
+from mpctl.platform.kubernetes.kinds import HPA, INFERENCE_SERVICE, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from mpctl.platform.kubernetes.look import ISVC_LABEL, Found, Looker, deployment_name
+from mpctl.platform.kubernetes.observe import judge, wanted
 from mpctl.platform.kubernetes.scaling import Scaling, find_scalers, record_of
 from mpctl.platform.kubernetes.text import (
     ARM_ANNOTATION,
@@ -114,8 +115,12 @@ class KubernetesPlatform:
         raise MpctlError(f"{self.title} changes faster than it can be checked", hint="try again")
 
     def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
-        """Refuse what has no room; returns notes."""
+        """Refuse what has no room, and a service that does not serve now: nothing could be measured, and nothing that
+        works could be gone back to. Returns notes."""
         isvc = self.isvc()
+        found = self.looker.find(isvc)
+        self._require_serving(found)
+        notes = self._doomed_scaler(isvc)
         if beside:
             candidate_of(arm.manifest, arm.id, namespace=self._namespace)
             other = self.looker.isvc(candidate_name(self._service))
@@ -125,13 +130,29 @@ class KubernetesPlatform:
                     hint="rename or remove it, or use --strategy in-place",
                 )
             if other is not None:
-                return ()
+                return notes
         if text_of(isvc) == arm.manifest or (downtime and not beside):
-            return ()
-        return self._check_room(isvc, beside=beside)
+            return notes
+        return (*notes, *self._check_room(found, beside=beside))
 
-    def _check_room(self, isvc: Json, *, beside: bool) -> tuple[str, ...]:
-        found = self.looker.find(isvc)
+    def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
+        """An HPA that KServe is about to delete: one of its own predictor's name that it does not own (KServe 0.20)."""
+        name = deployment_name(isvc)
+        for item in self.client.list(HPA, self._namespace) or []:
+            owners = item["metadata"].get("ownerReferences") or []
+            if item["metadata"]["name"] == name and not any(o.get("uid") == isvc["metadata"]["uid"] for o in owners):
+                return (f"HPA {name} has the name KServe uses itself: it will be deleted; give it another one",)
+        return ()
+
+    def _require_serving(self, found: Found) -> None:
+        seen = judge(found.isvc, found.deployment, found.pods, runtime=found.runtime)
+        if seen.phase is not Phase.READY:
+            raise Refused(
+                f"{self.title} does not serve as it is: {seen.message}",
+                hint=f"mpctl status {self._service} and kubectl describe pods say more; try again once it serves",
+            )
+
+    def _check_room(self, found: Found, *, beside: bool) -> tuple[str, ...]:
         spec: Json = {} if found.deployment is None else found.deployment["spec"]["template"]["spec"]
         gpus = room.gpus_of(spec)
         if gpus == 0:
@@ -208,14 +229,15 @@ class KubernetesPlatform:
     def arms(self) -> tuple[ArmState, ...]:
         """The live arm, and the candidate if there is one."""
         live = self.isvc()
-        found = [self._state(Arm(text_of(live)).id, lambda: self.looker.find(live))]
+        found = [self._state(Arm(text_of(live)).id, lambda: self.looker.find(live), shown=True)]
         candidate = self.looker.isvc(candidate_name(self._service))
         arm_id = None if candidate is None else _arm_of(candidate)
         if candidate is not None and arm_id is not None:
-            found.append(self._state(arm_id, lambda: self.looker.find(candidate)))
+            found.append(self._state(arm_id, lambda: self.looker.find(candidate), shown=True))
         return tuple(found)
 
-    def _state(self, arm_id: str, find: Callable[[], Found | None]) -> ArmState:
+    def _state(self, arm_id: str, find: Callable[[], Found | None], *, shown: bool = False) -> ArmState:
+        """``shown``: to somebody who only looks; an engine that may not be asked leaves the rest to be said."""
         found, seen = self.looker.seen(find)
         if found is None:
             return ArmState(arm_id, Phase.ABSENT)
@@ -223,10 +245,15 @@ class KubernetesPlatform:
         if phase is Phase.READY:
             try:
                 endpoint, counters = self.looker.endpoint(found, seen.pods[0])
+            except NotPermitted as error:
+                if not shown:
+                    raise  # waiting does not change it
+                message = f"the engine itself was not asked: {error.message}"
             except MpctlError as error:
                 phase, message = Phase.STARTING, error.message
             else:
-                speculates = read_service(found.isvc).speculation() is not None
+                own = read_service(found.isvc, found.runtime).speculation() is not None
+                speculates = own or bool(wanted(found.isvc, found.runtime).inherited)
                 if speculates is not (counters.drafts is not None):
                     matches = False
                     has = "has no" if speculates else "has"
@@ -239,6 +266,7 @@ class KubernetesPlatform:
             matches=matches,
             message=message,
             restarts=seen.restarts,
+            pods_ready=len(seen.pods),
         )
 
     def describe_failure(self, arm: Arm) -> str:
@@ -341,13 +369,18 @@ class KubernetesPlatform:
         for _ in range(_TRIES):
             live = self.isvc()
             text = text_of(live)
-            if text in self._forms(arm, live):
+            form = bridge(arm.manifest, self._replicas(live), downtime=downtime) or arm.manifest
+            # Written by an earlier try that waits for a GPU, it is written again once an old pod may go first.
+            if text in self._forms(arm, live) and (not downtime or text == form or self._serves(live)):
                 return
             self._expected(live, (*expect, arm))
-            wanted = bridge(arm.manifest, self._replicas(live), downtime=downtime) or arm.manifest
-            if self._put(live, wanted):
+            if self._put(live, form):
                 return
         raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+
+    def _serves(self, live: Json) -> bool:
+        found = self.looker.find(live)
+        return judge(live, found.deployment, found.pods, runtime=found.runtime).phase is Phase.READY
 
     def _put(self, live: Json, text: str) -> bool:
         """Write; False when it has to be looked at again: KServe writes status all the time, which makes ours stale."""

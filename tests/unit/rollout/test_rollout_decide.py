@@ -7,7 +7,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
 
 from mpctl.errors import Conflict, InputError
 from mpctl.measure.policy import Policy
-from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
+from mpctl.rollout.decide import Act, accepting_downtime, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Kind, Operation, Strategy
 from mpctl.rollout.ports import Live
 from mpctl.rollout.records import Revision, text_digest
@@ -250,3 +250,13 @@ def test_rollback_again(text, last, revisions, to, target):
 def test_rollback_after_a_refused_first_rollout_has_nowhere_to_go():
     with pytest.raises(InputError, match="no other revision than the present one"):
         back(BASELINE_TEXT, last=ended(BY_ITSELF), revisions=(ONE,))
+
+
+def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
+    for unfinished in (BY_HAND, BY_ITSELF):
+        decision = accepting_downtime(decide_rollback(live(), unfinished, None, (ONE, TWO), None))
+        assert decision.act is Act.OPEN
+        assert (decision.plan.text, decision.plan.downtime) == (unfinished.plan.text, True)
+        assert (decision.plan.undoes, decision.plan.automatic) == (unfinished.id, False)
+        again = operation(decision.plan, "rollback-3")
+        assert accepting_downtime(decide_rollback(live(), again, None, (ONE, TWO), None)).act is Act.RESUME

@@ -1,9 +1,12 @@
 """What a Deployment and its pods say of an arm, against objects that the real controllers wrote."""
 
+import base64
 import copy
 
 import pytest
 
+from mpctl.errors import InputError
+from mpctl.platform.kubernetes.look import Looker, key_of
 from mpctl.platform.kubernetes.observe import carries, cold_start_s, judge, port_of, wanted
 from mpctl.rollout.ports import Phase
 
@@ -97,6 +100,86 @@ def test_a_new_node_on_its_way_is_waited_for():
     seen = judge(isvc(), deployment(availableReplicas=0), [waiting], events)
     assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
     assert "triggered scale-up" in seen.message
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [
+        ([("Nominated", "1")], True),
+        ([("TriggeredScaleUp", "1"), ("NotTriggerScaleUp", "2")], False),
+        ([("TriggeredScaleUp", "2"), ("NotTriggerScaleUp", "1")], True),
+        ([("FailedScheduling", "1")], False),
+    ],
+)
+def test_the_last_word_of_a_node_autoscaler_counts(told, waits):
+    waiting = pod(ready=False)
+    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
+    events = [{"involvedObject": {"uid": "p"}, "reason": reason, "lastTimestamp": at} for reason, at in told]
+    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], events)
+    assert (not seen.stuck) is waits
+
+
+def test_what_has_no_pod_and_gets_none_is_stuck():
+    assert judge(isvc(), deployment(replicas=0), []).stuck
+    stopped = isvc()
+    stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
+    seen = judge(stopped, None, [])
+    assert (seen.phase, "stopped" in seen.message, bool(seen.stuck)) == (Phase.STARTING, True, True)
+
+
+def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
+    changed = pod()
+    changed["spec"]["containers"] = [
+        container(image="mirror/vllm@sha256:0", env=[{"name": "AWS_ROLE_ARN", "value": "arn"}])
+    ]
+    assert judge(isvc(), deployment(), [changed]).phase is Phase.READY
+    asked = deployment()
+    asked["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    assert judge(isvc(), asked, [changed]).phase is Phase.STARTING
+
+
+def test_a_service_without_arguments_is_not_served_by_the_deployment_of_the_arm_before():
+    bare = {"metadata": {"name": "demo"}, "spec": {"predictor": {"model": {"runtime": "r"}}}}
+    runtime = {"spec": {"containers": [{"name": "kserve-container", "args": ["--port=8080"]}]}}
+    before = ["--port=8080", "--speculative-config={}"]
+    seen = judge(bare, deployment(before), [pod(before)], runtime=runtime)
+    assert (seen.phase, "has not updated" in seen.message) == (Phase.STARTING, True)
+    assert judge(bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime).phase is Phase.READY
+    runtime["spec"]["containers"][0]["args"] = before  # the runtime's own setting is no stale one
+    assert judge(bare, deployment(before), [pod(before)], runtime=runtime).phase is Phase.READY
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({}, (None, None)),
+        ({"args": ["--api-key=abc"]}, (None, "abc")),
+        ({"args": ["--api-key", "$(KEY)"]}, ("KEY", None)),
+        ({"args": ["--api-key=$(KEY)"]}, ("KEY", None)),
+        ({"env": [{"name": "VLLM_API_KEY", "value": "x"}]}, ("VLLM_API_KEY", None)),
+    ],
+)
+def test_where_the_engines_key_comes_from(more, found):
+    assert key_of({"args": [], **more}) == found
+
+
+class Secrets:
+    """A cluster in which the engine's key is in a Secret."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def need(self, kind, name, namespace):
+        return {"data": {"key": base64.b64encode(self.key).decode()}}
+
+
+def test_a_key_is_read_from_its_secret_and_one_that_no_header_carries_is_not_printed():
+    reference = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}
+    assert Looker(Secrets(b"sk-1"), "ns")._token({"env": [reference]}) == "sk-1"
+    for bad in (b"sk-1\n", b"\xff"):
+        with pytest.raises(InputError) as caught:
+            Looker(Secrets(bad), "ns")._token({"env": [reference]})
+        assert "sk-1" not in str(caught.value)
 
 
 def test_a_missing_claim_template_shows_in_events_only():

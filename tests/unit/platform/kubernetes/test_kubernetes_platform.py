@@ -1,0 +1,135 @@
+"""The platform against a cluster in memory: what it refuses before anything is changed, and what it writes again."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from mpctl.errors import NotPermitted, Refused
+from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.text import bridged, object_of, text_of
+from mpctl.rollout.ports import Arm, Phase
+
+
+class Cluster:
+    """Objects by kind and name, with the client's methods that the platform uses."""
+
+    def __init__(self, *things):
+        self.things = {(t["kind"], t["metadata"]["name"]): t for t in things}
+        self.reads = 0
+        self.written = []
+
+    def get(self, kind, name, namespace=None):
+        return copy.deepcopy(self.things.get((kind.name, name)))
+
+    def list(self, kind, namespace=None, *, labels="", fields=""):
+        return [copy.deepcopy(t) for (k, _), t in self.things.items() if k == kind.name]
+
+    def replace(self, kind, body, *, dry_run=False):
+        self.things[kind.name, body["metadata"]["name"]] = copy.deepcopy(body)
+        self.written.append(body)
+        return body
+
+
+ENGINE = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"]}
+
+
+def service(**annotations):
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": "demo",
+            "namespace": "ns",
+            "uid": "u1",
+            "resourceVersion": "1",
+            "annotations": {"a": "b", **annotations},
+        },
+        "spec": {"predictor": {"containers": [ENGINE]}},
+    }
+
+
+def deployment(*, replicas=1, ready=1):
+    counted = {"updatedReplicas": ready, "availableReplicas": ready, "replicas": replicas}
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "demo-predictor"},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [ENGINE]}}},
+        "status": counted,
+    }
+
+
+def pod(*, ready=True):
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {"containers": [ENGINE]},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def platform(*things):
+    cluster = Cluster(*things)
+    return KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None), cluster
+
+
+@pytest.mark.parametrize(
+    ("things", "said"),
+    [
+        ((deployment(replicas=0, ready=0),), "scaled to no pod"),
+        ((deployment(ready=0), pod(ready=False)), "0 of 1 new pods ready"),
+        ((), "KServe has not made the Deployment"),
+    ],
+)
+@pytest.mark.parametrize("downtime", [False, True])
+def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, downtime):
+    one, cluster = platform(service(), *things)
+    with pytest.raises(Refused, match=said):
+        one.check(Arm(text_of(service(more="x"))), beside=False, downtime=downtime)
+    assert cluster.written == []
+
+
+def test_a_stopped_service_is_refused_by_that_name():
+    one, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
+    with pytest.raises(Refused, match="stopped by its annotation"):
+        one.check(Arm(text_of(service())), beside=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "told"), [("demo-predictor", "", 1), ("demo-predictor", "u1", 0), ("x", "", 0)]
+)
+def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
+    owners = [{"uid": owner}] if owner else []
+    scaler = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": name, "ownerReferences": owners}}
+    one, _ = platform(service(), deployment(), pod(), scaler)
+    notes = one.check(Arm(text_of(service(more="x"))), beside=False, downtime=True)
+    assert len([n for n in notes if "HPA demo-predictor" in n]) == told
+
+
+@pytest.mark.parametrize(("ready", "writes"), [(1, 0), (0, 1)])
+def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accepted(ready, writes):
+    arm = Arm(text_of(service()))
+    waiting = {**service(), "spec": object_of(bridged(arm.manifest, downtime=False))["spec"]}
+    one, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
+    one.adopt(arm, expect=(arm,))
+    assert cluster.written == []
+    one.adopt(arm, expect=(arm,), downtime=True)
+    assert len(cluster.written) == writes
+    if writes:
+        rolling = cluster.written[0]["spec"]["predictor"]["deploymentStrategy"]["rollingUpdate"]
+        assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_be_shown(monkeypatch):
+    one, _ = platform(service(), deployment(), pod())
+
+    def refuse(*_):
+        raise NotPermitted("not allowed to create pods/portforward")
+
+    monkeypatch.setattr(one.looker, "endpoint", refuse)
+    with pytest.raises(NotPermitted):
+        one.state(Arm(text_of(service())))
+    (shown,) = one.arms()
+    assert shown.phase is Phase.READY
+    assert "was not asked: not allowed to create pods/portforward" in shown.message

@@ -1,0 +1,50 @@
+"""Waiting for an arm."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from mpctl.errors import MpctlError
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
+from mpctl.rollout.steps import await_ready
+
+ARM = Arm("text")
+
+
+class Rolling:
+    """An arm of several engines; ``at`` are the seconds at which one more is ready."""
+
+    def __init__(self, *at):
+        self.at = at
+        self.seconds = 0.0
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def sleep(self, seconds):
+        self.seconds += 10
+
+    def state(self, arm):
+        ready = sum(self.seconds >= at for at in self.at)
+        if ready < len(self.at):
+            return ArmState(arm.id, Phase.STARTING, message=f"{ready} of {len(self.at)}", pods_ready=ready)
+        return ArmState(arm.id, Phase.READY, Endpoint("http://x", "m", ""), matches=True, pods_ready=ready)
+
+    def world(self):
+        quiet = SimpleNamespace(update=lambda _: None)
+        platform = SimpleNamespace(state=self.state, describe_failure=lambda _: "its last words")
+        return SimpleNamespace(clock=self, platform=platform, progress=quiet, meter=SimpleNamespace(complete=id))
+
+
+def test_the_time_is_for_each_engine_of_an_arm():
+    assert await_ready(Rolling(90, 180, 270).world(), ARM, 100).phase is Phase.READY
+
+
+def test_an_engine_that_takes_longer_than_its_time_ends_the_wait():
+    rolling = Rolling(90, 300)
+    with pytest.raises(MpctlError, match="not ready within 100 s: 1 of 2"):
+        await_ready(rolling.world(), ARM, 100)
+    assert rolling.seconds < 210
