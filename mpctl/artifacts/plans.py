@@ -156,7 +156,9 @@ def _by_engine(facts: Situation, reason: str, considered: tuple[Considered, ...]
     name = facts.draft.uri.removeprefix("hf://")
     warnings = ["the pod needs a way out to the hub and, for a gated repository, a token in its environment"]
     if facts.kserve is None and facts.storage:
-        warnings.append("KServe's version is not known (--kserve): 0.16 and newer can fetch the draft beside the target")
+        warnings.append(
+            "KServe's version is not known (--kserve): 0.16 and newer can fetch the draft beside the target"
+        )
     if facts.draft.revision == "main":
         warnings.append("no revision is pinned: a new upload changes what the next start loads")
     return StagingPlan(
