@@ -34,7 +34,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     if session.live_text() is not None and (owner := session.owned(force=True)) is not None:
         session.terminal.warn(owner)
     question = f"{operation.id} of {session.title} ({operation.plan.spec}) is ended; the service stays as it is now"
-    session.terminal.confirm(f"{question}\nGo on?", yes=options["yes"])
+    session.terminal.confirm(f"{question}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("abandon"), session.world() as world:
         for ended in machine.abandon(world, why="abandoned by hand"):
             session.terminal.note(f"{ended.id} is abandoned; {session.title} is as it was found")

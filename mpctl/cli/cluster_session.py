@@ -46,6 +46,11 @@ class ClusterSession(Session):
         self.store = KubernetesStore(client, namespace, name, who())
 
     @property
+    def place(self) -> str:
+        """The context."""
+        return f"context {self.client.context}"
+
+    @property
     def platform(self) -> KubernetesPlatform:
         """Where the service runs."""
         return self._platform

@@ -72,7 +72,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     if (owner := session.owned(force=True)) is not None:
         session.terminal.warn(owner)
     if decision.act is Act.OPEN:
-        session.terminal.confirm(f"{explain(session, plan)}\nGo on?", yes=options["yes"])
+        session.terminal.confirm(f"{explain(session, plan)}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("rollback"), session.world() as world:
         decision = decide(session, options)
         operation = decision.operation

@@ -98,7 +98,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         show_preview(session, plan, explain(session, plan, workload), options["output"])
         return
     if decision.act is Act.OPEN:
-        session.terminal.confirm(f"{explain(session, plan, workload)}\nGo on?", yes=options["yes"])
+        session.terminal.confirm(f"{explain(session, plan, workload)}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("rollout"), session.world() as world:
         # Read again under the lease: what was true while we asked may not be now.
         decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))

@@ -68,6 +68,11 @@ class Session(ABC):
         return f"service {self.namespace}/{self.name}"
 
     @property
+    def place(self) -> str:
+        """Where the service is, for whoever is asked before it is changed."""
+        return "this machine"
+
+    @property
     @abstractmethod
     def platform(self) -> Platform:
         """Where the service runs."""
@@ -252,8 +257,20 @@ def open_local(settings: Settings, name: str | None) -> LocalSession:
         InputError: there is none, or several; the message lists them.
     """
     where = f" in namespace {settings.namespace}" if settings.namespace else " on this machine"
-    found = choose(known_services(settings.namespace), name, where=where, none="mpctl local up -f MANIFEST starts one")
+    known, none = known_services(settings.namespace), "mpctl local up -f MANIFEST starts one"
+    if name is not None and all(n != name for _, n in known) and _has_cluster():
+        none += "; --platform kubernetes looks in the cluster of the kubeconfig"
+    found = choose(known, name, where=where, none=none)
     return make_session(settings, *found)
+
+
+def _has_cluster() -> bool:
+    from mpctl.platform.kubernetes.connection import reachable
+
+    try:
+        return reachable(None, None)
+    except InputError:
+        return False
 
 
 def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """Command lines that cannot be used: the whole message, and the exit code."""
 
+from pathlib import Path
+
 import click
 import pytest
 
@@ -101,6 +103,16 @@ def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
 def test_a_cluster_that_is_named_is_meant(cli):
     cli.env(KUBECONFIG="none")
     assert "no kubeconfig is there" in cli("status", "--context", "prod").err
+
+
+def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
+    Path("config").write_text("current-context: prod\n")
+    cli.env(KUBECONFIG="config")
+    asked = cli("status", "demo", "--platform", "local")
+    assert "there is no service demo on this machine" in asked.err
+    assert "--platform kubernetes looks in the cluster of the kubeconfig" in asked.err
+    cli.env(KUBECONFIG="none")
+    assert "--platform kubernetes" not in cli("status", "demo", "--platform", "local").err
 
 
 def test_flags_of_a_cluster_are_said_to_mean_nothing_here(cli):
