@@ -14,6 +14,7 @@ from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.errors import InputError
 from mpctl.measure.policy import Policy
 from mpctl.measure.workload import Traffic, Workload, read_prompts
+from mpctl.plan import target_name_of
 from mpctl.rollout.operation import Kind, Plan, Strategy
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
@@ -166,16 +167,19 @@ def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Pl
         downtime=options["accept_downtime"],
         why=f"rollout of {change.words}",
         draft=_draft_of(change),
-        target_model=change.before.model or change.before.name,
+        target_model=target_name_of(change.before) or change.before.model or change.before.name,
     )
 
 
 def _draft_of(change: Change) -> str:
-    """What drafts, where it is weights that have to fit the target; empty for lookup methods."""
+    """What drafts by the name it is known by, where it is weights that have to fit the target; empty for lookup
+    methods. In the pod it may lie at a path that says nothing.
+    """
     known = change.spec.known
     if known is None or not known.loads_weights:
         return ""
-    return change.spec.draft or f"the {known.name} layers of the target"
+    named = change.chosen.draft if change.chosen else None
+    return named or change.spec.draft or f"the {known.name} layers of the target"
 
 
 def read_policy(path: str | None) -> Policy:

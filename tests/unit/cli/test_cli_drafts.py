@@ -268,6 +268,21 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
     assert "without asking a hub" in why
 
 
+@pytest.mark.parametrize(
+    ("method", "draft", "named"),
+    [("eagle3", HEAD, HEAD), ("mtp", None, "the mtp layers of the target"), ("ngram", None, "")],
+)
+def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, named):
+    from types import SimpleNamespace
+
+    from mpctl.cli.drafting import Chosen
+    from mpctl.cli.request import _draft_of
+    from mpctl.speculation import build
+
+    spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
+    assert _draft_of(SimpleNamespace(spec=spec, chosen=Chosen(draft, {}))) == named
+
+
 def test_a_target_in_fp8_gets_the_cards_k_for_it(cli, service):
     path = cli.directory / "fp8.yaml"
     path.write_text(SERVICE.replace("Qwen/Qwen3-8B", "Qwen/Qwen3-8B-FP8"))
