@@ -161,7 +161,15 @@ class KubernetesPlatform:
         nodes, slices, claims, pods = (found_items or [] for found_items in lists)
         fit = room.room_for(Need(1, gpus), nodes, slices, claims, pods)
         if fit.verdict == "fits":
-            return fit.reasons
+            # Of a pod that runs: admission adds tolerations (GKE does for GPUs). It may add others to a new pod, so
+            # this is said and not refused.
+            pod = found.pods[0]["spec"] if found.pods else spec
+            why = {node["metadata"]["name"]: room.barred(pod, node) for node in nodes}
+            usable = [node for node in nodes if not why[node["metadata"]["name"]]]
+            if room.room_for(Need(1, gpus), usable, slices, claims, pods).verdict == "fits":
+                return fit.reasons
+            told = "; ".join(reason for reason in why.values() if reason)
+            return (*fit.reasons, f"the pods may not use the nodes whose GPUs are free, so it may not start: {told}")
         if beside:
             instead = "--strategy in-place --accept-downtime changes it on the one GPU; mpctl capacity adds a node"
         else:

@@ -47,6 +47,30 @@ def room_for(
     return Fit(fit.verdict, 0, reasons, fit.unchecked)
 
 
+def barred(pod_spec: Json, node: Json) -> str:
+    """Why a pod may not use a node, as far as its node selector and its tolerations tell; empty when it may."""
+    labels = node["metadata"].get("labels") or {}
+    for key, value in (pod_spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return f"{node['metadata']['name']} has no label {key}={value}"
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        hard = taint.get("effect") in ("NoSchedule", "NoExecute")
+        if hard and not any(_tolerates(t, taint) for t in pod_spec.get("tolerations") or []):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"{node['metadata']['name']} has taint {taint['key']}{value}:{taint['effect']}"
+    return ""
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    """As the scheduler decides: an empty effect or key means any, the key only with Exists."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.get("key")
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return toleration.get("key") == taint.get("key") and same_value
+
+
 def _no_room() -> Any:
     from mpctl.plan.capacity import Room as CloudRoom
 

@@ -133,3 +133,25 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
     (shown,) = one.arms()
     assert shown.phase is Phase.READY
     assert "was not asked: not allowed to create pods/portforward" in shown.message
+
+
+@pytest.mark.parametrize("tainted", [False, True])
+def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    made, running = deployment(), pod()
+    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+        spec["containers"] = [ENGINE | limits]
+    running["spec"]["nodeName"] = "full"
+    nodes = [
+        {
+            "kind": "Node",
+            "metadata": {"name": name},
+            "spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}] if tainted and name == "free" else []},
+            "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for name in ("full", "free")
+    ]
+    one, _ = platform(service(), made, running, *nodes)
+    notes = one.check(Arm(text_of(service(more="x"))), beside=False)
+    assert any("1 of 2 GPUs" in n for n in notes)
+    assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted

@@ -11,7 +11,7 @@ from mpctl.platform.kubernetes.fields import changed_fields
 from mpctl.platform.kubernetes.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
 from mpctl.platform.kubernetes.lease import known_dead, this_process
 from mpctl.platform.kubernetes.names import label_of
-from mpctl.platform.kubernetes.room import gpus_of, room_for
+from mpctl.platform.kubernetes.room import barred, gpus_of, room_for
 from mpctl.platform.kubernetes.scaling import limits_of, pinned, record_of, targets
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
@@ -117,6 +117,33 @@ def user(name, where=None):
 )
 def test_room_counts_extended_resources_and_those_who_wait(nodes, pods, fits):
     assert (room_for(Need(1, 1), nodes, [], [], pods).verdict == "fits") is fits
+
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "taints", "said"),
+    [
+        ({}, [], ""),
+        ({}, [GPU_TAINT], "n has taint nvidia.com/gpu=present:NoSchedule"),
+        ({}, [GPU_TAINT | {"effect": "PreferNoSchedule"}], ""),
+        ({"tolerations": [{"operator": "Exists"}]}, [GPU_TAINT], ""),
+        ({"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}, [GPU_TAINT], ""),
+        (
+            {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}]},
+            [GPU_TAINT],
+            "n has",
+        ),
+        ({"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}, [GPU_TAINT], ""),
+        ({"tolerations": [{"key": "nvidia.com/gpu", "value": "other"}]}, [GPU_TAINT], "n has taint"),
+        ({"nodeSelector": {"gpu": "l4"}}, [], ""),
+        ({"nodeSelector": {"gpu": "h100"}}, [], "n has no label gpu=h100"),
+    ],
+)
+def test_why_a_pod_may_not_use_a_node(pod, taints, said):
+    found = barred(pod, {"metadata": {"name": "n", "labels": {"gpu": "l4"}}, "spec": {"taints": taints}})
+    assert found.startswith(said) if said else not found
 
 
 def test_gpus_of_a_pod():
