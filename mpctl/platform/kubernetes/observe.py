@@ -128,13 +128,13 @@ def started_as(pod: Json, template: Json) -> bool:
     and another spelling of the image (a mirror, a digest). Pods of an older template with the same start are told apart
     by the Deployment's own count of updated pods.
     """
-    have = {e["name"]: e for e in pod.get("env") or []}
+    have, asked = ({e["name"]: e for e in one.get("env") or []} for one in (pod, template))  # the last of a name counts
     return (
         tuple(pod.get("command") or ()) == tuple(template.get("command") or ())
         and tuple(pod.get("args") or ()) == tuple(template.get("args") or ())
         and all(
-            (have.get(e["name"]) or {}).get("value", "") == e.get("value", "")
-            for e in template.get("env") or []
+            (have.get(name) or {}).get("value", "") == e.get("value", "")
+            for name, e in asked.items()
             if "valueFrom" not in e
         )
     )
