@@ -362,9 +362,33 @@ def test_lost_and_failed_gpus_are_gone_for_the_scheduler(cluster, namespace):
     assert cluster.client.find("nodes", name) is None
 
 
+# The scheduler wants a bound claim; which folder it is, the rig's kubelet is told.
+CLAIMED = """\
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: @NAMESPACE@-models}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  hostPath: {path: /models}
+  claimRef: {namespace: @NAMESPACE@, name: models}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: models}
+spec:
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  volumeName: @NAMESPACE@-models
+  resources: {requests: {storage: 1Gi}}
+"""
+
+
 @pytest.mark.engine
 def test_a_pod_runs_the_real_engine(cluster, namespace):
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
+    namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
     service = yaml.safe_load(CONTAINERS)
     spec = service["spec"]["predictor"]
     spec["annotations"] = {"rig.mpctl.dev/behave": '{"engine": "real"}'}
