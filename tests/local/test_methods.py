@@ -1,0 +1,138 @@
+"""Each method on a real vLLM with this project's own models: rolled out, checked, judged, taken back byte for byte. One
+baseline engine serves all tests of this file.
+
+Verdicts rest on counters: speed is left out of the policy, so that a shared machine does not decide a test. What the
+default gate says, speed included, is in docs/methods.md, measured by scripts/methods-table.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mpctl.platform.local.processes import STATE_VARIABLE
+from mpctl.rollout.operation import operations
+from mpctl.rollout.records import Event, read_ledger
+
+from .conftest import LAX, ROOT, Mpctl
+
+DEMO = ROOT / "scripts" / "demo_model"
+SUFFIX = ROOT / ".cache" / "suffix"
+LOAD = ("--requests", "6", "--repeats", "6", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """mpctl with one real service; everything it started is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="mpctl-methods-"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
+    environment |= {
+        STATE_VARIABLE: str(directory / "state"),
+        "MPCTL_LIFELINE": str(os.getpid()),
+        "MPCTL_YES": "1",
+        "XDG_CONFIG_HOME": str(directory / "config"),
+    }
+    if SUFFIX.is_dir():
+        environment["PYTHONPATH"] = str(SUFFIX)
+    tool = Mpctl(directory, environment)
+    tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
+    yield tool
+    tool("local", "down", "--all", "--orphans", "--force", code=None)
+    left = tool.processes()
+    for process in left:
+        process.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left
+
+
+def rollout(engine, *options, code, tokens_per_step=1.5):
+    policy = engine.policy(f"{LAX}min_tokens_per_step: {tokens_per_step}\n")
+    asked = ("rollout", *options, *LOAD, "--policy", policy, "--keep-baseline")
+    return engine(*asked, code=code, timeout=900)
+
+
+def ledger(engine):
+    path = engine.service / "ledger.jsonl"
+    return read_ledger(path.read_text(), where=str(path))
+
+
+def last_rollout(engine):
+    return [op for op in operations(ledger(engine)) if op.plan.kind.value == "rollout"][-1]
+
+
+def running(engine, method):
+    return [p for p in engine.engines() if f'"{method}"' in " ".join(p.cmdline())]
+
+
+def promoted_and_back(engine, method, *options):
+    """The rollout is promoted, its engine runs, and the way back gives the manifest byte for byte."""
+    before = engine.live_text()
+    rollout(engine, "--spec", method, *options, code=0)
+    assert engine.live_text() != before
+    assert running(engine, method)
+    done = last_rollout(engine).done
+    engine("rollback", timeout=900)
+    assert engine.live_text() == before
+    assert not running(engine, method)
+    return done
+
+
+def test_ngram_is_promoted_on_code_edits_and_refused_on_novel_text(engine):
+    """The same method under the same policy: only the traffic differs."""
+    before = engine.live_text()
+    rollout(engine, "--spec", "ngram", "--prompts", "edits", code=0, tokens_per_step=3)
+    assert running(engine, "ngram")
+    engine("rollback", timeout=900)
+    assert engine.live_text() == before
+    refused = rollout(engine, "--spec", "ngram", "--prompts", "fresh", code=5, tokens_per_step=3)
+    assert "tokens per step" in refused.stderr
+    assert last_rollout(engine).ending.value == "rejected"
+    assert engine.live_text() == before
+    assert not running(engine, "ngram")
+
+
+def test_a_draft_model_fits_its_target(engine):
+    done = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
+    assert done["match"]["fit"] == "fits"
+
+
+def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
+    done = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
+    assert done["match"]["fit"] == "fits"
+    assert done["match"]["position0"] > 0.6
+    ready = done["ready"]
+    log = next(engine.service.glob(f"arms/{ready['arm']}.log")).read_text(errors="replace")
+    assert f"KV cache size: {ready['kvPoolTokens']:,} tokens" in log
+    # Three layers of the target and one of the head's, each with the same keys and values.
+    assert ready["kvPoolTokens"] / ready["baselineKvPoolTokens"] == pytest.approx(3 / 4, rel=0.02)
+
+
+def test_a_head_of_random_weights_is_stopped_by_the_warm_up(engine):
+    """It loads, starts and serves; only what the target accepts of it tells."""
+    before = engine.live_text()
+    head = engine.directory / "random-eagle3"
+    made = [sys.executable, str(DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
+    subprocess.run(made, check=True, capture_output=True, timeout=300)
+    done = rollout(engine, "--spec", "eagle3", "--draft", str(head), code=None)
+    assert done.returncode not in (0, 5)
+    for told in ("does not match its target", str(head), "limit 30%", "likely causes"):
+        assert told in done.stderr
+    failed = next(e for e in reversed(ledger(engine)) if e.event is Event.FAILED)
+    assert failed.step == "match"
+    assert engine.live_text() == before
+    assert not running(engine, "eagle3")
+
+
+@pytest.mark.skipif(
+    not SUFFIX.is_dir() and importlib.util.find_spec("arctic_inference") is None,
+    reason="arctic-inference is not there: scripts/setup-suffix builds it",
+)
+def test_suffix_decoding_is_promoted_on_code_edits(engine):
+    done = promoted_and_back(engine, "suffix", "--prompts", "edits")
+    assert "match" not in done  # nothing that has to fit
