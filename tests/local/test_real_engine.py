@@ -105,7 +105,7 @@ def test_the_engine_judges_its_own_configuration(engine):
 
 
 def measurement(engine, operation):
-    paths = (engine.service / "operations" / operation).glob("block-candidate-*")
+    paths = (engine.service / "operations" / operation).glob("block-*-candidate-*")
     return Window.total(tuple(Block.from_record(json.loads(p.read_text())).window for p in paths))
 
 
