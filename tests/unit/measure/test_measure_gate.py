@@ -342,7 +342,7 @@ def test_a_limit_of_zero_is_judged():
 
 
 def test_a_tails_interval_states_the_level_of_all_looks():
-    intervals = Analysis.of(timed(rounds_of(4, speedups=(2.0,) * 150)), Policy(), looks=12).cells[0].intervals
+    intervals = Analysis.of(timed(rounds_of(5, speedups=(2.0,) * 150)), Policy(), looks=12).cells[0].intervals
     assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.965)
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from mpctl.measure.policy import Policy
 from mpctl.measure.quantiles import quantile_bounds, quantile_ratio, values_needed
-from mpctl.measure.spending import nominal_levels
+from mpctl.measure.spending import FIRST_LOOK, nominal_levels
 from mpctl.measure.statistics import Stage, mean_interval, ratio_interval, rounds_needed
 
 few = settings(max_examples=40, deadline=None)
@@ -40,15 +40,15 @@ def test_all_looks_together_spend_what_is_allowed(looks):
     levels = np.array(nominal_levels(looks, 0.02))
     crossed = (made > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
     assert crossed == pytest.approx(0.02, abs=0.0015)
-    assert levels[:2].sum() == 0 or looks == 2
+    assert levels[: min(looks, FIRST_LOOK) - 1].sum() == 0
 
 
 def test_levels_of_one_look_are_the_whole_and_of_the_last_the_largest():
     assert nominal_levels(1, 0.02) == (pytest.approx(0.02, rel=0.01),)
     assert nominal_levels(2, 0.02)[0] == 0.0
     levels = nominal_levels(30, 0.02)
-    assert levels[:2] == (0.0, 0.0)
-    assert all(a < b for a, b in itertools.pairwise(levels[2:]))
+    assert levels[:4] == (0.0, 0.0, 0.0, 0.0)
+    assert all(a < b for a, b in itertools.pairwise(levels[4:]))
 
 
 @pytest.mark.parametrize("looks", [4, 11, 30])
@@ -107,7 +107,7 @@ def test_too_few_rounds_leave_both_sides_open(count, look):
 
 
 def test_rounds_that_agree_exactly_have_no_width():
-    made = mean_interval([0.5] * 3, Stage(3, 4, SIDE, SIDE))
+    made = mean_interval([0.5] * 4, Stage(4, 4, SIDE, SIDE))
     assert (made.low, made.high) == (0.5, 0.5)
 
 
@@ -128,7 +128,7 @@ def test_the_rounds_said_to_be_needed_catch_a_regression_with_the_power_stated(s
 def test_no_number_of_rounds_tells_what_does_not_differ():
     assert rounds_needed(0.0, 0.1, SIDE, 0.9) is None
     assert rounds_needed(1e-6, 0.1, SIDE, 0.9) is None
-    assert rounds_needed(5.0, 0.1, SIDE, 0.9) == 3
+    assert rounds_needed(5.0, 0.1, SIDE, 0.9) == FIRST_LOOK
 
 
 @pytest.mark.parametrize(("q", "count"), [(0.99, 299), (0.95, 59), (0.9, 29)])
