@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from mpctl.platform.local.processes import STATE_VARIABLE
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SCRIPTED = HERE / "scripted" / "python-scripted"
+DEMO = ROOT / "scripts" / "demo_model"
+SUFFIX = ROOT / ".cache" / "suffix"  # what scripts/setup-suffix builds
 
 # Wide enough that no machine is too busy: what is tested with it is not how fast anything is.
 LAX = """\
@@ -110,19 +113,42 @@ class Mpctl:
         return found
 
 
+def environment_in(directory):
+    """What the command line is started with: its files below ``directory``, and nothing of who runs the tests."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")} | {
+        STATE_VARIABLE: str(directory / "state"),
+        "MPCTL_LIFELINE": str(os.getpid()),
+        "MPCTL_YES": "1",
+        "XDG_CONFIG_HOME": str(directory / "config"),
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """mpctl with one real service that all tests of a file share; everything it started is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
+    environment = environment_in(directory)
+    if SUFFIX.is_dir():
+        environment["PYTHONPATH"] = str(SUFFIX)
+    tool = Mpctl(directory, environment)
+    tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
+    yield tool
+    tool("local", "down", "--all", "--orphans", "--force", code=None)
+    left = tool.processes()
+    for process in left:
+        process.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left
+
+
 @pytest.fixture
 def mpctl(tmp_path):
     """mpctl with a scripted engine behind it."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
-    environment |= {
-        STATE_VARIABLE: str(tmp_path / "state"),
+    environment = environment_in(tmp_path) | {
         "MPCTL_VLLM": str(SCRIPTED),
         "MPCTL_MAX_TOKENS": "24",  # the scripted engine takes its time for each
         "MPCTL_CALIBRATE": "0",
-        "MPCTL_LIFELINE": str(os.getpid()),
-        "MPCTL_YES": "1",
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "NO_COLOR": "1",
     }
     tool = Mpctl(tmp_path, environment)
     environment["MPCTL_POLICY"] = tool.policy()

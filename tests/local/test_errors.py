@@ -12,7 +12,7 @@ import psutil
 
 from tests.local.unchanged import said, unchanged, wait_for
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "6", "--max-tokens", "24")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "24")
 
 
 # Before a service is up

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "6", "--max-tokens", "24")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "24")
 SIGKILL = -9
 
 

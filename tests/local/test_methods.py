@@ -6,49 +6,18 @@ default gate says, speed included, is in docs/methods.md, measured by scripts/me
 """
 
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.operation import operations
 from mpctl.rollout.records import Event, read_ledger
 
-from .conftest import LAX, ROOT, Mpctl
+from .conftest import DEMO, LAX, SUFFIX
 
-DEMO = ROOT / "scripts" / "demo_model"
-SUFFIX = ROOT / ".cache" / "suffix"
-LOAD = ("--requests", "6", "--repeats", "6", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
+LOAD = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def engine():
-    """mpctl with one real service; everything it started is gone afterwards."""
-    directory = Path(tempfile.mkdtemp(prefix="mpctl-methods-"))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
-    environment |= {
-        STATE_VARIABLE: str(directory / "state"),
-        "MPCTL_LIFELINE": str(os.getpid()),
-        "MPCTL_YES": "1",
-        "XDG_CONFIG_HOME": str(directory / "config"),
-    }
-    if SUFFIX.is_dir():
-        environment["PYTHONPATH"] = str(SUFFIX)
-    tool = Mpctl(directory, environment)
-    tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
-    yield tool
-    tool("local", "down", "--all", "--orphans", "--force", code=None)
-    left = tool.processes()
-    for process in left:
-        process.kill()
-    shutil.rmtree(directory, ignore_errors=True)
-    assert not left
 
 
 def rollout(engine, *options, code, tokens_per_step=1.5):

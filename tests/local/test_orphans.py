@@ -8,7 +8,7 @@ import pytest
 from tests.local.conftest import LAX
 from tests.local.unchanged import unchanged, wait_for
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "6", "--max-tokens", "24")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "24")
 
 
 def supervisor_of(mpctl):

@@ -2,46 +2,18 @@
 file."""
 
 import json
-import os
-import shutil
-import tempfile
-from pathlib import Path
 
 import httpx
 import pytest
 
 from mpctl.measure.block import Block
 from mpctl.measure.counters import Window
-from mpctl.platform.local.processes import STATE_VARIABLE
 
-from .conftest import ROOT, Mpctl
+from .conftest import ROOT
 from .test_killed import SIGKILL, next_kill
 
-MODEL = ROOT / "scripts" / "demo_model" / "model"
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "6", "--no-calibrate")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--no-calibrate")
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def engine():
-    """mpctl with one real service; everything it started is gone afterwards."""
-    directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
-    environment |= {
-        STATE_VARIABLE: str(directory / "state"),
-        "MPCTL_LIFELINE": str(os.getpid()),
-        "MPCTL_YES": "1",
-        "XDG_CONFIG_HOME": str(directory / "config"),
-    }
-    tool = Mpctl(directory, environment)
-    tool("local", "up", "-f", str(tool.manifest(model=str(MODEL))), timeout=900)
-    yield tool
-    tool("local", "down", "--all", "--orphans", "--force", code=None)
-    left = tool.processes()
-    for process in left:
-        process.kill()
-    shutil.rmtree(directory, ignore_errors=True)
-    assert not left
 
 
 def test_killed_after_every_entry_it_promotes_ngram_and_rolls_back(engine):
