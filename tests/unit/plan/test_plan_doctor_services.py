@@ -1,0 +1,108 @@
+"""Services, their pods and claims, as the doctor sees them."""
+
+import pytest
+from doctor_cluster import check, container, faults, meta, pod, the
+
+FAULTS = {}
+fault = faults(FAULTS)
+
+
+@fault(("probe-tcp", "warn"))
+def tcp_probe(o):
+    container(o)["readinessProbe"] = {"tcpSocket": {"port": 8080}}
+
+
+@fault(("probe-startup", "note"))
+def no_startup_probe(o):
+    del container(o)["startupProbe"]
+
+
+@fault(("ready-but-stuck", "fail"))
+def surge_pod_that_never_schedules(o):
+    extra = pod("qwen-predictor-2")
+    reason = "0/2 nodes are available: 2 cannot allocate all claims."
+    extra["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}],
+    }
+    o["pods"].append(extra)
+
+
+@fault(("ready-but-stuck", "fail"))
+def claim_template_that_is_gone(o):
+    extra = pod("qwen-predictor-2")
+    extra["spec"].pop("nodeName")
+    extra["status"] = {"phase": "Pending"}
+    o["pods"].append(extra)
+    o["resourceclaimtemplates"] = []
+
+
+@fault(("ready-but-stuck", "fail"))
+def new_pod_crashes(o):
+    extra = pod("qwen-predictor-2")
+    extra["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    extra["status"]["containerStatuses"] = [{"name": "kserve-container", "restartCount": 4, "state": waiting}]
+    o["pods"].append(extra)
+
+
+@fault(("not-ready", "fail"))
+def deadline_exceeded(o):
+    the(o, "inferenceservices")["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    the(o, "deployments")["status"]["conditions"] = [
+        {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "has timed out"}
+    ]
+
+
+@fault(("surge-deadlock", "warn"))
+def last_gpu_and_default_strategy(o):
+    the(o, "deployments")["spec"]["strategy"]["rollingUpdate"] = {"maxSurge": "25%", "maxUnavailable": "25%"}
+    taken = [{"driver": "gpu.nvidia.com", "pool": name, "device": "gpu-0"} for name in ("gpu-a", "gpu-b")]
+    o["resourceclaims"] = [
+        {"metadata": meta("c", "chat"), "status": {"allocation": {"devices": {"results": taken}}}},
+    ]
+
+
+@fault(("cpu-image", "fail"))
+def cpu_image_under_a_claim(o):
+    container(o)["image"] = "vllm/vllm-openai-cpu:v0.11.0"
+
+
+@fault(("gpu-asked-twice", "fail"))
+def claim_and_limit(o):
+    container(o)["resources"]["limits"]["nvidia.com/gpu"] = "1"
+
+
+@fault(("claim-unknown", "fail"))
+def claim_nobody_offers(o):
+    container(o)["resources"]["claims"] = [{"name": "cards"}]
+
+
+@fault(("claim-unused", "warn"))
+def claim_nobody_uses(o):
+    del container(o)["resources"]["claims"]
+
+
+@fault(("native-canary", "warn"))
+def native_canary(o):
+    the(o, "inferenceservices")["spec"]["canary"] = [{"trafficPercent": 10}]
+
+
+@fault(("canary-ignored", "warn"))
+def percent_in_standard_mode(o):
+    the(o, "inferenceservices")["spec"]["predictor"]["canaryTrafficPercent"] = 10
+
+
+@fault(("stopped", "note"))
+def stopped(o):
+    the(o, "inferenceservices")["metadata"]["annotations"]["serving.kserve.io/stop"] = "true"
+
+
+@fault(("annotation-restarts", "note"))
+def state_on_the_service(o):
+    the(o, "inferenceservices")["metadata"]["annotations"]["mpctl.dev/revision"] = "3"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_found_and_nothing_else(name):
+    check(*FAULTS[name])
