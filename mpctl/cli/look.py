@@ -137,7 +137,9 @@ def read_cluster(session: ClusterSession) -> Status:
 
 
 def _arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
-    problems = [f"{a.id}: {a.message}" for a in arms if a.phase is Phase.FAILED]
+    # What is said of an arm that is ready is what could not be looked at.
+    told = (a for a in arms if a.phase is Phase.FAILED or (a.phase is Phase.READY and a.message))
+    problems = [f"{a.id}: {a.message}" for a in told]
     return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
 
 

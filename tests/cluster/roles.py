@@ -1,7 +1,6 @@
 """Users who may exactly what ``mpctl rbac`` prints, or all of it but one rule."""
 
 import json
-from contextlib import contextmanager
 
 from mpctl.platform.kubernetes.rbac import roles, subject_of
 
@@ -26,39 +25,8 @@ class Granted:
             name = document["metadata"]["name"]
             self.cluster.kubectl(*arguments, "delete", document["kind"], name, "--ignore-not-found")
 
-    @contextmanager
-    def without(self, row):
-        """The role without one row of the table; returns when the API server refuses it, and grants it again after."""
-        self.apply([_without(document, row) for document in self.documents])
-        self._wait(row, allowed=False)
-        try:
-            yield
-        finally:
-            self.apply()
-            self._wait(row, allowed=True)
 
-    def may(self, row):
-        where = {"service": self.namespace, "kserve": "kserve", "cluster": ""}[row.scope]
-        asked = {
-            "namespace": where,
-            "verb": row.verb,
-            "group": row.kind.group,
-            "resource": row.kind.plural,
-            "subresource": row.subresource,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": self.name, "resourceAttributes": asked},
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        return self.cluster.client.request("POST", path, review)["status"]["allowed"]
-
-    def _wait(self, row, *, allowed):
-        self.cluster.client.wait(f"{row.call} is {allowed}", lambda: self.may(row) is allowed)
-
-
-def _without(document, row):
+def without_row(document, row):
     """A role without the right that a row stands for; other documents as they are."""
     kinds = {"service": "Role", "cluster": "ClusterRole", "kserve": "Role"}
     inside = document["metadata"].get("namespace") == "kserve"

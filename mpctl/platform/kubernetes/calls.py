@@ -78,7 +78,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", kinds.DEPLOYMENT, ("doctor",), "what KServe made of the services"),
     *_rows("list", kinds.POD, _RUNS, "what runs, and why something does not"),
     *_rows("list", kinds.EVENT, ("status", *_CHANGE), "why a pod waits"),
-    *_rows("get", kinds.POD, ("status", *_CHANGE), "an engine's last words", subresource="log"),
+    *_rows("get", kinds.POD, _CHANGE, "an engine's last words", "operator", subresource="log"),
     *_rows("list", kinds.HPA, ("doctor", *_CHANGE), "autoscalers of the service"),
     *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE), "KEDA's autoscalers of the service"),
     # mpctl's own records
@@ -109,7 +109,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", kinds.NODE, ("doctor", *_CHANGE), "GPUs, labels and taints", scope="cluster"),
     *_rows("list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE), "GPUs that the driver publishes", scope="cluster"),
     *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE), "GPUs in use", scope="cluster"),
-    *_rows("list", kinds.POD, _CHANGE, "GPUs in use, and pods that wait for one", scope="cluster"),
+    *_rows("list", kinds.POD, _CHANGE, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL, "arguments that a runtime adds", scope="cluster"),
     # The doctor's own look-ups; without one it says what it could not see
     *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),

@@ -1,0 +1,286 @@
+"""Each row of the table of calls is taken away once: on the real authoriser some command misses it and names it.
+
+Every row has a user of its own whose role lacks that row alone, so nothing is granted and taken while commands run. The
+command line runs in this process, as ``--as`` that user. Commands are the cheapest that make the call, and those that
+change something follow each other along one unfinished operation: each is refused one call further on.
+"""
+
+import json
+import re
+import secrets
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mpctl.cli.main import run
+from mpctl.platform.kubernetes.calls import TABLE
+from mpctl.platform.kubernetes.client import Client
+from mpctl.platform.kubernetes.connection import connect
+from mpctl.platform.kubernetes.look import Pace
+from mpctl.platform.kubernetes.rbac import roles, subject_of
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.rollout.records import Revision
+
+from .conftest import Namespace, make_mpctl
+from .objects import MODEL
+from .roles import without_row
+from .test_doctor import HPA
+from .test_rbac_table import SCALED_OBJECT, crash, keda  # noqa: F401
+from .unmeasured import Unmeasured
+
+# Rows by the command that misses them, in the order in which it makes the calls.
+LOOKS = {
+    ("status",): ["list inferenceservices"],
+    ("status", "demo"): [
+        "get inferenceservices",
+        "get servingruntimes",
+        "get clusterservingruntimes cluster",
+        "get deployments",
+        "list pods",
+        "get leases",
+        "get configmaps",
+        "list controllerrevisions",
+        "get pods/portforward",
+        "create pods/portforward",
+    ],
+    ("diff", "demo", "--spec", "ngram"): ["update inferenceservices"],
+    ("rollout", "demo", "--spec", "ngram", "--strategy", "in-place", "--dry-run=server"): [
+        "list horizontalpodautoscalers",
+        "list nodes cluster",
+        "list resourceslices cluster",
+        "list resourceclaims cluster",
+        "list pods cluster",
+    ],
+    ("rollout", "demo", "--spec", "ngram", "-y"): ["patch configmaps", "create configmaps"],
+}
+DOCTOR = [
+    "list deployments",
+    "list leases",
+    "list configmaps",
+    "list resourceclaimtemplates",
+    "list clusterservingruntimes cluster",
+    "list deviceclasses cluster",
+    "list mutatingwebhookconfigurations cluster",
+    "list validatingwebhookconfigurations cluster",
+    "list daemonsets cluster",
+    "list resourcequotas cluster",
+    "list podmonitors cluster",
+    "list deployments kserve",
+    "list endpointslices kserve",
+    "get configmaps kserve",
+    "get pods/queue_wait_ms",
+]
+UNFINISHED = {
+    ("status", "demo"): ["list events"],
+    ("unlock", "demo", "-y"): ["patch leases"],
+    ("abandon", "demo", "-y"): [
+        "update leases",
+        "create leases",
+        "create controllerrevisions",
+        "get controllerrevisions",
+        "delete inferenceservices",
+        "get scaledobjects",
+        "update scaledobjects",
+        "get horizontalpodautoscalers",
+        "update horizontalpodautoscalers",
+        "update configmaps",
+    ],
+}
+RESUMED = {6: "create inferenceservices", 7: "get pods/log"}  # by the ledger entry at which the rollout was killed
+BACK = ("rollback", "demo", "--to-revision", "2", "-y")
+BACK_ROWS = ["list scaledobjects"]
+
+
+def key_of(row):
+    return f"{row.verb} {row.resource}{'' if row.scope == 'service' else ' ' + row.scope}"
+
+
+ROWS = {key_of(row): row for row in TABLE}
+CHANGES = ("rollout", "resume", "rollback", "abandon", "unlock", "diff")
+
+
+def user_of(row):
+    return "without-" + re.sub(r"[^a-z]+", "-", f"{key_of(row)}-{row.kind.group}".lower())
+
+
+def test_every_row_is_taken_away_somewhere():
+    found = [*DOCTOR, *RESUMED.values(), *BACK_ROWS]
+    found += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
+    assert sorted(found) == sorted(ROWS)
+
+
+def grant(client, namespace):
+    """Roles for one user per row. What lies in the other scopes is granted by roles that many users share."""
+
+    def of(role, scope, to):
+        kind, where = {
+            "service": ("Role", namespace), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")
+        }[scope]  # fmt: skip
+        found = [d for d in roles(role, namespace, to=to) if d["metadata"].get("namespace") == where]
+        return [d for d in found if d["kind"] in (kind, f"{kind}Binding")]
+
+    documents, shared = [], {}
+    for row in TABLE:
+        user = user_of(row)
+        role = "operator" if row.role == "operator" or key_of(row) not in OF_READERS else "reader"
+        role_, binding = of(role, row.scope, subject_of(f"user:{user}"))
+        documents += [_named(without_row(role_, row), user), _named(binding, user)]
+        for scope in {"service", "cluster", "kserve"} - {row.scope}:
+            shared.setdefault((role, scope), []).extend(binding["subjects"])
+    for (role, scope), subjects in shared.items():
+        whole, binding = of(role, scope, subject_of("user:nobody"))
+        documents += [_named(whole, f"all-{role}"), _named({**binding, "subjects": subjects}, f"all-{role}")]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(client.apply, documents))
+    return documents
+
+
+# A reader's command misses these; to an operator, who may list pods everywhere, the first is no loss.
+OF_READERS = {"list pods", *DOCTOR}
+
+
+def _named(document, name):
+    named = {**document, "metadata": {**document["metadata"], "name": f"{document['metadata']['name']}-{name}"}}
+    if "roleRef" in named:
+        named["roleRef"] = {**named["roleRef"], "name": f"{named['roleRef']['name']}-{name}"}
+    return named
+
+
+@pytest.fixture(scope="module")
+def shared(cluster, keda, tmp_path_factory):  # noqa: F811
+    """One service with two autoscalers; a candidate's engine would crash."""
+    name = f"t-{secrets.token_hex(3)}"
+    cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    made = Namespace(cluster, name)
+    documents = grant(cluster.client, name)
+    made.deploy(MODEL)
+    made.client.apply(HPA)
+    made.client.apply(SCALED_OBJECT)
+    take_back = cluster.pods.rule(crash)
+    yield made, make_mpctl(cluster, name, tmp_path_factory.mktemp("hand"))
+    take_back()
+    made.delete()
+    for document in documents:
+        if document["metadata"].get("namespace") != name:
+            where = document["metadata"].get("namespace")
+            client = cluster.client.within(where) if where else cluster.client
+            client.delete(document["kind"], document["metadata"]["name"])
+
+
+@pytest.fixture
+def say(shared, monkeypatch, capsys):
+    """Runs a command in this process as the user who lacks a row, or as administrator: exit code and all it said."""
+    hand = shared[1]
+    for key in [k for k in hand.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
+        monkeypatch.setenv(key, hand.environment[key])
+    monkeypatch.setenv("KUBECONFIG", str(hand.kubeconfig))
+    monkeypatch.setattr(Pace, "wait", lambda self: None)
+    opened, real = [], Client.__init__
+
+    def remembered(self, *connection, **more):
+        real(self, *connection, **more)
+        opened.append(self)
+
+    monkeypatch.setattr(Client, "__init__", remembered)
+
+    def command(*words, without=None):
+        who = ("--as", user_of(ROWS[without])) if without else ()
+        capsys.readouterr()
+        code = run([*words, *who])
+        while opened:  # the end of a process does this otherwise
+            opened.pop().close()
+        told = capsys.readouterr()
+        return code, f"{told.out}\n{told.err}"
+
+    return command
+
+
+def missed(say, command, key):
+    """What a command said that was refused for want of a row; fails when it does not name the call."""
+    row = ROWS[key]
+    code, told = say(*command, without=key)
+    # A port-forward that is refused says no more than that: an upgrade's refusal has no body here.
+    verb = "create" if row.subresource == "portforward" else row.verb
+    assert f"{verb} {row.resource}" in told or f'{verb} resource "{row.resource}"' in told, (key, code, told)
+    return code, told
+
+
+def test_looks_and_first_writes(shared, say):
+    forget(shared[0])
+    for command, keys in LOOKS.items():
+        for key in keys:
+            code, told = missed(say, command, key)
+            if "portforward" in key:
+                assert code == 0, told  # status says what else there is to say
+            else:
+                assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
+
+
+def test_the_doctor_says_what_it_could_not_see(say):
+    for key in DOCTOR:
+        code, told = say("doctor", "-o", "json", without=key)
+        assert code in (0, 9), told
+        items = json.loads(told[: told.rindex("}") + 1])["items"]
+        if "queue_wait" in key:
+            assert any("not allowed" in item["cause"] for item in items), (key, told)
+            continue
+        plural = "ledgers" if key == "list configmaps" else ROWS[key].kind.plural
+        unseen = " ".join(item["subject"] for item in items if item["id"] == "could-not-look")
+        assert plural in unseen, (key, unseen)
+
+
+def test_an_unfinished_operation_is_ended_one_call_further_each_time(cluster, shared, say):
+    namespace, hand = shared
+    forget(namespace)
+    interrupted(hand, 7)
+    record = namespace.client.list("controllerrevisions", labels="mpctl.dev/service=demo")
+    for found in record:  # so that abandon has something to record
+        namespace.client.delete("controllerrevisions", found["metadata"]["name"])
+    namespace.client.wait("the candidate's pod has ended", lambda: waiting(namespace))
+    for command, keys in UNFINISHED.items():
+        for key in keys:
+            if key == "create leases":
+                namespace.client.delete("leases", "mpctl-demo")
+            if key == "get controllerrevisions":
+                cluster.proxy.add("timeout", verb="create", resource="controllerrevisions")
+            code, told = missed(say, command, key)
+            assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
+    code, told = say("abandon", "demo", "-y")
+    assert code == 0, told
+    client = Client(connect(str(hand.kubeconfig), None))
+    store = KubernetesStore(client, namespace.name, "demo", "somebody")
+    (first,) = store.revisions()
+    store.add_revision(Revision(2, first.text + "# another\n", first.created, "ann", "as found", "none", ""))
+    client.close()
+    for key in BACK_ROWS:
+        code, told = missed(say, BACK, key)
+        assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
+
+
+def test_a_rollout_that_is_refused_on_its_way_goes_back(shared, say):
+    namespace, hand = shared
+    for entry, key in RESUMED.items():
+        forget(namespace)
+        interrupted(hand, entry)
+        code, told = missed(say, ("resume", "demo"), key)
+        assert (code, "was restored" in told) == (7, True), (key, code, told)
+        assert namespace.client.find("isvc", "demo-candidate") is None
+
+
+def interrupted(hand, entry):
+    """A rollout, killed right after it wrote an entry."""
+    Unmeasured(hand)("rollout", "demo", "--spec", "ngram", kill_after=entry, code=-signal.SIGKILL)
+
+
+def waiting(namespace):
+    """Whether the candidate has a pod that is not ready."""
+    pods = namespace.pods("demo-candidate")
+    return pods and all(s.get("restartCount") for p in pods for s in p["status"].get("containerStatuses") or [{}])
+
+
+def forget(namespace):
+    """Remove what earlier operations recorded, so that the next starts as the first."""
+    for kind in ("configmaps", "controllerrevisions", "leases"):
+        for found in namespace.client.list(kind, labels="mpctl.dev/service=demo"):
+            namespace.client.delete(kind, found["metadata"]["name"])
