@@ -13,6 +13,7 @@ from mpctl.artifacts.values import Service
 GATEWAY = "envoy-gateway-system"
 MONITORING = "monitoring"
 INGRESS, EGRESS = "Ingress", "Egress"
+LOAD_PODS = {"mpctl.dev/part": "load"}  # as mpctl.platform.kubernetes.load_job labels them
 # Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's
 # metadata proxy.
 CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
@@ -41,11 +42,16 @@ def from_namespace(name: str) -> Document:
 
 
 def namespace_policies(namespace: str) -> list[Document]:
-    """Deny by default; name resolution for all."""
+    """Deny by default; name resolution for all; the Job that sends a measurement's load reaches the engines, and
+    nobody reaches it but the node's own port-forward.
+    """
     dns = {"to": [from_namespace("kube-system")], "ports": [port(53, "UDP"), port(53)]}
+    every = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "Exists"}]}
+    engines = {"to": [{"podSelector": every}], "ports": [port(8080)]}
     return [
         policy("default-deny", namespace, {}, (INGRESS, EGRESS)),
         policy("allow-dns", namespace, {}, (EGRESS,), egress=[dns]),
+        policy("allow-load", namespace, {"matchLabels": LOAD_PODS}, (EGRESS,), egress=[engines]),
     ]
 
 

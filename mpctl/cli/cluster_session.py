@@ -22,12 +22,14 @@ from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.kubernetes.text import ARM_ANNOTATION
 from mpctl.platform.local.models import read_model
+from mpctl.rollout.operation import Kind, open_operation
 from mpctl.service import Service
 from mpctl.speculation import parse_version
 
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
     from mpctl.plan import ModelFacts
+    from mpctl.platform.local.client import LoadClient
     from mpctl.rollout.machine import World
 
 
@@ -76,11 +78,13 @@ class ClusterSession(Session):
         return None if not name or name.startswith("/") else read_model(name, Path.cwd())
 
     def require_load_client(self) -> None:
-        """The load client is that of a vLLM on this machine.
+        """A Job brings its own; otherwise it is that of a vLLM on this machine.
 
         Raises:
             Refused: none is installed.
         """
+        if self.load == "job":
+            return
         from mpctl.platform.local.engine import python_of
 
         python_of(os.environ.get(_VLLM))
@@ -124,22 +128,39 @@ class ClusterSession(Session):
 
     @contextmanager
     def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
-        """The load client runs on this machine and reaches the pods through port-forwards."""
-        from mpctl.platform.local.engine import python_of
+        """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
         from mpctl.platform.local.meter import LocalMeter
         from mpctl.rollout.machine import World
 
-        try:
-            python = python_of(os.environ.get(_VLLM))
-        except Refused:
-            python = sys.executable  # a way back measures nothing, so it does without
-        meter = LocalMeter(python, str(Path.cwd()), forwarded=True)
+        meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
                 yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())
             finally:
                 meter.close()
                 self.platform.close()
+
+    def _load_client(self) -> LoadClient:
+        """The one that is asked for, else that of the unfinished operation. A way back measures nothing and has the
+        Job's, which removes what a command that was killed left."""
+        if (self.load or self._load_of_unfinished()) == "local":
+            from mpctl.platform.local.client import BenchClient
+            from mpctl.platform.local.engine import python_of
+
+            try:
+                python = python_of(os.environ.get(_VLLM))
+            except Refused:
+                python = sys.executable  # a way back does without
+            return BenchClient(python, str(Path.cwd()))
+        from mpctl.platform.kubernetes.load import JobClient
+        from mpctl.platform.kubernetes.load_pod import LoadPod
+
+        return JobClient(LoadPod(self.client, self.platform.looker, self.name, scope=self.scope))
+
+    def _load_of_unfinished(self) -> str:
+        operation = open_operation(self.store.entries())
+        rollout = operation is not None and operation.plan.kind is Kind.ROLLOUT
+        return operation.plan.load if operation is not None and rollout else "job"
 
 
 def open_client(settings: Settings) -> Client:

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from mpctl.cli.options import Duration, option
+from mpctl.cli.options import Duration, Word, option
+from mpctl.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+LOADS = ("job", "local")
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
@@ -39,6 +41,20 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         if len(set(found)) != len(found):
             self.fail(f"{value!r} names a number twice", param, ctx)
         return tuple(found)
+
+
+def load_of(asked: str, platform: str, *, unfinished: str | None = None) -> str:
+    """Where the load client runs: as asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose
+    requests take the way that the service's clients take and need no vLLM on this machine.
+
+    Raises:
+        InputError: a Job is asked for where there is no cluster.
+    """
+    if asked == "job" and platform != "kubernetes":
+        raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")
+    if asked != "auto":
+        return asked
+    return unfinished or ("job" if platform == "kubernetes" else "local")
 
 
 def load_options(function: F) -> F:
@@ -91,6 +107,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     option("--max-tokens", default=384, type=click.IntRange(1), help="Limit of an answer, in tokens."),
     option("--reuse-prompts", is_flag=True, help="Let prompts go round again when there are too few; reported."),
+    option(
+        "--load",
+        type=Word(("auto", *LOADS)),
+        default="auto",
+        help="Where the load client runs: a Job of the engine's image in the cluster, or this machine. auto: a Job for "
+        "a service in a cluster.",
+    ),
     option(
         "--calibrate/--no-calibrate", default=True, help="Hold the load client against a server of known timing first."
     ),

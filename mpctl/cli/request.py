@@ -167,6 +167,7 @@ def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Pl
         downtime=options["accept_downtime"],
         why=f"rollout of {change.words}",
         draft=_draft_of(change),
+        load=options["load"],
         target_model=target_name_of(change.before) or change.before.model or change.before.name,
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.load_options import load_options
+from mpctl.cli.load_options import load_of, load_options
 from mpctl.cli.options import (
     STRATEGIES,
     Word,
@@ -79,6 +79,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     workload = read_workload(options, loader_for(session))
     change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
     unfinished = open_operation(session.store.entries())
+    session.load = load_of(options["load"], settings.platform, unfinished=unfinished.plan.load if unfinished else None)
+    options["load"] = session.load
     plan = make_plan(change, first_choice(options, unfinished), workload)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:

@@ -61,6 +61,10 @@ class Session(ABC):
     namespace: str
     terminal: Terminal
     store: Store
+    load: str | None = None
+    """Where the load client runs; None: as an unfinished rollout has it."""
+    scope = "rollout"
+    """What a load client in the cluster works for; each has its own."""
 
     @property
     def title(self) -> str:
@@ -223,12 +227,13 @@ class LocalSession(Session):
     @contextmanager
     def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
         """A supervisor that is gone is replaced, the load client ends with the block."""
+        from mpctl.platform.local.client import BenchClient
         from mpctl.platform.local.meter import LocalMeter
         from mpctl.rollout.machine import World
 
         desired = self.platform.desired()
         platform = LocalPlatform(self.namespace, self.name, keeps=True)
-        meter = LocalMeter(desired.python, desired.cwd)
+        meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
                 yield World(platform, self.store, meter, SystemClock(), self.terminal, who())

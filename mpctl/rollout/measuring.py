@@ -209,26 +209,24 @@ class Measurement:
         tokens = self.workload.max_tokens
         try:
             if self.workload.warmup and (cell, arm) not in self._warm:
-                self.meter.run(endpoint, self.workload.warmup_prompts(cell), cell, tokens)
+                self.meter.send(endpoint, self.workload.warmup_prompts(cell), cell, tokens)
                 self._warm.add((cell, arm))
-            before = self.meter.counters(endpoint)
-            result = self.meter.run(endpoint, prompts, cell, tokens)
-            after = self.meter.counters(endpoint)
+            sent = self.meter.send(endpoint, prompts, cell, tokens, key=f"{self.id}/{_name(cell, arm, repeat)}")
             block = Block.from_bench(
-                corrected(result, cell),
+                corrected(sent.result, cell),
                 arm=arm,
                 cell=cell,
                 repeat=repeat,
                 prompts=prompts,
-                before=before,
-                after=after,
+                before=sent.before,
+                after=sent.after,
             )
         except (BlockError, CounterError) as error:
             raise MpctlError(
                 f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
                 hint="run the same command again",
             ) from error
-        self.store.save(self.id, f"bench-{cell.key}-{arm}-{repeat}", pack(result))
+        self.store.save(self.id, f"bench-{cell.key}-{arm}-{repeat}", pack(sent.result))
         self.store.save(self.id, _name(cell, arm, repeat), block.to_record())
         return block
 

@@ -58,6 +58,7 @@ class Plan:
     cause; ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: what it drafts for;
     ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
     service may be down while an engine starts. ``scaling``: the autoscaler as it was found, None without one.
+    ``load``: where the load client runs: local (the machine of the command) or job (the cluster).
     ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten.
     """
 
@@ -80,6 +81,7 @@ class Plan:
     downtime: bool = False
     scaling: dict[str, Any] | None = None
     overwrites: bool = False
+    load: str = "local"
 
     @property
     def baseline_arm(self) -> Arm:
@@ -93,7 +95,7 @@ class Plan:
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
-        terms = ("strategy", "policy", "workload", "keep_baseline", "downtime")
+        terms = ("strategy", "policy", "workload", "load", "keep_baseline", "downtime")
         return tuple(t.replace("_", " ") for t in terms if getattr(self, t) != getattr(other, t))
 
     def digest(self) -> str:

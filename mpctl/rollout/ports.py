@@ -47,13 +47,24 @@ class Endpoint:
     """Where an arm answers.
 
     ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
-    with; ``token``, what requests are authorised with, kept out of every text.
+    with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the same for whoever is in
+    the cluster, where there is one.
     """
 
     base_url: str
     model: str
     tokenizer: str
     token: str | None = field(default=None, repr=False)
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A block that was sent: the bench client's own JSON, and the engine's counters right before and after it."""
+
+    result: dict[str, Any]
+    before: Counters
+    after: Counters
 
 
 @dataclass(frozen=True)
@@ -205,8 +216,14 @@ class Meter(Protocol):
     def describe(self, endpoint: Endpoint) -> EngineFacts:
         """What the running engine and the machine under it say of themselves; what is not known is None or empty."""
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
-        """Send ``prompts`` once in order, as ``cell`` says; the bench client's own JSON with per-request details."""
+    def send(
+        self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = ""
+    ) -> Sent:
+        """Send ``prompts`` once in order, as ``cell`` says.
+
+        ``key``: names the block. A client that outlives a command finds by it what it sent already; without one it
+        is sent whatever was before.
+        """
 
     def calibrate(self, concurrency: int) -> Calibration | None:
         """What the client itself adds to the times it reports, measured against a server of known timing; None where

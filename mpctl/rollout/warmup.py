@@ -57,8 +57,7 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
 
 def _drafted(world: World, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Match:
     try:
-        before = world.meter.counters(endpoint)
-        world.meter.run(endpoint, prompts, cell, max_tokens)
-        return Match.of(Window.between(before, world.meter.counters(endpoint)))
+        sent = world.meter.send(endpoint, prompts, cell, max_tokens)
+        return Match.of(Window.between(sent.before, sent.after))
     except CounterError as error:
         raise MpctlError(f"the warm-up cannot be read: {error}", hint="run the same command again") from error

@@ -143,8 +143,9 @@ class Mpctl:
     kubeconfig: Path
     environment: dict
 
-    def __call__(self, *arguments, code=0, kill_after=None, timeout=600, stdin=None):
-        program = ["-m", "mpctl.cli.main"] if kill_after is None else ["-m", "tests.cluster.killed", str(kill_after)]
+    def __call__(self, *arguments, code=0, kill_after=None, killer="killed", timeout=600, stdin=None):
+        killed = ["-m", f"tests.cluster.{killer}", str(kill_after)]
+        program = ["-m", "mpctl.cli.main"] if kill_after is None else killed
         done = subprocess.run(
             [sys.executable, *program, *arguments],
             cwd=self.directory,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from mpctl.cli.load_options import load_of
 from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.measure.arm import BASELINE, CANDIDATE
@@ -47,12 +49,14 @@ def open_targets(settings: Settings, name: str | None, options: dict[str, Any]) 
         Conflict: a rollout of the service is unfinished.
     """
     if options["url"]:
+        load_of(options["load"], "local")
         with _servers(options) as targets:
             yield targets
         return
-    from mpctl.cli.session import open_session
+    from mpctl.cli.session import open_session, who
 
     session = open_session(settings, name)
+    session.load, session.scope = load_of(options["load"], settings.platform), f"bench-{_short(who())}"
     with session.world(interrupted=_INTERRUPTED) as world:
         if options["spec"]:
             yield _beside(session, world, options)
@@ -63,12 +67,16 @@ def open_targets(settings: Settings, name: str | None, options: dict[str, Any]) 
         yield _services(world, sessions)
 
 
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
 def _services(world: World, sessions: dict[str, Session]) -> Targets:
     from mpctl.cli.request import loader_for
 
     texts = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
     return Targets(
-        identity="\n".join(texts),
+        identity="\n".join([*texts, f"load {sessions[BASELINE].load}"]),
         arms=tuple(sessions),
         meter=world.meter,
         load=loader_for(sessions[BASELINE]),
@@ -113,7 +121,7 @@ def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
         session.terminal.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
     return Targets(
-        identity=f"{session.title} {live.manifest}\n{arm.manifest}",
+        identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load}",
         arms=(BASELINE, CANDIDATE),
         meter=world.meter,
         load=loader_for(session),
@@ -175,7 +183,7 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
         for arm, url in urls.items()
     }
     python, cwd = python_of(options["vllm"]), str(Path.cwd())
-    meter = LocalMeter(python, cwd)
+    meter = LocalMeter(BenchClient(python, cwd), cwd)
 
     def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
         client = BenchClient(python, cwd)

@@ -96,6 +96,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("create update patch", kinds.CONFIG_MAP, _CHANGE, "write down what is about to happen", "operator"),
     *_rows("create", kinds.CONTROLLER_REVISION, _CHANGE, "record a revision before it is replaced", "operator"),
     *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE, "the candidate", "operator"),
+    *_rows("list create delete", kinds.JOB, _CHANGE, "the load client", "operator"),
     *_rows(
         "update",
         kinds.INFERENCE_SERVICE,

@@ -176,7 +176,7 @@ class Looker:
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
-        return Endpoint(base, model, "", token), counters
+        return Endpoint(base, model, "", token, inside=_address(pod, port)), counters
 
     def _token(self, container: Mapping[str, Any]) -> str | None:
         """The engine's API key: of its arguments, its environment, or the Secret its environment names.
@@ -232,6 +232,12 @@ class Looker:
     def close(self) -> None:
         """Close forwards."""
         self.forwards.close()
+
+
+def _address(pod: Json, port: int) -> str | None:
+    """Where others in the cluster reach a pod's port."""
+    ip = str((pod.get("status") or {}).get("podIP") or "")
+    return f"http://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
 
 
 def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:

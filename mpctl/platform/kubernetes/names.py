@@ -6,11 +6,13 @@ import hashlib
 
 SERVICE_LABEL = "mpctl.dev/service"
 PART_LABEL = "mpctl.dev/part"
+SCOPE_LABEL = "mpctl.dev/scope"  # of a load Job: which work it is for
 
 LEDGER = "ledger"
 REVISION = "revision"
 RECORD = "record"
 BLOB = "blob"
+LOAD = "load"
 
 
 def labels(service: str, part: str) -> dict[str, str]:

@@ -178,7 +178,7 @@ def judge(
         return Seen(Phase.READY, pods=ready, argv=argv, matches=True, restarts=restarts)
     for pod in new:
         if not is_ready(pod):
-            seen = _waiting(pod, events)
+            seen = why_waiting(pod, events)
             if seen is not None:
                 return Seen(seen.phase, seen.message, ready, argv, bool(argv), restarts, seen.stuck)
     failure = next((c for c in status.get("conditions") or [] if c.get("type") == "ReplicaFailure"), None)
@@ -217,7 +217,7 @@ def is_ready(pod: Json) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
 
 
-def _waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
+def why_waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
     """Why a pod is not ready, when there is something to say."""
     name = pod["metadata"]["name"]
     status = pod.get("status") or {}

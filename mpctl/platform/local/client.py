@@ -13,23 +13,63 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import IO, Any, Protocol
 
 from mpctl.errors import MpctlError
+from mpctl.measure.calibration import Pace
 from mpctl.measure.cell import Cell
+from mpctl.measure.counters import Counters
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.files import state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
-from mpctl.rollout.ports import Endpoint
+from mpctl.rollout.ports import Endpoint, Sent
 
-WORKER = Path(__file__).parent / "engine_side" / "bench.py"
+ENGINE_SIDE = Path(__file__).parent / "engine_side"
+WORKER = ENGINE_SIDE / "bench.py"
+PACED = ENGINE_SIDE / "paced.py"
+WITHOUT = "--no-calibrate measures without"
 _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
+
+
+@dataclass(frozen=True)
+class PacedServer:
+    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request."""
+
+    endpoint: Endpoint
+    truth: Callable[[], list[dict[str, float]]]
+
+
+class LoadClient(Protocol):
+    """Sends blocks, wherever it runs."""
+
+    def prepare(self) -> None:
+        """Begin to load the client, which takes as long as starting an engine."""
+
+    def close(self) -> None:
+        """End it."""
+
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: Sequence[str],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str,
+        counters: Callable[[], Counters] | None,
+    ) -> Sent:
+        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted."""
+
+    def paced(self, pace: Pace) -> AbstractContextManager[PacedServer]:
+        """A server of known timing beside the client."""
 
 
 class BenchClient:
@@ -64,6 +104,54 @@ class BenchClient:
             self._worker.close()
             self._worker = None
 
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: Sequence[str],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str,
+        counters: Callable[[], Counters] | None,
+    ) -> Sent:
+        """See :class:`LoadClient`. It ends with the command, so it never sent a ``key`` before.
+
+        Raises:
+            MpctlError: the client failed; its last lines are in the message.
+        """
+        before = counters() if counters else Counters()
+        result = self.run(endpoint, prompts, cell, max_tokens)
+        return Sent(result, before, counters() if counters else Counters())
+
+    @contextmanager
+    def paced(self, pace: Pace) -> Iterator[PacedServer]:
+        """A process on this machine.
+
+        Raises:
+            MpctlError: it did not start or does not answer.
+        """
+        import httpx
+
+        def truth() -> list[dict[str, float]]:
+            try:
+                found = httpx.get(f"{endpoint.base_url}/truth", trust_env=False).json()
+            except httpx.HTTPError as error:
+                raise MpctlError(f"the server of known timing: {error}", hint=WITHOUT) from error
+            return found if isinstance(found, list) else []
+
+        command = [sys.executable, str(PACED), pace.to_line()]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as server:
+            assert server.stdout is not None
+            assert server.stdin is not None
+            try:
+                port = server.stdout.readline().strip()
+                if not port.isdecimal():
+                    raise MpctlError("the server of known timing did not start", hint=WITHOUT)
+                endpoint = Endpoint(f"http://127.0.0.1:{port}", "paced", tokenizer="")
+                yield PacedServer(endpoint, truth)
+            finally:
+                server.stdin.close()
+
     def run(self, endpoint: Endpoint, prompts: Sequence[str], cell: Cell, max_tokens: int) -> dict[str, Any]:
         """Send the prompts once, in order; the client's own JSON.
 
@@ -75,7 +163,7 @@ class BenchClient:
             data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
             result = scratch / "result.json"
             arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens)
-            limit = self.limit_s(len(prompts), cell, max_tokens)
+            limit = limit_s(len(prompts), cell, max_tokens, least_s=self._timeout_s)
             loaded = self._ask({"arguments": arguments, "token": endpoint.token}, limit, result)
             if not isinstance(loaded, dict):
                 raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
@@ -120,10 +208,11 @@ class BenchClient:
         except ValueError as error:
             raise MpctlError(f"vllm bench serve's result is not JSON: {error}") from error
 
-    def limit_s(self, count: int, cell: Cell, max_tokens: int) -> float:
-        """How long a block may take: more work may take longer, and arrivals take their time."""
-        arrivals = count / cell.rate if cell.rate else 0.0
-        return self._timeout_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
+
+def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) -> float:
+    """How many seconds a block may take: more work may take longer, and arrivals take their time."""
+    arrivals = count / cell.rate if cell.rate else 0.0
+    return least_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
 
 
 @contextmanager
@@ -136,9 +225,9 @@ def _scratch(failed: str) -> Iterator[Path]:
 
 
 def bench_arguments(
-    endpoint: Endpoint, data: Path, result: Path, prompts: Sequence[str], cell: Cell, max_tokens: int
+    endpoint: Endpoint, data: PurePath, result: PurePath, prompts: Sequence[str], cell: Cell, max_tokens: int
 ) -> list[str]:
-    """What follows ``vllm bench serve``.
+    """What follows ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it runs.
 
     The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
     arrivals, every round others.

@@ -1,12 +1,10 @@
-"""Load and counters of an engine this machine can reach: ``vllm bench serve`` in a warm process, /metrics and one real
+"""Load and counters of an engine this machine can reach: ``vllm bench serve`` wherever it runs, /metrics and one real
 completion over HTTP."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 from mpctl.errors import MpctlError
@@ -14,23 +12,23 @@ from mpctl.measure.calibration import Pace, calibrate, requests_for
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import CounterError, Counters
 from mpctl.measure.run import Calibration
-from mpctl.platform.local.client import BenchClient
+from mpctl.platform.local.client import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
-from mpctl.rollout.ports import Endpoint, EngineFacts
+from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
 _READ_LOG = "read the engine's log: mpctl local logs"
-_WITHOUT = "--no-calibrate measures without"
 _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
 
 
 class LocalMeter:
-    """Implements ``mpctl.rollout.ports.Meter``. Close it to end the bench process; it also ends with us.
+    """Implements ``mpctl.rollout.ports.Meter``. Close it to end its client.
 
-    ``forwarded``: a loopback address leads to an engine elsewhere, so this machine's device and files are not its own.
+    ``cwd``: what relative paths of models start from. ``forwarded``: a loopback address leads to an engine elsewhere,
+    so this machine's device and files are not its own.
     """
 
-    def __init__(self, python: str, cwd: str, *, timeout_s: float = 600.0, forwarded: bool = False) -> None:
-        self.client = BenchClient(python, cwd, timeout_s=timeout_s)
+    def __init__(self, client: LoadClient, cwd: str, *, forwarded: bool = False) -> None:
+        self.client = client
         self._cwd = cwd
         self._forwarded = forwarded
 
@@ -98,51 +96,32 @@ class LocalMeter:
             kv_pool_tokens=int(pool[1]) if pool else None,
         )
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
-        """Send the prompts once, in order.
+    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+        """Send the prompts once, in order, with the counters before and after.
 
         Raises:
             MpctlError: the client failed; its last lines are in the message.
+            CounterError: the counters cannot be read.
         """
-        return self.client.run(endpoint, prompts, cell, max_tokens)
+        return self.client.send(endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint))
 
     def calibrate(self, concurrency: int) -> Calibration:
-        """Measure a server of known timing on this machine with the client that measures the engines.
+        """Measure a server of known timing, where the client is, with the client that measures the engines.
 
         Raises:
             MpctlError: the server or the client failed, or the client counts tokens wrong.
         """
-        import httpx
-
         pace = Pace()
         count = requests_for(concurrency, pace)
-        server = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mpctl.platform.local.paced", pace.to_line()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd="/",
-        )
-        with server:
-            assert server.stdout is not None
-            assert server.stdin is not None
-            try:
-                port = server.stdout.readline().strip()
-                if not port.isdecimal():
-                    raise MpctlError("the server of known timing did not start", hint=_WITHOUT)
-                endpoint = Endpoint(f"http://127.0.0.1:{port}", "paced", tokenizer="")
-                prompts = tuple(f"request {number}" for number in range(count))
-                warm = tuple(f"warm up {number}" for number in range(min(count, 2 * concurrency)))
-                cell = Cell("calibration", concurrency)
-                self.client.run(endpoint, warm, cell, pace.tokens)
-                already = len(_list(httpx.get(f"{endpoint.base_url}/truth", trust_env=False).json()))
-                result = self.client.run(endpoint, prompts, cell, pace.tokens)
-                truth = _list(httpx.get(f"{endpoint.base_url}/truth", trust_env=False).json())
-            except httpx.HTTPError as error:
-                raise MpctlError(f"the server of known timing: {error}", hint=_WITHOUT) from error
-            finally:
-                server.stdin.close()
-        return calibrate(result, truth[already:], pace, concurrency)
+        prompts = tuple(f"request {number}" for number in range(count))
+        warm = tuple(f"warm up {number}" for number in range(min(count, 2 * concurrency)))
+        cell = Cell("calibration", concurrency)
+        with self.client.paced(pace) as server:
+            self.client.send(server.endpoint, warm, cell, pace.tokens, key="", counters=None)
+            already = len(server.truth())
+            sent = self.client.send(server.endpoint, prompts, cell, pace.tokens, key="", counters=None)
+            truth = server.truth()[already:]
+        return calibrate(sent.result, truth, pace, concurrency)
 
     def _metrics(self, endpoint: Endpoint) -> str:
         import httpx
@@ -176,7 +155,3 @@ def _told(endpoint: Endpoint, path: str) -> dict[str, Any]:
     except (httpx.HTTPError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _list(record: Any) -> list[dict[str, float]]:
-    return record if isinstance(record, list) else []

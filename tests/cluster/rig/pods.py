@@ -349,7 +349,9 @@ class Pod:
         own = {k: containers.replace_mounts(v, mounts) for k, v in own.items() if k != "PATH"}
         if behave.script:
             own["SCRIPT"] = json.dumps({**json.loads(own.get("SCRIPT", "{}")), **behave.script})
-        base = containers.base_environment(behave.engine, self.real_address, self._pods.proxy_url, self.folder)
+        base = containers.base_environment(
+            behave.engine, self.real_address, self._pods.proxy_url, self.folder, job=self.job
+        )
         environment = {**base, "HOSTNAME": self.name, **own}
         unit.argv = tuple(containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment))
         folder = Path(containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder)

@@ -6,6 +6,7 @@ request rates, tokenizers (the server's usage counts), every other data set and 
 
 import json
 import os
+import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ def bench(arguments):
     limit = int(value_of(arguments, "--custom-output-len"))
     name = value_of(arguments, "--served-model-name") or value_of(arguments, "--model") or ""
     concurrency = int(value_of(arguments, "--max-concurrency") or 1)
+    sys.stderr.write(f"sent to {url}: {lines[:1]}\n")
     start = time.perf_counter()
     with ThreadPoolExecutor(concurrency) as pool:
         answers = list(pool.map(lambda line: ask(url, name, json.loads(line)["prompt"], limit), lines))

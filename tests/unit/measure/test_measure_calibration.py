@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mpctl.errors import MpctlError
 from mpctl.measure.calibration import Pace, calibrate, describe, requests_for
 from mpctl.measure.run import Calibration
+from mpctl.platform.local.client import PACED
 
 PACE = Pace()
 
@@ -97,7 +98,7 @@ def test_in_words():
 
 
 def test_the_server_streams_several_tokens_in_a_chunk_and_tells_when():
-    command = [sys.executable, "-P", "-m", "mpctl.platform.local.paced", PACE.to_line()]
+    command = [sys.executable, str(PACED), PACE.to_line()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
         contents = ["request 0", [{"type": "text", "text": "request 1"}]]

@@ -9,7 +9,7 @@ import pytest
 
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import CounterError
-from mpctl.platform.local.client import bench_arguments
+from mpctl.platform.local.client import BenchClient, bench_arguments
 from mpctl.platform.local.hardware import device, model_digest
 from mpctl.platform.local.meter import LocalMeter, is_here
 from mpctl.rollout.ports import Endpoint, EngineFacts
@@ -105,7 +105,7 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     models = '{"data": [{"id": "svc", "root": "weights"}]}'
     served(monkeypatch, {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS})
-    told = LocalMeter("python", str(tmp_path)).describe(ENDPOINT)
+    told = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path)).describe(ENDPOINT)
     assert (told.engine_version, told.model, told.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
     assert len(told.model_digest) == 64
     assert told.device
@@ -114,21 +114,21 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
 def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     served(monkeypatch, {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS})
-    told = LocalMeter("python", str(tmp_path), forwarded=True).describe(ENDPOINT)
+    told = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path), forwarded=True).describe(ENDPOINT)
     assert told == EngineFacts(model="weights", kv_pool_tokens=1398016)
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"])
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
     served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
-    told = LocalMeter("python", "/").describe(Endpoint("http://127.0.0.1:1", "svc", "", token="key"))
+    told = LocalMeter(BenchClient("python", "/"), "/").describe(Endpoint("http://127.0.0.1:1", "svc", "", token="key"))
     assert told == EngineFacts(model="svc", device=told.device)
 
 
 def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
     served(monkeypatch, {})
     with pytest.raises(CounterError, match="/metrics"):
-        LocalMeter("python", "/").describe(ENDPOINT)
+        LocalMeter(BenchClient("python", "/"), "/").describe(ENDPOINT)
 
 
 @pytest.mark.parametrize(

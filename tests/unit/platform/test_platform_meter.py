@@ -11,7 +11,7 @@ import pytest
 from mpctl.errors import MpctlError
 from mpctl.measure.cell import Cell
 from mpctl.platform.local import client as bench
-from mpctl.platform.local.client import BenchClient
+from mpctl.platform.local.client import BenchClient, limit_s
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.ports import Endpoint
 
@@ -25,6 +25,10 @@ for line in sys.stdin:
 """
 
 
+def meter_of(python, cwd):
+    return LocalMeter(BenchClient(python, cwd), cwd)
+
+
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     """A meter whose client runs this body for each request."""
@@ -35,7 +39,7 @@ def client(tmp_path, monkeypatch):
         script.write_text(head + "".join(f"    {line}\n" for line in body.splitlines()))
         monkeypatch.setattr(bench, "WORKER", script)
         monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
-        made.append(LocalMeter(sys.executable, str(tmp_path)))
+        made.append(meter_of(sys.executable, str(tmp_path)))
         return made[-1]
 
     yield make
@@ -48,7 +52,7 @@ OK = "print(json.dumps({'ok': True}), flush=True)"
 
 def test_the_clients_result_is_read(client):
     made = client(f"open(result, 'w').write('{{\"duration\": 1}}')\n{OK}")
-    assert made.run(ENDPOINT, ("a", "b"), CELL, 256) == {"duration": 1}
+    assert made.client.run(ENDPOINT, ("a", "b"), CELL, 256) == {"duration": 1}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_the_clients_result_is_read(client):
 )
 def test_an_unusable_answer_is_an_error_that_says_so(client, body, message):
     with pytest.raises(MpctlError, match=message):
-        client(body).run(ENDPOINT, ("a", "b"), CELL, 256)
+        client(body).client.run(ENDPOINT, ("a", "b"), CELL, 256)
 
 
 def test_no_room_for_the_prompts(client, monkeypatch):
@@ -74,12 +78,12 @@ def test_no_room_for_the_prompts(client, monkeypatch):
 
     monkeypatch.setattr(bench.tempfile, "TemporaryDirectory", full)
     with pytest.raises(MpctlError, match="No space left on device"):
-        client(OK).run(ENDPOINT, ("a",), CELL, 256)
+        client(OK).client.run(ENDPOINT, ("a",), CELL, 256)
 
 
 def test_a_client_that_cannot_be_started(tmp_path):
     with pytest.raises(MpctlError, match="the load client cannot be started"):
-        LocalMeter(str(tmp_path / "python"), str(tmp_path)).prepare()
+        meter_of(str(tmp_path / "python"), str(tmp_path)).prepare()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_a_client_that_cannot_be_started(tmp_path):
     ],
 )
 def test_more_work_may_take_longer(count, max_tokens, cell, seconds):
-    assert BenchClient("python", ".").limit_s(count, cell, max_tokens) == seconds
+    assert limit_s(count, cell, max_tokens) == seconds
 
 
 def test_closed_the_client_has_ended_and_nothing_is_left_open(client):
@@ -121,7 +125,7 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
     (package / "__init__.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
-    made = LocalMeter(sys.executable, str(tmp_path))
+    made = meter_of(sys.executable, str(tmp_path))
     made.prepare()
     process = made.client._worker._process
     made.close()  # kills after five seconds
@@ -141,10 +145,10 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
 def test_a_completion_that_is_none(monkeypatch, body, message):
     monkeypatch.setattr(httpx, "post", lambda url, **_: httpx.Response(200, content=body))
     with pytest.raises(MpctlError, match=message):
-        LocalMeter("python", ".").complete(ENDPOINT)
+        meter_of("python", ".").complete(ENDPOINT)
 
 
 def test_a_completion(monkeypatch):
     body = json.dumps({"usage": {"completion_tokens": 4}}).encode()
     monkeypatch.setattr(httpx, "post", lambda url, **_: httpx.Response(200, content=body))
-    LocalMeter("python", ".").complete(ENDPOINT)
+    meter_of("python", ".").complete(ENDPOINT)

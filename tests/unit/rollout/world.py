@@ -26,7 +26,7 @@ from mpctl.measure.run import Calibration
 from mpctl.measure.workload import Traffic, Workload
 from mpctl.rollout.machine import World
 from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation, operations
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Sent
 from mpctl.rollout.records import Entry, Revision, read_ledger, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
@@ -247,6 +247,11 @@ class MemoryMeter:
                 "generated_texts": [f"{behaviour.answer} {p}" for p in prompts],
                 "errors": [""] * count,
             }
+
+    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+        before = self.counters(endpoint)
+        result = self.run(endpoint, prompts, cell, max_tokens)
+        return Sent(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:
         engine = self._world.disk.engines[endpoint.base_url.removeprefix("http://")]

@@ -17,7 +17,7 @@ import queue
 import sys
 import threading
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 
@@ -38,12 +38,28 @@ def use_key(token: str | None) -> None:
         os.environ.pop("OPENAI_API_KEY", None)
 
 
-def serve(requests: queue.Queue[dict[str, Any]], answers: TextIO) -> None:
+class Answers(Protocol):
+    """Where answers go: a stream, or whatever takes lines."""
+
+    def write(self, line: str, /) -> object:
+        """An answer."""
+
+    def flush(self) -> object:
+        """It is complete."""
+
+
+def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
     """Load the client and run requests until the end of input."""
     from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
-    from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
-        FlexibleArgumentParser,
-    )
+
+    try:
+        from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
+            FlexibleArgumentParser,
+        )
+    except ImportError:  # its place in earlier releases
+        from vllm.utils import (  # type: ignore[attr-defined,import-not-found,no-redef,unused-ignore]
+            FlexibleArgumentParser,
+        )
 
     while True:
         request = requests.get()

@@ -1,10 +1,10 @@
 """A server of known timing for calibrating the load client: one model, no thought. A process of its own, so that its
-work is not done in the client's.
+work is not done in the client's. Run by path, also inside a pod; imports nothing of mpctl.
 
-``python -m mpctl.platform.local.paced PACE`` with a :class:`mpctl.measure.calibration.Pace` as JSON listens on a free
-loopback port and prints it. ``POST /v1/chat/completions`` answers with a stream at that pace, whose chunks carry
-several tokens each, as under speculation. ``GET /truth`` tells when it sent what: seconds from the moment a request had
-arrived to its first and its last chunk. Standard input closed ends it.
+``paced.py PACE`` with a ``mpctl.measure.calibration.Pace`` as JSON listens on a free loopback port and prints it.
+``POST /v1/chat/completions`` answers with a stream at that pace, whose chunks carry several tokens each, as under
+speculation. ``GET /truth`` tells when it sent what: seconds from the moment a request had arrived to its first and its
+last chunk. Standard input closed ends it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from mpctl.measure.calibration import Pace
-
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What it was started with; the same fields as the ``Pace`` that the client is calibrated with."""
+
+    ttft_s: float
+    interval_s: float
+    chunks: int
+    per_chunk: int
 
 
 class Paced:
@@ -27,7 +36,8 @@ class Paced:
 
     def __init__(self, pace: Pace) -> None:
         text = "word " * pace.per_chunk
-        usage = {"prompt_tokens": 1, "completion_tokens": pace.tokens, "total_tokens": 1 + pace.tokens}
+        tokens = pace.chunks * pace.per_chunk
+        usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
         self._pace = pace
         self._chunk = _event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
         self._end = _event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n"

@@ -1,0 +1,243 @@
+"""The load client of a cluster: ``vllm bench serve`` of the engine's own image, kept warm, asked over a loopback port.
+
+Runs in a Job's pod beside ``bench.py``, ``distribution.py`` and ``paced.py``; imports nothing of mpctl. It listens on
+127.0.0.1 only, which is where the API server's port-forward arrives: nothing else of the cluster reaches it. The load
+itself goes from here to the engine's pod.
+
+``POST /blocks/KEY`` takes ``{"arguments", "prompts", "token", "metrics"}``: the arguments of ``vllm bench serve`` (its
+data set is ``prompts.jsonl``, its result ``result.json`` in the working directory) and the engine's address for
+counters. A key that is known is not sent again. ``GET /blocks/KEY?wait=S`` answers 202 while it runs, then
+``{"result", "before", "after"}`` or ``{"error"}``: the engine's counters are read here, right around the block, so that
+a block is whole also for a command that was killed meanwhile and asks again. ``POST /paced``, ``GET /paced`` and
+``DELETE /paced`` start, ask and end the server of known timing. Without a request for ``IDLE`` seconds the process
+ends, and the Job is complete.
+
+``agent.py PORT IDLE``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import OrderedDict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from bench import serve  # type: ignore[import-not-found,unused-ignore]
+from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
+
+KEPT = 4  # finished blocks; whoever asks again asks for the last one
+HERE = Path(__file__).parent
+
+
+class Asked(queue.Queue[dict[str, Any]]):
+    """The worker's requests. It asks for the first one when it has loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded = threading.Event()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> dict[str, Any]:
+        """The next request."""
+        self.loaded.set()
+        return super().get(block, timeout)
+
+
+class Answers(queue.Queue[str]):
+    """The worker's answers, one line each, as it would write them to a pipe."""
+
+    def write(self, line: str) -> None:
+        """An answer."""
+        self.put(line)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+class Blocks:
+    """What was asked, one block after the other. ``used``: when somebody last asked for anything."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = Asked(), Answers()
+        self.used = time.monotonic()
+        self.working = 0
+        self._known: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
+        self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self._changed = threading.Condition()
+        self._paced: subprocess.Popen[str] | None = None
+        self._port = ""
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def add(self, key: str, block: dict[str, Any]) -> None:
+        """Take a block on, unless it is known."""
+        with self._changed:
+            if key in self._known:
+                return
+            self._known[key] = None
+            self.working += 1
+        self._waiting.put((key, block))
+
+    def find(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
+        """Status and answer, after ``wait_s`` seconds at most."""
+        with self._changed:
+            if key not in self._known:
+                return 404, {"error": "no such block"}
+            self._changed.wait_for(lambda: self._known[key] is not None, wait_s)
+            found = self._known[key]
+        return (202, {}) if found is None else (200, found)
+
+    def _work(self) -> None:
+        while True:
+            key, block = self._waiting.get()
+            try:
+                answer = self._send(block)
+            except (OSError, ValueError) as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            with self._changed:
+                self._known[key] = answer
+                self.working -= 1
+                done = [k for k, found in self._known.items() if found is not None]
+                for old in done[:-KEPT]:
+                    del self._known[old]
+                self._changed.notify_all()
+            self.used = time.monotonic()
+
+    def _send(self, block: dict[str, Any]) -> dict[str, Any]:
+        lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in block["prompts"])
+        Path("prompts.jsonl").write_text(lines, encoding="utf-8")
+        result = Path("result.json")
+        result.unlink(missing_ok=True)
+        self.asked.loaded.wait()
+        before = scrape(block)
+        self.asked.put({"arguments": block["arguments"], "token": block["token"]})
+        answer: dict[str, Any] = json.loads(self.answers.get())
+        if "error" in answer:
+            return answer
+        after = scrape(block)
+        if not result.exists():
+            return {"error": "it ended without a result"}
+        return {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
+
+    # The server of known timing
+
+    def pace(self, pace: dict[str, Any]) -> str:
+        """Start it, or find it started; its port."""
+        if self._paced is None:
+            self._paced = subprocess.Popen(
+                [sys.executable, str(HERE / "paced.py"), json.dumps(pace)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert self._paced.stdout is not None
+            self._port = self._paced.stdout.readline().strip()
+        return self._port
+
+    def truth(self) -> Any:
+        """What it sent when."""
+        with fetch(f"http://127.0.0.1:{self._port}/truth", {}) as answer:
+            return json.load(answer)
+
+    def unpace(self) -> None:
+        """End it."""
+        if self._paced is not None and self._paced.stdin is not None:
+            self._paced.stdin.close()
+            self._paced.wait()
+        self._paced = None
+
+
+def scrape(block: dict[str, Any]) -> str:
+    """The engine's counters; empty where none are asked for."""
+    if not block["metrics"]:
+        return ""
+    headers = {"Authorization": f"Bearer {block['token']}"} if block["token"] else {}
+    try:
+        with fetch(block["metrics"], headers) as answer:
+            return str(answer.read().decode())
+    except OSError as error:
+        raise OSError(f"{block['metrics']} does not answer: {error}") from error
+
+
+def fetch(url: str, headers: dict[str, str]) -> Any:
+    """GET, over the same way as the client's own requests."""
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30.0)
+
+
+class Door(BaseHTTPRequestHandler):
+    """The requests; see the module."""
+
+    blocks: Blocks
+    protocol_version = "HTTP/1.0"  # a connection of its own each: so is a port-forward's
+
+    def do_GET(self) -> None:
+        """Ready, a block, or the truth."""
+        self.blocks.used = time.monotonic()
+        split = urlsplit(self.path)
+        if split.path == "/ready":
+            self._tell(200 if self.blocks.asked.loaded.is_set() else 503, {})
+        elif split.path == "/paced":
+            self._tell(200, self.blocks.truth())
+        else:
+            wait_s = float(parse_qs(split.query).get("wait", ["0"])[0])
+            self._tell(*self.blocks.find(split.path.removeprefix("/blocks/"), wait_s))
+
+    def do_POST(self) -> None:
+        """A block, or a pace."""
+        self.blocks.used = time.monotonic()
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        if self.path == "/paced":
+            self._tell(200, {"port": self.blocks.pace(body)})
+        else:
+            self.blocks.add(self.path.removeprefix("/blocks/"), body)
+            self._tell(202, {})
+
+    def do_DELETE(self) -> None:
+        """No pace."""
+        self.blocks.unpace()
+        self._tell(200, {})
+
+    def _tell(self, status: int, record: Any) -> None:
+        packed = gzip.compress(json.dumps(record).encode(), compresslevel=3)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(packed)))
+        self.end_headers()
+        self.wfile.write(packed)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """The pod's log is the bench client's."""
+
+
+def end_when_idle(blocks: Blocks, idle_s: float) -> None:
+    """End the process once nobody asked for so long."""
+    while time.monotonic() - blocks.used < idle_s or blocks.working:
+        time.sleep(min(1.0, idle_s))
+    os._exit(0)
+
+
+def main(port: int, idle_s: float) -> None:
+    """Listen at once, load the client, work until the end."""
+    # The first process of a container is not ended by a signal it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    name_the_distribution(Path.cwd() / "engine-alias")
+    Door.blocks = blocks = Blocks()
+    server = ThreadingHTTPServer(("127.0.0.1", port), Door)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=end_when_idle, args=(blocks, idle_s), daemon=True).start()
+    serve(blocks.asked, blocks.answers)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

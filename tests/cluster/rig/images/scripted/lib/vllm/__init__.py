@@ -1,0 +1,1 @@
+"""What a Python program finds of vLLM in the scripted image: its bench client."""

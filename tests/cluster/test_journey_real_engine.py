@@ -1,0 +1,71 @@
+"""One journey with a real vLLM behind the pods and its real bench client in the Job: promoted by the gate, and exactly
+back."""
+
+import json
+
+import pytest
+import yaml
+
+from mpctl.platform.kubernetes.text import text_of
+
+from .conftest import ROOT
+from .objects import CONTAINERS
+
+# The scheduler wants a bound claim; which folder it is, the rig's kubelet is told.
+CLAIMED = """\
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: @NAMESPACE@-models}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  hostPath: {path: /models}
+  claimRef: {namespace: @NAMESPACE@, name: models}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: models}
+spec:
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  volumeName: @NAMESPACE@-models
+  resources: {requests: {storage: 1Gi}}
+"""
+
+
+def service():
+    """The demo's model from a claim."""
+    found = yaml.safe_load(CONTAINERS)
+    spec = found["spec"]["predictor"]
+    spec["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
+    (container,) = spec["containers"]
+    container["args"] = ["--model=/mnt/models", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"]
+    container["args"] += ["--max-num-seqs=4", "--enforce-eager"]
+    container["volumeMounts"] = [{"name": "models", "mountPath": "/mnt/models"}]
+    return found
+
+
+@pytest.mark.engine
+def test_measured_promoted_and_exactly_back(cluster, namespace, mpctl):
+    cluster.pods.rule(lambda pod: {"engine": "real"})
+    cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
+    namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
+    namespace.deploy(service(), timeout_s=600)
+    before = text_of(namespace.client.get("isvc", "demo"))
+
+    done = mpctl("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "8", "--max-tokens", "64")
+    assert "promoted: service" in done.stderr
+    (argv,) = namespace.argv()
+    assert any(word.startswith("--speculative-config") for word in argv)
+    (found,) = mpctl.json("status")["items"]
+    assert found["status"]["state"] == "Ready"
+    assert found["status"]["speculation"].startswith("ngram")
+    run = json.loads(mpctl("report", "rollout-1", "-o", "json").stdout)
+    assert run
+
+    mpctl("rollback")
+    assert text_of(namespace.client.get("isvc", "demo")) == before
+    (argv,) = namespace.argv()
+    assert not any(word.startswith("--speculative-config") for word in argv)
+    assert [op["ending"] for op in mpctl.json("history")["operations"]] == ["promoted", "rolled back"]

@@ -1,0 +1,77 @@
+"""The load as a Job of the engine's own image, beside the pods it measures, with the real Job controller."""
+
+import json
+
+import yaml
+
+from .objects import CONTAINERS
+
+FEW = ("--requests", "4", "--repeats", "1", "--max-tokens", "16")
+STEADY = {"token_s": 0.02}
+KEY = "sk-only-for-the-engine"
+
+
+def with_key():
+    """The engine takes its key from a Secret."""
+    service = yaml.safe_load(CONTAINERS)
+    (container,) = service["spec"]["predictor"]["containers"]
+    container["env"] = [{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "key"}}}]
+    return service
+
+
+def left(namespace):
+    """What of a load Job is there."""
+    chosen = "mpctl.dev/part=load"
+    found = [namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")]
+    return [one["metadata"]["name"] for listed in found for one in listed]
+
+
+def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, namespace, mpctl):
+    pods = {}
+    cluster.pods.rule(lambda pod: pods.update({pod["metadata"]["uid"]: pod}) or {"script": STEADY})
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": KEY}}
+    namespace.client.apply(secret)
+    namespace.deploy(with_key())
+    done = mpctl(
+        "bench",
+        *FEW,
+        "--calibrate",
+    )
+    assert "the load client" in done.stderr
+    (pod,) = (p for p in pods.values() if p["metadata"]["labels"].get("mpctl.dev/part") == "load")
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "vllm/vllm-openai:v0.32.0"
+    assert "resourceClaims" not in pod["spec"] and "claims" not in container["resources"]
+    assert KEY not in json.dumps(pod)
+    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+    created = [c for c in cluster.proxy.calls if c.verb == "create" and c.resource == "jobs"]
+    assert len(created) == 1
+
+
+def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace, mpctl):
+    cluster.pods.rule(lambda pod: {"script": STEADY})
+    namespace.deploy(CONTAINERS)
+    few = ("--requests", "4", "--repeats", "8", "--max-tokens", "16")
+    mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=3, killer="killed_sending")
+    (pod,) = namespace.client.list("pods", labels="mpctl.dev/part=load")
+    log = cluster.pods.named(namespace.name, pod["metadata"]["name"]).log("load")
+    last = [line for line in log.read_text().splitlines() if line.startswith("sent to")][-1]
+    assert "promoted: service" in mpctl("resume").stderr
+    lines = log.read_text().splitlines()
+    assert lines.count(last) == 1
+    assert len(lines) > lines.index(last) + 1  # the same pod went on
+    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+
+
+def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_as_it_was(cluster, namespace, mpctl):
+    is_load = lambda pod: pod["metadata"]["labels"].get("mpctl.dev/part") == "load"  # noqa: E731
+    cluster.pods.rule(lambda pod: {"pull_fails": True} if is_load(pod) else {"script": STEADY})
+    namespace.deploy(CONTAINERS)
+    before = namespace.client.get("isvc", "demo")["spec"]
+    done = mpctl("rollout", "--spec", "ngram", *FEW, code=7)
+    assert "cannot send the load: pod" in done.stderr
+    assert 'failed to pull image "vllm/vllm-openai:v0.32.0": not found' in done.stderr
+    assert "--load local" in done.stderr
+    assert namespace.client.get("isvc", "demo")["spec"] == before
+    assert namespace.client.find("isvc", "demo-candidate") is None
+    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))

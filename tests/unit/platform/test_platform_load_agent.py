@@ -1,0 +1,185 @@
+"""The load client's side in a pod, as a process with a bench client of a few lines."""
+
+import http.server
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+from mpctl.platform.kubernetes import load_job
+from mpctl.platform.local.client import PACED, WORKER
+
+# A client that notes what it was asked, and answers with as many rows as there are prompts.
+CLIENT = """
+import json, os
+def add_cli_args(parser): pass
+def main(words):
+    given = dict(w[2:].partition("=")[::2] for w in words)
+    lines = open(given["dataset-path"]).read().splitlines()
+    if given.get("model") == "broken":
+        raise ValueError("no such model")
+    with open("sent.jsonl", "a") as sent:
+        sent.write(json.dumps([len(lines), os.environ.get("OPENAI_API_KEY")]) + "\\n")
+    if given.get("model") != "mute":
+        with open(given["result-filename"], "w") as result:
+            json.dump({"prompts": [json.loads(line)["prompt"] for line in lines]}, result)
+"""
+PARSER = """
+from argparse import ArgumentParser
+class FlexibleArgumentParser(ArgumentParser):
+    def parse_args(self, words): return words
+"""
+
+
+@pytest.fixture
+def engine():
+    """An engine's /metrics: a counter that grows with every look."""
+    looks = []
+
+    class Metrics(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            looks.append(self.headers.get("Authorization"))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"vllm:generation_tokens_total {len(looks)}.0\n".encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics", looks
+    server.shutdown()
+    server.server_close()
+
+
+class Agent:
+    """The process, and how to ask it."""
+
+    def __init__(self, folder, idle_s="600"):
+        scripts = folder / "scripts"
+        modules = folder / "modules" / "vllm"
+        for part in (scripts, modules / "benchmarks", modules / "utils", folder / "work"):
+            part.mkdir(parents=True)
+        for path in (load_job._AGENT, WORKER, WORKER.with_name("distribution.py"), PACED):
+            (scripts / path.name).write_text(path.read_text())
+        for name in ("__init__", "benchmarks/__init__", "utils/__init__"):
+            (modules / f"{name}.py").write_text("")
+        (modules / "benchmarks" / "serve.py").write_text(CLIENT)
+        (modules / "utils" / "argparse_utils.py").write_text(PARSER)
+        self.work = folder / "work"
+        with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as free:
+            port = free.server_port
+        self.process = subprocess.Popen(
+            [sys.executable, str(scripts / "agent.py"), str(port), idle_s],
+            cwd=self.work,
+            env={"PYTHONPATH": str(modules.parent), "OPENAI_API_KEY": "somebody-else"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0, trust_env=False)
+
+    def until_ready(self):
+        while True:
+            assert self.process.poll() is None
+            try:
+                if self.client.get("/ready").status_code == 200:
+                    return self
+            except httpx.ConnectError:
+                pass
+            time.sleep(0.05)
+
+    def send(self, key, metrics, *, model="demo", prompts=("a", "b"), token=None):
+        words = ["--dataset-path=prompts.jsonl", "--result-filename=result.json", f"--model={model}"]
+        block = {"arguments": words, "prompts": list(prompts), "token": token, "metrics": metrics}
+        assert self.client.post(f"/blocks/{key}", json=block).status_code == 202
+        return self.client.get(f"/blocks/{key}?wait=30")
+
+    def sent(self):
+        return [json.loads(line) for line in (self.work / "sent.jsonl").read_text().splitlines()]
+
+    def close(self):
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(tmp_path).until_ready()
+    yield made
+    made.close()
+
+
+def test_a_block_is_sent_once_however_often_it_is_asked_for(agent, engine):
+    metrics, looks = engine
+    first = agent.send("one", metrics, token="sk-1")
+    assert first.json()["result"] == {"prompts": ["a", "b"]}
+    assert (first.json()["before"], first.json()["after"]) == (
+        "vllm:generation_tokens_total 1.0\n",
+        "vllm:generation_tokens_total 2.0\n",
+    )
+    assert agent.send("one", metrics, token="sk-1").json() == first.json()
+    assert agent.sent() == [[2, "sk-1"]]
+    assert looks == ["Bearer sk-1"] * 2
+
+
+def test_a_key_is_of_its_own_block_only(agent, engine):
+    metrics, looks = engine
+    agent.send("one", metrics, token="sk-1")
+    agent.send("two", metrics)
+    assert agent.sent() == [[2, "sk-1"], [2, None]]
+    assert looks[2:] == [None, None]
+
+
+def test_what_goes_wrong_is_told_and_the_next_block_goes_on(agent, engine):
+    metrics, _ = engine
+    assert agent.send("one", metrics, model="broken").json() == {"error": "ValueError: no such model"}
+    assert agent.send("two", metrics, model="mute").json() == {"error": "it ended without a result"}
+    assert (
+        "http://127.0.0.1:1/metrics does not answer"
+        in agent.send("three", "http://127.0.0.1:1/metrics").json()["error"]
+    )
+    assert agent.send("four", metrics).status_code == 200
+    assert agent.sent() == [[2, None]] * 2  # the mute one was sent, the others were not
+
+
+def test_finished_blocks_are_kept_for_a_while(agent):
+    for number in range(6):
+        agent.send(str(number), None)
+    assert agent.client.get("/blocks/5").json()["result"] == {"prompts": ["a", "b"]}
+    assert agent.client.get("/blocks/0").status_code == 404
+
+
+def test_prompts_arrive_as_they_are(agent):
+    prompts = ["a\nb", "\u2028", "ä" * 300_000, '"']
+    assert agent.send("one", None, prompts=prompts).json()["result"] == {"prompts": prompts}
+
+
+def test_a_server_of_known_timing_beside_it(agent):
+    pace = {"ttft_s": 0.01, "interval_s": 0.001, "chunks": 2, "per_chunk": 3}
+    port = agent.client.post("/paced", json=pace).json()["port"]
+    body = {"messages": [{"role": "user", "content": "request 7"}]}
+    answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, trust_env=False)
+    assert '"completion_tokens": 6' in answer.text
+    (told,) = agent.client.get("/paced").json()
+    assert told["number"] == 7.0
+    agent.client.delete("/paced")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/truth", trust_env=False)
+
+
+def test_it_ends_when_nobody_asks(tmp_path):
+    made = Agent(tmp_path, idle_s="0.5")
+    assert made.process.wait(30) == 0
+    made.close()
+
+
+def test_it_ends_when_it_is_told_to(agent):
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(10) == 0
