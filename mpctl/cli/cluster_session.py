@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.interrupt import interruptible
-from mpctl.cli.session import Session, SystemClock, choose, who
+from mpctl.cli.session import READY_S, Session, SystemClock, choose, who
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Cancelled, InputError, NotPermitted, Refused
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mpctl.rollout.machine import World
 
 
+_START_FACTOR = 3.0
 _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --vllm
 
 
@@ -109,6 +110,13 @@ class ClusterSession(Session):
         """Measured on the pods that serve now."""
         seconds = self.platform.cold_start_s()
         return "" if seconds is None else f"; an engine start takes about {seconds:.0f} s here"
+
+    def ready_timeout_s(self, asked: float | None) -> float:
+        """Without one asked for, three times the start of the pods that serve now, at least ten minutes: the next
+        node may have to fetch image and weights that theirs had, and a draft is loaded beside the model.
+        """
+        measured = None if asked is not None else self.platform.cold_start_s()
+        return super().ready_timeout_s(asked) if measured is None else max(READY_S, _START_FACTOR * measured)
 
     def owned(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""

@@ -101,9 +101,11 @@ dry_run_option = option(
 )
 
 
-def timeout_option(default: str) -> Callable[[F], F]:
-    """``--timeout`` with a duration such as 90s, 10m, 1h."""
-    return option("--timeout", type=Duration(), default=default, help="How long an engine may take to get ready.")
+def timeout_option(default: str | None) -> Callable[[F], F]:
+    """``--timeout`` with a duration such as 90s, 10m, 1h; without a default it follows from the service."""
+    derived = "" if default else "; default: 10m, in a cluster three times a start measured there where that is longer"
+    help_ = f"How long an engine may take to get ready{derived}."
+    return option("--timeout", type=Duration(), default=default, help=help_)
 
 
 # How a draft gets into the pod; mpctl stage explains what follows.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @option("--force", is_flag=True, help="Overwrite somebody else's change; it is kept as a revision first.")
 @option("--accept-downtime", is_flag=True, help="The service may be down while an engine starts, on a full node.")
 @dry_run_option
-@timeout_option("10m")
+@timeout_option(None)
 @ask_options
 @output_option
 @shared_options
@@ -58,7 +58,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
 
     require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
-    decision = decide(session, options)
+    timeout_s = session.ready_timeout_s(options["timeout"])
+    decision = decide(session, options, timeout_s)
     if decision.act is Act.ALREADY:
         wanted = options["to_revision"]
         done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further"
@@ -74,7 +75,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     if decision.act is Act.OPEN:
         session.terminal.confirm(f"{explain(session, plan)}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("rollback"), session.world() as world:
-        decision = decide(session, options)
+        decision = decide(session, options, timeout_s)
         operation = decision.operation
         if decision.plan is not None:
             operation = machine.open_plan(world, with_scaling(session, decision.plan))
@@ -89,8 +90,10 @@ def with_scaling(session: Session, plan: Plan) -> Plan:
     return plan if plan.undoes is not None else replace(plan, scaling=session.platform.scaling())
 
 
-def decide(session: Session, options: dict[str, Any]) -> Decision:
+def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decision:
     """What to restore, from the service and the ledger as they are now."""
+    from dataclasses import replace
+
     from mpctl.rollout.decide import accepting_downtime, decide_rollback
     from mpctl.rollout.operation import Strategy, last_change, open_operation
 
@@ -102,9 +105,11 @@ def decide(session: Session, options: dict[str, Any]) -> Decision:
         session.store.revisions(),
         options["to_revision"],
         strategy=Strategy(options["strategy"]) if options["strategy"] else None,
-        timeout_s=options["timeout"],
+        timeout_s=timeout_s,
         force=options["force"],
     )
+    if decision.plan is not None and options["timeout"] is not None:
+        decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=timeout_s))
     return accepting_downtime(decision) if options["accept_downtime"] else decision
 
 
@@ -118,7 +123,7 @@ def explain(session: Session, plan: Plan) -> str:
     }[plan.strategy]
     if session.platform.rolls:
         down = "the old pod goes before the new one comes" if plan.downtime else "no downtime"
-        down += session.start_time()
+        down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s are waited for each"
     if plan.overwrites:
         down += "; what is live now was changed by somebody else and is kept as a revision"
     return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

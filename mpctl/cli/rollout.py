@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @option("--keep-baseline", is_flag=True, help="Leave the old engine running after promotion, for an instant way back.")
 @option("--force", is_flag=True, help="Change a service that Argo CD, Flux or Helm writes, too.")
 @dry_run_option
-@timeout_option("10m")
+@timeout_option(None)
 @ask_options
 @output_option
 @shared_options
@@ -76,6 +76,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
 
     require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
+    options["timeout"] = session.ready_timeout_s(options["timeout"])
     workload = read_workload(options, loader_for(session))
     change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
     unfinished = open_operation(session.store.entries())
@@ -123,5 +124,6 @@ def explain(session: Session, plan: Plan, workload: Workload) -> str:
     return (
         f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {place}; "
         f"{describe_workload(workload)} to each arm; "
+        f"an engine is waited for at most {plan.ready_timeout_s:.0f} s; "
         f"rollback from there takes {back}"
     )

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mpctl.rollout.ports import Platform, Store
 
 
+READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster's own measure may be longer
+
+
 class SystemClock:
     """The machine's clock."""
 
@@ -153,6 +156,10 @@ class Session(ABC):
     def start_time(self) -> str:
         """How long an engine takes to start here, as a clause for an explanation; empty when that is not known."""
         return ""
+
+    def ready_timeout_s(self, asked: float | None) -> float:
+        """How long an engine may take to get ready: as ``asked``, else what fits the service."""
+        return READY_S if asked is None else asked
 
     def interrupted(self) -> Cancelled:
         """What is unfinished after Ctrl-C, and how to go on."""
