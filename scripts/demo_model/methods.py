@@ -25,19 +25,20 @@ PAGE = ROOT / "docs" / "methods.md"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEMO = Path("scripts/demo_model")
 SETS = ("edits", "fresh")
-LOAD = ("--requests", "8", "--repeats", "12", "--concurrency", "1", "--max-tokens", "256", "--no-calibrate")
+LOAD = ("--requests", "6", "--repeats", "8", "--concurrency", "1", "--max-tokens", "192", "--no-calibrate")
 HEADER = ("Method", "Needs", "Prompts", "Baseline tok/s", "Candidate tok/s", "Speedup", "Tokens per step", "Acceptance",
           "Position 0", "Coverage", "KV pool, tokens", "Verdict")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method to measure; ``sets``: the prompts it is measured on."""
+    """A method to measure; ``sets``: the prompts it is measured on; ``service``: the one it is rolled onto."""
 
     name: str
     needs: str
     options: tuple[str, ...]
     sets: tuple[str, ...] = SETS
+    service: str = "demo"
 
 
 def rows(random_head: Path) -> list[Row]:
@@ -47,7 +48,32 @@ def rows(random_head: Path) -> list[Row]:
         Row("ngram", "nothing", ("--spec", "ngram")),
         Row("draft_model", "a small model", ("--spec", "draft_model", "--draft", str(DEMO / "draft"))),
         Row("suffix", "arctic-inference", ("--spec", "suffix")),
+        Row(
+            "medusa",
+            "trained heads",
+            ("--spec", "medusa", "--set", "num_speculative_tokens=3", "--draft", str(DEMO / "medusa")),
+        ),
+        Row("p-eagle", "a trained head", ("--spec", "p-eagle", "--draft", str(DEMO / "p-eagle"))),
+        Row("mtp", "a layer in the target", ("--spec", "mtp"), service="demo-mtp"),
     ]
+
+
+def manifest_of(service: str, state: Path) -> Path:
+    """The manifest of a service; ``demo-mtp`` is the demo's, on the same model written with an MTP layer."""
+    own = ROOT / "manifests" / "demo" / "service.yaml"
+    if service == "demo":
+        return own
+    model, made = state / "model-with-mtp", state / f"{service}.yaml"
+    script("one_layer.py", "mtp", "--join", str(DEMO / "mtp"), "--out", str(model))
+    text = own.read_text(encoding="utf-8").replace("name: demo\n", f"name: {service}\n")
+    made.write_text(text.replace("--model=scripts/demo_model/model", f"--model={model}"), encoding="utf-8")
+    return made
+
+
+def script(name: str, *arguments: str) -> None:
+    """Run one of the scripts beside this one."""
+    command = [sys.executable, str(ROOT / DEMO / name), *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def mpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,14 +97,14 @@ def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
     print(row.name, file=sys.stderr, flush=True)
     before = json.loads(live.read_text(encoding="utf-8"))["text"]
     classes = [word for name in row.sets for word in ("--prompts", name)]
-    done = mpctl("rollout", *row.options, *classes, *LOAD, "--keep-baseline", "-o", "json")
+    done = mpctl("rollout", row.service, *row.options, *classes, *LOAD, "--keep-baseline", "-o", "json")
     try:
         status = json.loads(done.stdout)["status"]
     except ValueError:
         sys.exit(f"{row.name} failed with {done.returncode}:\n{done.stderr}")
     print(f"  {status['ending']}: {status['detail'][:300]}", file=sys.stderr, flush=True)
     if status["ending"] == "promoted":
-        must("rollback")
+        must("rollback", row.service)
     if json.loads(live.read_text(encoding="utf-8"))["text"] != before:
         sys.exit(f"{row.name}: the service is not byte for byte what it was")
     steps = done_steps(live.parent)
@@ -177,11 +203,9 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the table, write nothing")
     args = parser.parse_args()
     state = Path(os.environ["MPCTL_STATE_DIR"])
-    live = state / "local" / "default" / "demo" / "desired.json"
     head = state / "eagle3-random"
-    made = [sys.executable, str(ROOT / DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
-    subprocess.run(made, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    must("local", "up", "-f", "manifests/demo/service.yaml")
+    script("eagle3.py", "--steps", "0", "--out", str(head))
+    serving = ""
     found: list[tuple[str, ...]] = []
     left_out = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -191,8 +215,13 @@ def main() -> None:
                 continue
             if row.name == "suffix" and importlib.util.find_spec("arctic_inference") is None:
                 left_out.append("suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`).")
-            else:
-                found += measure(row, live)
+                continue
+            if row.service != serving:
+                if serving:
+                    must("local", "down", serving)
+                must("local", "up", "-f", str(manifest_of(row.service, state)))
+                serving = row.service
+            found += measure(row, state / "local" / "default" / serving / "desired.json")
     finally:  # stopped half-way, it keeps what was measured
         missing = [row.name for row in rows(head) if row.name not in {line[0] for line in found}]
         left_out += [f"{name} was not measured." for name in missing if name != "suffix" or not left_out]
