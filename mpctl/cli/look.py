@@ -71,6 +71,8 @@ def _arm_record(arm: ArmState) -> dict[str, Any]:
         "endpoint": arm.endpoint.base_url if arm.endpoint else None,
         "argumentsMatch": arm.matches,
         "restarts": arm.restarts,
+        "keptSince": arm.kept or None,
+        "traffic": arm.traffic or None,
         "message": arm.message,
         "command": list(redacted(arm.argv or ())),
     }
@@ -176,10 +178,10 @@ def _arm_rows(status: Status) -> list[list[str]]:
         [
             arm.id,
             arm.phase.value,
-            "all" if arm.id == status.routed else "none",
+            arm.traffic or ("all" if arm.id == status.routed else "none"),
             arm.endpoint.base_url if arm.endpoint else "-",
             str(arm.restarts),
-            arm.message or "-",
+            arm.message or (f"kept since {arm.kept}; mpctl retire lets it go" if arm.kept else "-"),
         ]
         for arm in status.arms
     ]

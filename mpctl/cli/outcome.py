@@ -80,12 +80,17 @@ def _conclude(session: Session, operation: Operation) -> None:
     title = session.title
     if operation.ending is Ending.PROMOTED:
         terminal.note(f"promoted: {title} runs {plan.spec}")
+        if operation.done.get("keep-baseline", {}).get("kept"):
+            terminal.note(f"{plan.baseline_spec} is kept beside it; mpctl retire {session.name} lets it go")
         terminal.next_command(f"rollback {session.name}   # the exact way back")
         return
     if operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
         target = f" (revision {plan.target})" if plan.target else ""
         terminal.note(f"restored: {title} is byte for byte as recorded{target} and runs {plan.spec}")
         terminal.next_command(f"history {session.name}")
+        return
+    if operation.ending is Ending.RETIRED:
+        terminal.note(f"{title} runs {plan.spec}, with nothing kept beside it")
         return
     assert operation.ending is not None
     kind: type[Any] = _ERRORS[operation.ending]

@@ -18,6 +18,7 @@ from mpctl.cli.options import (
     timeout_option,
 )
 from mpctl.cli.settings import Settings
+from mpctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
@@ -65,7 +66,11 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further"
         session.terminal.note(f"{session.title} already {done}")
         return
-    plan = decision.plan or (decision.operation.plan if decision.operation else None)
+    plan = decision.operation.plan if decision.operation else None
+    if decision.plan is not None:
+        plan, notes = as_found(session, decision.plan)
+        for note in notes:
+            session.terminal.note(f"note: {note}")
     assert plan is not None
     if options["dry_run"] != "none":
         show_preview(session, plan, explain(session, plan), options["output"])
@@ -78,16 +83,32 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         decision = decide(session, options, timeout_s)
         operation = decision.operation
         if decision.plan is not None:
-            operation = machine.open_plan(world, with_scaling(session, decision.plan))
+            operation = machine.open_plan(world, as_found(session, decision.plan)[0])
         if operation is not None:
             carry_out(session, world, operation, options["output"])
 
 
-def with_scaling(session: Session, plan: Plan) -> Plan:
-    """The plan with the autoscaler as it is now, unless it undoes an operation that found it before."""
+def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with autoscaler and route as they are now, unless it undoes an operation that found them before; and
+    notes on a kept arm that cannot be used."""
     from dataclasses import replace
 
-    return plan if plan.undoes is not None else replace(plan, scaling=session.platform.scaling())
+    if plan.undoes is not None:
+        return plan, ()
+    plan = replace(plan, scaling=session.platform.scaling())
+    kept = session.platform.kept()
+    if kept is None:
+        return plan, ()
+    gone = f"{kept.arm} was kept and ends"
+    if kept.arm != plan.arm.id:
+        return plan, (f"{gone}: it is not what is restored",)
+    if kept.pods_ready < kept.pods:
+        return plan, (f"{gone}: {kept.pods_ready} of its pods are ready, the service has {kept.pods}",)
+    try:
+        # Whoever writes the route: it is put back once the service is restored.
+        return replace(plan, instant=True, route=session.platform.route(kept.route, (), force=True)), ()
+    except (InputError, Refused) as error:
+        return plan, (f"{gone}: {error.message}",)
 
 
 def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decision:
@@ -124,6 +145,9 @@ def explain(session: Session, plan: Plan) -> str:
     if session.platform.rolls:
         down = "the old pod goes before the new one comes" if plan.downtime else "no downtime"
         down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s are waited for each"
+    if plan.instant and plan.route is not None:
+        moved = f"one write gives the kept engine all traffic of HTTPRoute {plan.route['name']}"
+        down = f"{moved}, then the service is restored behind it: {down}"
     if plan.overwrites:
         down += "; what is live now was changed by somebody else and is kept as a revision"
     return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

@@ -20,6 +20,7 @@ from mpctl.cli.options import (
     timeout_option,
 )
 from mpctl.cli.settings import Settings
+from mpctl.cli.traffic_options import traffic_options
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @option("--accept-downtime", is_flag=True, help="On a cluster without a free GPU: the old pod may go first.")
 @load_options
 @option("--policy", metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
-@option("--keep-baseline", is_flag=True, help="Leave the old engine running after promotion, for an instant way back.")
+@traffic_options
 @option("--force", is_flag=True, help="Change a service that Argo CD, Flux or Helm writes, too.")
 @dry_run_option
 @timeout_option(None)
@@ -59,6 +60,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
       mpctl rollout qwen --spec ngram --set num_speculative_tokens=3
       mpctl rollout qwen --spec eagle3 --draft /models/eagle3 --prompts traffic.jsonl
       mpctl rollout --spec ngram --prompts edits:0.7 --prompts chat:0.3 --concurrency 1,8
+      mpctl rollout qwen --spec ngram --traffic-steps 1,10,50  then users' traffic, step by step
       mpctl rollout --spec ngram --dry-run=client              checks and the change, nothing done
     """
     settings = Settings.of(ctx, options)
@@ -69,7 +71,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.cli.preview import require_client, show_preview
     from mpctl.cli.request import loader_for, make_plan, read_workload
     from mpctl.cli.session import open_session
-    from mpctl.cli.strategy import first_choice, fitting
+    from mpctl.cli.strategy import first_choice, fitting, with_traffic
     from mpctl.rollout import machine
     from mpctl.rollout.decide import Act, decide_rollout
     from mpctl.rollout.operation import open_operation
@@ -82,7 +84,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     unfinished = open_operation(session.store.entries())
     session.load = load_of(options["load"], settings.platform, unfinished=unfinished.plan.load if unfinished else None)
     options["load"] = session.load
-    plan = make_plan(change, first_choice(options, unfinished), workload)
+    plan = with_traffic(make_plan(change, first_choice(options, unfinished), workload), options)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
         session.terminal.note(f"{session.title} already runs {change.spec.describe()}")
@@ -94,7 +96,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     require_allowed(change, ignored)
     session.require_load_client()
     if decision.act is Act.OPEN:
-        plan, notes = fitting(session, plan, options["strategy"])
+        plan, notes = fitting(session, plan, options)
         for note in notes:
             session.terminal.note(f"note: {note}")
     if options["dry_run"] != "none":
@@ -111,6 +113,9 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         elif decision.plan is not None:
             session.store.save(plan.workload, "workload", workload.to_record())
             found = replace(decision.plan, scaling=session.platform.scaling())
+            if found.route is not None:
+                route = session.platform.route(found.route["name"], found.traffic_steps, force=options["force"])
+                found = replace(found, route=route)
             carry_out(session, world, machine.open_plan(world, found), options["output"])
     show_pool(session, change)
 
@@ -118,12 +123,12 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
 def explain(session: Session, plan: Plan, workload: Workload) -> str:
     """What will happen, for the one who is asked."""
     from mpctl.cli.request import describe_workload
-    from mpctl.cli.strategy import describe_back, describe_place
+    from mpctl.cli.strategy import describe_back, describe_place, describe_traffic
 
     place, back = describe_place(session, plan), describe_back(session, plan)
     return (
         f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {place}; "
-        f"{describe_workload(workload)} to each arm; "
+        f"{describe_workload(workload)} to each arm; {describe_traffic(plan)}"
         f"an engine is waited for at most {plan.ready_timeout_s:.0f} s; "
         f"rollback from there takes {back}"
     )

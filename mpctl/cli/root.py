@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rollback": ("mpctl.cli.rollback", "Restore a recorded revision exactly", "Rollout"),
     "resume": ("mpctl.cli.resume", "Go on with what was interrupted", "Rollout"),
     "abandon": ("mpctl.cli.abandon", "End what is unfinished and leave the service as it is", "Rollout"),
+    "retire": ("mpctl.cli.retire", "End an old engine that a rollout kept", "Rollout"),
     "unlock": ("mpctl.cli.unlock", "Free a service whose operator is gone", "Rollout"),
     "status": ("mpctl.cli.status", "Show services, what runs and what is under way", "Look"),
     "history": ("mpctl.cli.history", "List recorded revisions, or print one", "Look"),

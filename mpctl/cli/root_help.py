@@ -46,6 +46,7 @@ Rollout:
   rollback  Restore a recorded revision exactly
   resume    Go on with what was interrupted
   abandon   End what is unfinished and leave the service as it is
+  retire    End an old engine that a rollout kept
   unlock    Free a service whose operator is gone
 
 Look:

@@ -24,25 +24,33 @@ def first_choice(options: dict[str, Any], unfinished: Operation | None) -> dict[
     return {**options, "strategy": chosen.value, "accept_downtime": down}
 
 
-def fitting(session: Session, plan: Plan, asked: str) -> tuple[Plan, tuple[str, ...]]:
-    """The plan in a way that fits, and notes on it.
+def with_traffic(plan: Plan, options: dict[str, Any]) -> Plan:
+    """The plan with the steps of users' traffic that were asked for."""
+    return replace(plan, traffic_steps=options["traffic_steps"] or (), step_duration_s=options["step_duration"])
+
+
+def fitting(session: Session, plan: Plan, options: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+    """The plan in a way that fits, with the route it needs, and notes on it.
 
     Raises:
-        InputError: something is asked that a cluster cannot do.
+        InputError: options contradict each other, or ask for what the platform cannot do.
         Refused: nothing fits; with the reason and the alternatives.
     """
-    if plan.keep_baseline and session.platform.rolls:
-        raise InputError(
-            "the old engine cannot be kept in a cluster: KServe replaces the pods of the one service",
-            field="--keep-baseline",
-            hint="leave it out; a rollback takes one engine start",
-        )
     beside = plan.strategy is Strategy.SIDE_BY_SIDE
+    plan = _with_route(session, plan, options)
+    kept = session.platform.kept()
+    notes: tuple[str, ...] = ()
+    if kept is not None:
+        plan = replace(plan, releases=True)
+        notes = (f"{kept.arm}, kept since {kept.since}, ends first: its GPUs are needed",)
+    keep = plan.keep_baseline and session.platform.rolls
     try:
         # Downtime is only taken where nothing else fits.
-        notes = session.platform.check(plan.arm, beside=beside, downtime=plan.downtime and not beside)
+        downtime = plan.downtime and not beside
+        notes += session.platform.check(plan.arm, beside=beside, downtime=downtime, keep=keep)
     except Refused as refused:
-        if not (asked == AUTO and plan.downtime and session.platform.rolls):
+        auto = options["strategy"] == AUTO and plan.downtime and session.platform.rolls
+        if not auto or plan.route is not None:
             raise
         plan = replace(plan, strategy=Strategy.IN_PLACE)
         return plan, (
@@ -50,6 +58,32 @@ def fitting(session: Session, plan: Plan, asked: str) -> tuple[Plan, tuple[str, 
             *session.platform.check(plan.arm, beside=False, downtime=True),
         )
     return (replace(plan, downtime=False) if beside else plan), notes
+
+
+def _with_route(session: Session, plan: Plan, options: dict[str, Any]) -> Plan:
+    """The plan with the users' route, where it shares out traffic or keeps the old arm in a cluster."""
+    field = "--traffic-steps" if plan.traffic_steps else "--keep-baseline"
+    if not (plan.traffic_steps or (plan.keep_baseline and session.platform.rolls)):
+        if options["route"] is not None:
+            raise InputError("a route is only used by --traffic-steps and --keep-baseline", field="--route")
+        return plan
+    if session.platform.rolls and plan.strategy is not Strategy.SIDE_BY_SIDE:
+        raise InputError(
+            "there is one arm at a time in place, so nothing to share traffic with or to keep",
+            field=field,
+            hint="--strategy side-by-side",
+        )
+    route = session.platform.route(options["route"], plan.traffic_steps, force=options["force"])
+    return replace(plan, route=route)
+
+
+def describe_traffic(plan: Plan) -> str:
+    """What users' traffic does before the promotion, as a clause that ends with a semicolon; empty without steps."""
+    if not plan.traffic_steps or plan.route is None:
+        return ""
+    shares = ", ".join(str(step) for step in plan.traffic_steps)
+    held = f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
+    return f"if the gate agrees, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
 
 
 def describe_place(session: Session, plan: Plan) -> str:
@@ -73,5 +107,5 @@ def describe_place(session: Session, plan: Plan) -> str:
 def describe_back(session: Session, plan: Plan) -> str:
     """How long the way back takes."""
     if plan.keep_baseline:
-        return "at once, the old engine is kept"
+        return "one write, the old engine is kept" if session.platform.rolls else "at once, the old engine is kept"
     return "as long as one engine start" + (" for each pod" if session.platform.rolls else "")

@@ -143,6 +143,7 @@ def _overwriting(unfinished: Operation, live: Live, revisions: tuple[Revision, .
         baseline_spec="as found",
         target=target,
         overwrites=True,
+        instant=plan.instant,
     )
 
 

@@ -19,10 +19,11 @@ from mpctl.rollout.records import Entry, Event
 
 
 class Kind(StrEnum):
-    """What an operation wants: a new arm judged, or a recorded revision back."""
+    """What an operation wants: a new arm judged, a recorded revision back, or an arm that was kept to end."""
 
     ROLLOUT = "rollout"
     ROLLBACK = "rollback"
+    RETIRE = "retire"
 
 
 class Strategy(StrEnum):
@@ -46,6 +47,7 @@ class Ending(StrEnum):
     ROLLED_BACK = "rolled back"
     UNDONE = "undone"
     ABANDONED = "abandoned"
+    RETIRED = "retired"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Plan:
     ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
     service may be down while an engine starts. ``scaling``: the autoscaler as it was found, None without one.
     ``load``: where the load client runs: local (the machine of the command) or job (the cluster).
-    ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten.
+    ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten. ``route``: the users'
+    route as it was found, None where none is touched; ``traffic_steps``: percentages of it that the candidate gets one
+    after the other, each held for ``step_duration_s``; ``releases``: an older arm that was kept ends first;
+    ``instant``: for a rollback, the arm to end with was kept and gets the route before anything else.
     """
 
     kind: Kind
@@ -82,6 +87,11 @@ class Plan:
     scaling: dict[str, Any] | None = None
     overwrites: bool = False
     load: str = "local"
+    route: dict[str, Any] | None = None
+    traffic_steps: tuple[int, ...] = ()
+    step_duration_s: float = 0.0
+    releases: bool = False
+    instant: bool = False
 
     @property
     def baseline_arm(self) -> Arm:
@@ -95,8 +105,10 @@ class Plan:
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
-        terms = ("strategy", "policy", "workload", "load", "keep_baseline", "downtime")
-        return tuple(t.replace("_", " ") for t in terms if getattr(self, t) != getattr(other, t))
+        terms = ["strategy", "policy", "workload", "load", "keep_baseline", "downtime", "traffic_steps"]
+        terms += ["step_duration_s"] if self.traffic_steps else []
+        named = (t for t in terms if getattr(self, t) != getattr(other, t))
+        return tuple(t.removesuffix("_s").replace("_", " ") for t in named)
 
     def digest(self) -> str:
         """sha256 over the whole plan, for reports: what was promoted was planned like this."""
@@ -104,7 +116,7 @@ class Plan:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {**self.__dict__, "policy": self.policy.to_record()}
+        return {**self.__dict__, "policy": self.policy.to_record(), "traffic_steps": [*self.traffic_steps]}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Plan:
@@ -115,6 +127,7 @@ class Plan:
                 "kind": Kind(record["kind"]),
                 "strategy": Strategy(record["strategy"]),
                 "policy": Policy.from_record(record["policy"]),
+                "traffic_steps": tuple(record.get("traffic_steps") or ()),
             }
         )
 
@@ -151,6 +164,7 @@ class Operation:
             automatic=automatic,
             downtime=plan.downtime,
             scaling=plan.scaling,
+            route=plan.route,
         )
 
     def with_entry(self, entry: Entry) -> Operation:

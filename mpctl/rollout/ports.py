@@ -89,7 +89,9 @@ class ArmState:
 
     ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
     waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
-    ``pods_ready``: how many of several engines are ready, where an arm has several.
+    ``pods_ready``: how many of several engines are ready, where an arm has several. ``kept``: since when (RFC 3339) it
+    is kept for a way back; empty when it is not. ``traffic``: its share of the users' traffic in words, where a route
+    shares it out.
     """
 
     id: str
@@ -101,6 +103,20 @@ class ArmState:
     restarts: int = 0
     kv_pool_tokens: int | None = None
     pods_ready: int = 0
+    kept: str = ""
+    traffic: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An old arm that still runs beside the service. ``since``: RFC 3339; ``route``: by which it gets the traffic back;
+    ``pods_ready`` of it, ``pods`` of the service."""
+
+    arm: str
+    since: str
+    route: str
+    pods_ready: int
+    pods: int
 
 
 @dataclass(frozen=True)
@@ -125,10 +141,10 @@ class Platform(Protocol):
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
         """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
 
-        ``downtime``: the service may be down while an engine starts.
+        ``downtime``: the service may be down while an engine starts. ``keep``: the old arm is to stay.
         """
 
     def scaling(self) -> dict[str, Any] | None:
@@ -140,6 +156,29 @@ class Platform(Protocol):
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
         """Put the autoscaler back as recorded; returns what was left because somebody else changed it."""
 
+    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
+        """The route by which users reach the service, as it is, as a JSON object with its ``name``.
+
+        ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``force``: also one
+        that somebody else writes. Raises InputError or Refused where there is none, or a step is not possible.
+        """
+
+    def shift(self, route: dict[str, Any], percent: int) -> None:
+        """Give the arm beside the service so much of the route's traffic, 1..100; returns once it is so."""
+
+    def require_shifted(self, route: dict[str, Any], percent: int) -> None:
+        """Raise MpctlError unless the route is as :meth:`shift` left it."""
+
+    def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
+        """Put the route back as recorded and let the arm beside the service finish what it was sent; returns what was
+        left because somebody else changed it."""
+
+    def keep(self, arm: Arm, route: dict[str, Any]) -> None:
+        """Start an old arm beside the service with as many engines, to stay, without traffic."""
+
+    def kept(self) -> Kept | None:
+        """The old arm that stayed and can get the traffic back by one write; None without one."""
+
     def start(self, arm: Arm) -> None:
         """Start ``arm`` beside whatever runs, without traffic."""
 
@@ -150,9 +189,10 @@ class Platform(Protocol):
         service is down until then.
         """
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
         """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
 
+        ``beside_serves``: the arm beside the service has the traffic meanwhile and stays.
         ``expect``: the arms whose manifests may be live now; anything else was written by somebody else and raises
         Conflict.
         """
@@ -216,9 +256,7 @@ class Meter(Protocol):
     def describe(self, endpoint: Endpoint) -> EngineFacts:
         """What the running engine and the machine under it say of themselves; what is not known is None or empty."""
 
-    def send(
-        self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = ""
-    ) -> Sent:
+    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
         """Send ``prompts`` once in order, as ``cell`` says.
 
         ``key``: names the block. A client that outlives a command finds by it what it sent already; without one it

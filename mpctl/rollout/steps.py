@@ -107,7 +107,8 @@ def keep_foreign(world: World, operation: Operation) -> dict[str, Any]:
 
 
 def leave(world: World, operation: Operation) -> None:
-    """End an operation without another change to the service: record it, remove the candidate, free the autoscaler."""
+    """End an operation without another change to the service: record it, put the route back, remove the candidate,
+    free the autoscaler."""
     plan = operation.plan
     text = world.platform.live_text()
     if text is not None:
@@ -117,6 +118,9 @@ def leave(world: World, operation: Operation) -> None:
     world.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
     if text is not None and all(r.text != text for r in world.store.revisions()):
         _record(world, operation, text, why=f"as {operation.id} was abandoned", spec="as found")
+    if plan.route is not None:
+        for line in world.platform.unshift(plan.route):
+            world.progress.note(line)
     world.platform.retire(Arm(plan.baseline if text is None else text))
     if plan.scaling is not None:
         for line in world.platform.unpin(plan.scaling):
@@ -241,7 +245,8 @@ def adopt(world: World, operation: Operation) -> dict[str, Any]:
     """Make the arm the service: its manifest is the live one, and it gets the traffic."""
     plan = operation.plan
     world.progress.step(operation.begun, f"routing the service to {plan.spec}")
-    world.platform.adopt(plan.arm, expect=_expected(plan), downtime=plan.downtime)
+    moved = bool(operation.done.get("redirect", {}).get("moved"))
+    world.platform.adopt(plan.arm, expect=_expected(plan), downtime=plan.downtime, beside_serves=moved)
     return {"digest": text_digest(plan.text)}
 
 

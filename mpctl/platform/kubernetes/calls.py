@@ -32,7 +32,7 @@ ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectacce
 RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
 
 _LOOK = ("status", "history", "diff", "preflight", "render", "doctor")
-_CHANGE = ("rollout", "resume", "rollback", "abandon")
+_CHANGE = ("rollout", "resume", "rollback", "abandon", "retire")
 _ALL = (*_LOOK, *_CHANGE)
 
 
@@ -81,6 +81,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.POD, _CHANGE, "an engine's last words", "operator", subresource="log"),
     *_rows("list", kinds.HPA, ("doctor", *_CHANGE), "autoscalers of the service"),
     *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE), "KEDA's autoscalers of the service"),
+    *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE), "who gets the users' traffic"),
     # mpctl's own records
     *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE), "who holds the service"),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
@@ -106,6 +107,7 @@ TABLE: tuple[Row, ...] = (
     ),
     *_rows("get update", kinds.HPA, _CHANGE, "pin the autoscaler and put it back", "operator"),
     *_rows("get update", kinds.SCALED_OBJECT, _CHANGE, "pin KEDA's autoscaler and put it back", "operator"),
+    *_rows("get update", kinds.HTTP_ROUTE, _CHANGE, "give a candidate traffic and put the route back", "operator"),
     # Room for a candidate: GPUs and who holds them, in whatever namespace
     *_rows("list", kinds.NODE, ("doctor", *_CHANGE), "GPUs, labels and taints", scope="cluster"),
     *_rows("list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE), "GPUs that the driver publishes", scope="cluster"),

@@ -30,6 +30,7 @@ from mpctl.rollout.ports import Endpoint, Phase
 READS_PER_S = 2.0
 KNATIVE = ("Knative", "Serverless")
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
+_UNANSWERED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
 
@@ -178,6 +179,25 @@ class Looker:
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         return Endpoint(base, model, "", token, inside=_address(pod, port)), counters
 
+    def requests(self, found: Found) -> float | None:
+        """How many requests the ready pods' engines run or hold in their queues; None when none of them answers."""
+        import httpx
+        from prometheus_client.parser import text_string_to_metric_families
+
+        answers = []
+        for pod in found.pods:
+            if not is_ready(pod):
+                continue
+            port = port_of(engine_container(pod["spec"]["containers"]))
+            try:
+                base = self.forwards.url(pod["metadata"]["name"], port)
+                text = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False).text
+                families = list(text_string_to_metric_families(text))
+            except (httpx.HTTPError, MpctlError, ValueError):
+                continue
+            answers += [s.value for f in families for s in f.samples if s.name in _UNANSWERED]
+        return sum(answers) if answers else None
+
     def _token(self, container: Mapping[str, Any]) -> str | None:
         """The engine's API key: of its arguments, its environment, or the Secret its environment names.
 
@@ -256,13 +276,18 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return (_KEY_VARIABLE, None) if named else (None, None)
 
 
+def is_knative(isvc: Json) -> bool:
+    """Whether Knative runs the service's pods and shares out its traffic."""
+    annotations = isvc["metadata"].get("annotations") or {}
+    mode = annotations.get("serving.kserve.io/deploymentMode") or (isvc.get("status") or {}).get("deploymentMode")
+    return mode in KNATIVE
+
+
 def deployment_name(isvc: Json) -> str:
     """The predictor's Deployment: KServe's in Standard mode, that of the latest revision in Knative mode."""
     status = isvc.get("status") or {}
     name = isvc["metadata"]["name"]
-    annotations = isvc["metadata"].get("annotations") or {}
-    mode = annotations.get("serving.kserve.io/deploymentMode") or status.get("deploymentMode")
-    if mode in KNATIVE:
+    if is_knative(isvc):
         latest = ((status.get("components") or {}).get("predictor") or {}).get("latestCreatedRevision")
         return f"{latest or name + '-predictor-00001'}-deployment"
     return f"{name}-predictor"

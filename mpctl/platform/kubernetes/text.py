@@ -22,6 +22,7 @@ Json = dict[str, Any]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
+KEPT_ANNOTATION = "mpctl.dev/kept-for-route"
 CANDIDATE_SUFFIX = "-candidate"
 
 # Written by the server, or by owners and finalizers, which a restored spec must not take away.
@@ -38,7 +39,7 @@ _SERVER_METADATA = (
     "ownerReferences",
 )
 _KEPT_ON_WRITE = ("uid", "resourceVersion", "finalizers", "ownerReferences")
-# What scales or routes the live service has no meaning for a candidate of one pod.
+# What scales or routes the live service has no meaning for a candidate of so many pods.
 _NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
 _SCALE_ANNOTATIONS = ("autoscaling.knative.dev/", "serving.kserve.io/autoscaler")
@@ -106,8 +107,10 @@ def candidate_name(service: str) -> str:
     return service + CANDIDATE_SUFFIX
 
 
-def candidate_of(text: str, arm_id: str, *, namespace: str) -> Json:
-    """The InferenceService that runs ``text`` beside the live one: one pod, not scaled, labelled apart.
+def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, kept: str | None = None) -> Json:
+    """The InferenceService that runs ``text`` beside the live one: so many pods, not scaled, labelled apart.
+
+    ``kept``: the route by which it gets the traffic back, where it is an old arm that is kept.
 
     Raises:
         Refused: the pods take a claim by its name, which two pods would share.
@@ -131,9 +134,10 @@ def candidate_of(text: str, arm_id: str, *, namespace: str) -> Json:
             "name": candidate_name(service),
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
-            "annotations": {**annotations, _AUTOSCALER_CLASS: "none", ARM_ANNOTATION: arm_id},
+            "annotations": {**annotations, _AUTOSCALER_CLASS: "none", ARM_ANNOTATION: arm_id}
+            | ({} if kept is None else {KEPT_ANNOTATION: kept}),
         },
-        "spec": {**record["spec"], "predictor": {**predictor, "minReplicas": 1, "maxReplicas": 1}},
+        "spec": {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}},
     }
 
 

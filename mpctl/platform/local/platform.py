@@ -30,7 +30,7 @@ from mpctl.platform.local.processes import (
     who_listens,
 )
 from mpctl.platform.local.supervisor import log_path
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, Kept, Live, Phase
 from mpctl.rollout.records import text_digest
 from mpctl.service import Service
 
@@ -89,7 +89,7 @@ class LocalPlatform:
         desired = read_desired(self.directory)
         return None if desired is None else desired.text
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
         service = read_service(arm.manifest, self._service)
         desired = self.desired()
@@ -120,6 +120,38 @@ class LocalPlatform:
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
         """Never asked for: there is nothing to put back."""
         raise NotImplementedError
+
+    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
+        """The service's port leads to one arm.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "the port of a service of this machine leads to one engine: its traffic is not shared",
+            field="--traffic-steps",
+            hint="leave it out; both engines are measured on the same prompts",
+        )
+
+    def shift(self, route: dict[str, Any], percent: int) -> None:
+        """Never asked for: there is no route."""
+        raise NotImplementedError
+
+    def require_shifted(self, route: dict[str, Any], percent: int) -> None:
+        """Never asked for: there is no route."""
+        raise NotImplementedError
+
+    def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
+        """Never asked for: there is no route."""
+        raise NotImplementedError
+
+    def keep(self, arm: Arm, route: dict[str, Any]) -> None:
+        """Never asked for: an old engine is not stopped in the first place."""
+        raise NotImplementedError
+
+    def kept(self) -> Kept | None:
+        """An old engine that stays is one of the service's arms, which a rollback finds by itself."""
+        return None
 
     def state(self, arm: Arm) -> ArmState:
         """What is known of an arm."""
@@ -243,7 +275,7 @@ class LocalPlatform:
         # is ready.
         change(self.directory, lambda d: replace(d, route=arm.id))
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
         """Write manifest and route in one document."""
 
         def edit(desired: Desired) -> Desired:

@@ -3,122 +3,22 @@ foreign edits, abandoning. The autoscaler is always put back, and something alwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-from world import (
-    BASELINE_TEXT,
-    BROKEN,
-    CANDIDATE_TEXT,
-    FASTER,
-    OTHER_TEXT,
-    SLOWER,
-    Behaviour,
-    Crash,
-    Disk,
-    MemoryPlatform,
-    MemoryWorld,
-    plan,
-)
+from rolling import FOUND, HELD, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement
+from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, OTHER_TEXT, SLOWER, Behaviour, Crash, plan
 
 from mpctl.errors import Conflict
-from mpctl.measure.outcome import Outcome
-from mpctl.measure.verdict import Verdict
 from mpctl.rollout import machine
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Strategy, last_change
-from mpctl.rollout.ports import Arm, ArmState, Live, Phase
-
-FOUND = {"min": 1, "max": 5}
-HELD = {"min": 2, "max": 2}
-SCALING = {"replicas": 2, "limits": FOUND}
-
-
-@dataclass
-class RollingDisk(Disk):
-    limits: dict = field(default_factory=lambda: dict(FOUND))
-
-    def copy(self):
-        return RollingDisk(**{k: v.copy() if hasattr(v, "copy") else v for k, v in self.__dict__.items()})
-
-
-class RollingPlatform(MemoryPlatform):
-    """The live text has an engine of its own; an old one goes when the new one is seen ready."""
-
-    rolls = True
-
-    @property
-    def behaviours(self):
-        return self._world.behaviours
-
-    def read(self):
-        self._world.boundary("read")
-        disk = self._world.disk
-        return Live("svc", "chat", disk.text, "v", Arm(disk.text).id)
-
-    def adopt(self, arm, *, expect, downtime=False):
-        disk = self._world.disk
-        with self._world.acting("adopt"):
-            if disk.text == arm.manifest:
-                return
-            if disk.text not in {known.manifest for known in expect}:
-                raise Conflict("service chat/svc was changed by somebody else meanwhile")
-            for other in [i for i in disk.engines if i != disk.routed]:
-                del disk.engines[other]
-            self._world.boundary("amid adopt")
-            disk.text = arm.manifest
-            self._start(arm)
-
-    def replace(self, arm, *, expect, downtime):
-        self.adopt(arm, expect=expect, downtime=downtime)
-
-    def state(self, arm):
-        state = super().state(arm)
-        disk = self._world.disk
-        if arm.manifest == disk.text and state.phase is Phase.READY and disk.routed != arm.id:
-            disk.engines.pop(disk.routed, None)
-            disk.routed = arm.id
-        return state
-
-    def retire(self, keep):
-        with self._world.acting("retire"):
-            disk = self._world.disk
-            for other in [i for i in disk.engines if i not in (keep.id, disk.routed)]:
-                del disk.engines[other]
-
-    def pin(self, scaling):
-        with self._world.acting("pin"):
-            self._world.disk.limits = {"min": scaling["replicas"], "max": scaling["replicas"]}
-
-    def unpin(self, scaling):
-        with self._world.acting("unpin"):
-            self._world.disk.limits = dict(scaling["limits"])
-        return ()
+from mpctl.rollout.ports import Arm, ArmState, Phase
 
 
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch):
-    """The measurement is left out; the gate says what the behaviours are made for."""
-
-    def judged(world, operation):
-        outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
-        return Verdict(outcome, (), summary="as the test wants").to_record()
-
-    for every in machine.STEPS.values():
-        for name in every:
-            if name.startswith("measure"):
-                monkeypatch.setitem(every, name, lambda world, operation: {})
-            elif name == "judge":
-                monkeypatch.setitem(every, name, judged)
-
-
-class RollingWorld(MemoryWorld):
-    def __init__(self, behaviours, disk=None):
-        super().__init__(behaviours, disk or RollingDisk())
-        self.world = replace(self.world, platform=RollingPlatform(self))
-
-    def again(self):
-        return RollingWorld(self.behaviours, self.disk.copy())
+    leave_out_the_measurement(monkeypatch)
 
 
 def wanted(strategy):
@@ -145,32 +45,6 @@ def rollback(memory, *, force=False):
         machine.run(memory.world, machine.open_plan(memory.world, found))
     elif decision.operation is not None:
         machine.run(memory.world, decision.operation)
-
-
-def guard(memory):
-    def watch(where):
-        disk = memory.disk
-        serving = disk.engines.get(disk.routed)
-        assert serving is not None, f"{where}: nothing serves"
-        assert serving.phase is Phase.READY, f"{where}: nothing serves"
-
-    memory.watch = watch
-    return memory
-
-
-def crashes(behaviours, act):
-    """What is left after a death at every boundary of ``act``."""
-    boundary = 0
-    while True:
-        boundary += 1
-        memory = guard(RollingWorld(behaviours))
-        memory.die_at(boundary)
-        try:
-            act(memory)
-        except Crash:
-            yield boundary, memory
-        else:
-            return
 
 
 def check(memory, *texts):

@@ -78,7 +78,7 @@ class MemoryPlatform:
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
         return ()
 
     def live_text(self) -> str:
@@ -110,7 +110,7 @@ class MemoryPlatform:
             self._world.boundary("amid replace")
             disk.routed = arm.id
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False) -> None:
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
         disk = self._world.disk
         with self._world.acting("adopt"):
             if disk.text not in {known.manifest for known in expect}:
@@ -124,10 +124,13 @@ class MemoryPlatform:
                 self._world.boundary("amid retire")
 
     def state(self, arm: Arm) -> ArmState:
-        arm_id = arm.id
         self._world.boundary("state")
+        return self._state(arm.id, arm.id)
+
+    def _state(self, arm_id: str, key: str) -> ArmState:
+        """Of the engine that stands under ``key``."""
         disk = self._world.disk
-        engine = disk.engines.get(arm_id)
+        engine = disk.engines.get(key)
         if engine is None:
             return ArmState(arm_id, Phase.ABSENT)
         behaviour = self._world.behaviours[engine.manifest]
@@ -138,12 +141,12 @@ class MemoryPlatform:
                 engine = replace(engine, phase=Phase.FAILED)
             elif engine.polls > 1:
                 engine = replace(engine, phase=Phase.READY)
-            disk.engines[arm_id] = engine
+            disk.engines[key] = engine
         ready = engine.phase is Phase.READY
         return ArmState(
             id=arm_id,
             phase=engine.phase,
-            endpoint=Endpoint(f"http://{arm_id}", "svc", "tokenizer") if ready else None,
+            endpoint=Endpoint(f"http://{key}", "svc", "tokenizer") if ready else None,
             argv=("vllm", "serve", arm_id) if ready else None,
             matches=ready and behaviour.matches,
             message="the engine exited with code 3" if engine.phase is Phase.FAILED else "",

@@ -1,0 +1,135 @@
+"""The second InferenceService: a candidate without traffic of its own, or an old arm that is kept for an instant way
+back. It is ours alone, told by its annotation, and never removed while a route gives it traffic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from mpctl.errors import Conflict, MpctlError
+from mpctl.platform.kubernetes.client import Client, Json
+from mpctl.platform.kubernetes.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE, POD
+from mpctl.platform.kubernetes.look import ISVC_LABEL, Looker
+from mpctl.platform.kubernetes.routing import Routes
+from mpctl.platform.kubernetes.text import ARM_ANNOTATION, KEPT_ANNOTATION, candidate_name, candidate_of
+from mpctl.rollout.ports import Arm, Phase
+
+_TRIES = 6
+_GONE_TIMEOUT_S = 180.0  # pods drain: vLLM's own shutdown plus the grace period
+_DRAIN_TIMEOUT_S = 120.0  # an answer of some thousand tokens
+_POLL_S = 1.0
+
+
+def arm_of(isvc: Json) -> str | None:
+    """The arm that an InferenceService of ours runs; None when it is not ours."""
+    found = (isvc["metadata"].get("annotations") or {}).get(ARM_ANNOTATION)
+    return None if found is None else str(found)
+
+
+def kept_route(isvc: Json) -> str | None:
+    """The route by which a kept arm gets the traffic back; None for a candidate."""
+    found = (isvc["metadata"].get("annotations") or {}).get(KEPT_ANNOTATION)
+    return None if found is None else str(found)
+
+
+class Candidate:
+    """The second InferenceService of one service."""
+
+    def __init__(
+        self,
+        client: Client,
+        looker: Looker,
+        routes: Routes,
+        service: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._looker, self._routes = client, looker, routes
+        self._namespace = looker.namespace
+        self.name = candidate_name(service)
+        self._sleep = sleep
+
+    def found(self) -> Json | None:
+        """The object, also when it is not ours."""
+        return self._looker.isvc(self.name)
+
+    def ours(self) -> Json | None:
+        """The object, if it is there and ours."""
+        found = self.found()
+        return found if found is not None and arm_of(found) is not None else None
+
+    def start(self, arm: Arm, *, pods: int = 1, kept: str | None = None) -> None:
+        """Run ``arm``; nothing to do when it runs like this. One that failed is made anew, another arm is removed.
+
+        ``kept``: the route's name when the arm is kept for a way back.
+
+        Raises:
+            Conflict: an InferenceService of that name is not ours, or a route gives it traffic.
+        """
+        body = candidate_of(arm.manifest, arm.id, namespace=self._namespace, pods=pods, kept=kept)
+        for _ in range(_TRIES):
+            there = self.found()
+            if there is not None:
+                same = arm_of(there) == arm.id and kept_route(there) == kept
+                if same and not self._failed(there):
+                    return
+                if arm_of(there) is None:
+                    raise Conflict(f"InferenceService {self.name} is not ours to remove")
+                self.remove(there)
+            try:
+                self._client.create(INFERENCE_SERVICE, body)
+                return
+            except (AlreadyExists, OutcomeUnknown):
+                continue
+        raise MpctlError(f"InferenceService {self.name} could not be created in {_TRIES} tries", hint="try again")
+
+    def _failed(self, isvc: Json) -> bool:
+        _, seen = self._looker.seen(lambda: self._looker.find(isvc))
+        return seen.phase is Phase.FAILED
+
+    def remove_ours(self) -> None:
+        """Remove it, if it is there and ours."""
+        found = self.ours()
+        if found is not None:
+            self.remove(found)
+
+    def remove(self, isvc: Json) -> None:
+        """Delete an InferenceService of ours and wait until its pods have left their GPUs.
+
+        Raises:
+            Conflict: a route gives it traffic.
+        """
+        self._routes.require_idle()
+        name = isvc["metadata"]["name"]
+        self._client.delete(INFERENCE_SERVICE, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
+        end = time.monotonic() + _GONE_TIMEOUT_S
+        while time.monotonic() < end:
+            pods = self._client.list(POD, self._namespace, labels=f"{ISVC_LABEL}={name}")
+            if not pods and self._looker.isvc(name) is None:
+                return
+            self._sleep(_POLL_S)
+        raise MpctlError(
+            f"pods of InferenceService {name} did not end within {_GONE_TIMEOUT_S:.0f} s",
+            hint=f"kubectl get pods -n {self._namespace} -l {ISVC_LABEL}={name} shows them",
+        )
+
+    def drain(self) -> tuple[str, ...]:
+        """Wait until its engines have answered what the route sent them; returns what was left unanswered.
+
+        Two looks in a row must find nothing: a gateway's proxies learn of a route one after the other.
+        """
+        end = time.monotonic() + _DRAIN_TIMEOUT_S
+        quiet = 0
+        while quiet < 2:
+            isvc = self.ours()
+            busy = None if isvc is None else self._looker.requests(self._looker.find(isvc))
+            if busy is None:
+                return ()  # nothing of it answers, so there is nothing to wait for
+            quiet = 0 if busy else quiet + 1
+            if time.monotonic() > end:
+                return (f"{busy:.0f} requests are still unanswered by {self.name} after {_DRAIN_TIMEOUT_S:.0f} s",)
+            if quiet < 2:
+                self._sleep(_POLL_S)
+        return ()

@@ -1,0 +1,139 @@
+"""The live InferenceService: read as text, written as a whole, and never over a change that is not ours.
+
+It is changed by a replace of the whole object with the version and uid that were read. Server-side apply would not do
+here: it cannot take away a field that another manager owns, so it could not restore a recorded spec exactly. Who else
+changed the object is read from its managedFields and named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.platform.kubernetes.client import MANAGER, Client, Json
+from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.fields import changed_fields
+from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE
+from mpctl.platform.kubernetes.look import Looker
+from mpctl.platform.kubernetes.observe import judge
+from mpctl.platform.kubernetes.text import bridge, bridged, editors_since, object_of, text_of, to_write
+from mpctl.rollout.ports import Arm, Phase
+
+_TRIES = 6
+
+
+class LiveService:
+    """The InferenceService of one service."""
+
+    def __init__(self, client: Client, looker: Looker, service: str) -> None:
+        self._client, self._looker, self._service = client, looker, service
+
+    @property
+    def title(self) -> str:
+        """The service as messages name it."""
+        return f"service {self._looker.namespace}/{self._service}"
+
+    def find(self) -> Json | None:
+        """The object; None when it is not there."""
+        return self._looker.isvc(self._service)
+
+    def need(self) -> Json:
+        """The object.
+
+        Raises:
+            InputError: it is not there.
+        """
+        found = self.find()
+        if found is None:
+            raise InputError(
+                f"{self.title} is not there: no such InferenceService",
+                hint=f"what was recorded is kept: mpctl history {self._service} --revision 1 -o yaml prints it for "
+                f"kubectl create; mpctl abandon {self._service} ends what is unfinished and removes the candidate",
+            )
+        return found
+
+    def pods(self, isvc: Json) -> int:
+        """How many pods it should have: of its Deployment, else of its own spec."""
+        found = self._looker.find(isvc).deployment
+        if found is not None:
+            return int(found["spec"].get("replicas", 1))
+        return int(isvc["spec"]["predictor"].get("minReplicas") or 1)
+
+    def is_form_of(self, isvc: Json, arm: Arm) -> bool:
+        """Whether the object is ``arm``: its own text, or that with a change's strategy."""
+        text = text_of(isvc)
+        if text == arm.manifest or isvc["spec"]["predictor"].get("deploymentStrategy") == _strategy(arm.manifest):
+            return text == arm.manifest
+        return text in (bridged(arm.manifest, downtime=False), bridged(arm.manifest, downtime=True))
+
+    def admitted(self, text: str, isvc: Json | None = None) -> str:
+        """``text`` as it would read after a write (dryRun=All)."""
+        for _ in range(_TRIES):
+            live = isvc or self.need()
+            try:
+                return text_of(self._client.replace(INFERENCE_SERVICE, to_write(text, live), dry_run=True))
+            except (Stale, OutcomeUnknown):
+                isvc = None
+        raise MpctlError(f"{self.title} changes faster than it can be checked", hint="try again")
+
+    def write(self, arm: Arm, expect: tuple[Arm, ...], *, downtime: bool) -> None:
+        """Make ``arm`` the live spec, with another deploymentStrategy for the time of the change where it needs one.
+
+        Raises:
+            Conflict: what is live is none of ``expect`` and not ``arm``.
+        """
+        for _ in range(_TRIES):
+            live = self.need()
+            text = text_of(live)
+            form = bridge(arm.manifest, self.pods(live), downtime=downtime) or arm.manifest
+            # Written by an earlier try that waits for a GPU, it is written again once an old pod may go first.
+            if self.is_form_of(live, arm) and (not downtime or text == form or self._serves(live)):
+                return
+            self.require_known(live, (*expect, arm))
+            if self._put(live, form):
+                return
+        raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+
+    def settle(self, arm: Arm) -> None:
+        """Take a strategy that was set for the change back out of the live spec."""
+        for _ in range(_TRIES):
+            live = self.need()
+            if text_of(live) == arm.manifest or not self.is_form_of(live, arm):
+                return
+            if self._put(live, arm.manifest):
+                return
+        raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+
+    def _serves(self, live: Json) -> bool:
+        found = self._looker.find(live)
+        return judge(live, found.deployment, found.pods, runtime=found.runtime).phase is Phase.READY
+
+    def _put(self, live: Json, text: str) -> bool:
+        """Write; False when it has to be looked at again: KServe writes status all the time, which makes ours stale."""
+        try:
+            self._client.replace(INFERENCE_SERVICE, to_write(text, live))
+        except (Stale, OutcomeUnknown):
+            return False
+        return True
+
+    def require_known(self, live: Json, known: tuple[Arm, ...]) -> None:
+        """Raise when the live spec is none of those this operation wrote or started from.
+
+        Raises:
+            Conflict: somebody else changed it; the message says who, when and what.
+        """
+        if not any(self.is_form_of(live, arm) for arm in known):
+            raise self._foreign(live, known[0])
+
+    def _foreign(self, live: Json, known: Arm) -> Conflict:
+        who = editors_since(None, live, MANAGER)
+        what = changed_fields(object_of(known.manifest), object_of(text_of(live)))
+        return Conflict(
+            f"{self.title} was changed by {who[0] if who else 'somebody else'} meanwhile: {', '.join(what[:5])}",
+            hint=f"nothing was overwritten. mpctl abandon {self._service} keeps that change and ends the operation; "
+            f"mpctl rollback {self._service} --force keeps it as a revision and restores the recorded one",
+        )
+
+
+def _strategy(text: str) -> Any:
+    return object_of(text)["spec"]["predictor"].get("deploymentStrategy")

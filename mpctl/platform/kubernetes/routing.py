@@ -1,0 +1,180 @@
+"""Puts weights on an HTTPRoute, waits until the gateway has taken them, and puts the route back as it was found.
+
+What the route was is in the plan, so in the ledger before anything is written. Every write is a replace with the
+version and uid that were read; only backendRefs differ. A route that somebody else changed is left as they wrote it.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.platform.kubernetes.client import MANAGER, Client, Json
+from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.fields import changed_fields
+from mpctl.platform.kubernetes.kinds import HTTP_ROUTE
+from mpctl.platform.kubernetes.owners import owner_of
+from mpctl.platform.kubernetes.route import backend_of, choose, is_ours, routes_to, shares, taken, weighted
+from mpctl.platform.kubernetes.text import candidate_name, editors_since
+
+_TRIES = 6
+_TAKEN_S = 60.0  # a controller answers within seconds; one that restarts (election of a leader: 15 s) within this
+_POLL_S = 0.5
+
+
+class Routes:
+    """The HTTPRoutes of one namespace, as they lead to one service and to its candidate."""
+
+    def __init__(
+        self, client: Client, namespace: str, service: str, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._service = service
+        self._candidate = candidate_name(service)
+        self._sleep = sleep
+
+    def record(self, name: str | None, *, force: bool = False) -> Json:
+        """The user's route as it is: ``{"name", "spec"}``.
+
+        Raises:
+            InputError: there are several, or none of that name.
+            Refused: there is none, no gateway takes it, or somebody else writes it (unless ``force``).
+        """
+        route = choose(self._every(), self._service, name)
+        metadata = route["metadata"]
+        state = taken(route)
+        if not state.good:
+            raise Refused(
+                f"HTTPRoute {metadata['name']} is in no use: {state.message}",
+                hint=f"kubectl describe httproute {metadata['name']} -n {self._namespace} says more",
+            )
+        owner = owner_of(route)
+        if owner is not None and not force:
+            raise Refused(
+                f"HTTPRoute {metadata['name']} belongs to {owner.title}, which {owner.returns} ({owner.evidence})",
+                hint="use a route that nothing else writes, or --force to change it all the same",
+            )
+        record = {"name": metadata["name"], "spec": copy.deepcopy(route["spec"])}
+        weighted(self._as_found(record), self._service, self._candidate, 1)
+        return record
+
+    def shift(self, record: Mapping[str, Any], percent: int) -> None:
+        """Give the candidate ``percent`` of what the route gives the service; returns when the gateway has taken it.
+
+        Raises:
+            Conflict: somebody else changed the route; it is left as they wrote it.
+            MpctlError: the gateway does not take it.
+        """
+        self._write(record, weighted(self._as_found(record), self._service, self._candidate, percent))
+        self._await_taken(record, good=True)
+
+    def require_shifted(self, record: Mapping[str, Any], percent: int) -> None:
+        """Raise unless the route still is as :meth:`shift` wrote it and the gateway still takes it.
+
+        Raises:
+            Conflict: somebody else changed the route.
+            MpctlError: the gateway does not take it any more.
+        """
+        route = self._live(record)
+        if route is None:
+            raise Conflict(f"{self._title(record)} was deleted meanwhile")
+        if route["spec"] != weighted(self._as_found(record), self._service, self._candidate, percent):
+            raise self._foreign(route, record)
+        state = taken(route)
+        if not state.good:
+            raise MpctlError(f"{self._title(record)} is not taken any more: {state.message}")
+
+    def restore(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """Put the route back as recorded; returns what was left because somebody else changed it."""
+        left: tuple[str, ...] = ()
+        try:
+            self._write(record, record["spec"])
+        except Conflict as error:
+            left = (f"{error.message}; it is left as it is",)
+        self._await_taken(record, good=False)
+        return left
+
+    def require_idle(self) -> None:
+        """Raise while a route gives the candidate traffic, which would find nobody once it is gone.
+
+        Raises:
+            Conflict: the message names the routes, the hint the way out.
+        """
+        leading = routes_to(self._every(), backend_of(self._candidate))
+        if leading:
+            names = ", ".join(route["metadata"]["name"] for route in leading)
+            raise Conflict(
+                f"HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so {self._candidate} stays",
+                hint=f"take that backend out (kubectl edit httproute {leading[0]['metadata']['name']} "
+                f"-n {self._namespace}); the same command then goes on",
+            )
+
+    def shares_in_words(self) -> tuple[str, str]:
+        """What the routes give the candidate, and what the service: ``10 %``; both empty when it gets nothing."""
+        found = sorted(set(shares(self._every(), self._service, self._candidate)))
+        if not found:
+            return "", ""
+        ends = found if len(found) < 3 else [found[0], found[-1]]
+        own, others = ([f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends]))
+        return " to ".join(own), " to ".join(others)
+
+    def _every(self) -> list[Json]:
+        return self._client.list(HTTP_ROUTE, self._namespace) or []
+
+    def _live(self, record: Mapping[str, Any]) -> Json | None:
+        return self._client.get(HTTP_ROUTE, record["name"], self._namespace)
+
+    def _as_found(self, record: Mapping[str, Any]) -> Json:
+        return {"metadata": {"name": record["name"], "namespace": self._namespace}, "spec": record["spec"]}
+
+    def _title(self, record: Mapping[str, Any]) -> str:
+        return f"HTTPRoute {self._namespace}/{record['name']}"
+
+    def _write(self, record: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        for _ in range(_TRIES):
+            route = self._live(record)
+            if route is None:
+                raise Conflict(f"{self._title(record)} was deleted meanwhile")
+            if route["spec"] == spec:
+                return
+            if not is_ours(route, self._as_found(record), self._service, self._candidate):
+                raise self._foreign(route, record)
+            body = {k: v for k, v in copy.deepcopy(route).items() if k != "status"}
+            body["metadata"].pop("managedFields", None)
+            try:
+                self._client.replace(HTTP_ROUTE, {**body, "spec": copy.deepcopy(dict(spec))})
+                return
+            except (Stale, OutcomeUnknown):
+                continue
+        raise MpctlError(
+            f"{self._title(record)} could not be written in {_TRIES} tries", hint="the same command goes on"
+        )
+
+    def _foreign(self, route: Json, record: Mapping[str, Any]) -> Conflict:
+        who = editors_since(None, route, MANAGER)
+        what = ", ".join(changed_fields(record["spec"], route["spec"])[:5]) or "back to what it was"
+        return Conflict(
+            f"{self._title(record)} was changed by {who[0] if who else 'somebody else'} meanwhile: {what}",
+            hint="nothing was overwritten",
+        )
+
+    def _await_taken(self, record: Mapping[str, Any], *, good: bool) -> None:
+        """``good``: it must be accepted, too; a route that is put back need only be seen."""
+        end = time.monotonic() + _TAKEN_S
+        while True:
+            route = self._live(record)
+            if route is None:
+                return
+            state = taken(route)
+            if state.good or (state.seen and not good):
+                return
+            if time.monotonic() > end:
+                raise MpctlError(
+                    f"{self._title(record)} was written, and not taken within {_TAKEN_S:.0f} s: {state.message}",
+                    hint="look at the gateway's controller",
+                )
+            self._sleep(_POLL_S)

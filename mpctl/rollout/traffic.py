@@ -1,0 +1,153 @@
+"""Users' traffic on a candidate, a share at a time, and the steps of an old arm that is kept.
+
+The gate has promoted the candidate on prompts of ours by then. What it meets now are the users' own: their answers are
+not compared, but a candidate that falls over, or whose drafts are worth nothing on them, goes no further.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpctl.errors import MpctlError
+from mpctl.measure.counters import CounterError, Counters, Window
+from mpctl.measure.match import MIN_DRAFTS, Match
+from mpctl.measure.policy import Policy
+from mpctl.rollout import steps
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import ArmState, Phase
+
+if TYPE_CHECKING:
+    from mpctl.rollout.machine import World
+
+
+def failing(window: Window, policy: Policy, draft: str) -> str:
+    """Why a candidate's drafts are not worth it on what it was sent; empty while nothing says so.
+
+    Judged from 50 drafts on (``measure.match.MIN_DRAFTS``): tokens per step against ``policy.min_tokens_per_step``; for
+    a ``draft`` of its own weights also the first position's acceptance against ``policy.min_first_acceptance``. That is
+    a share looked at again and again, so it fails only when its whole interval (99.9 %) lies below.
+    """
+    if (window.drafts or 0) < MIN_DRAFTS:
+        return ""
+    told = []
+    per_step = window.tokens_per_step
+    if per_step is not None and per_step < policy.min_tokens_per_step:
+        told.append(f"tokens per step {per_step:.2f} (at least {policy.min_tokens_per_step:.2f})")
+    first = Match.of(window).interval if draft else None
+    if first is not None and first.high < policy.min_first_acceptance:
+        told.append(f"position-0 acceptance {first.value:.1%} (at least {policy.min_first_acceptance:.0%})")
+    return f"{'; '.join(told)}, over {window.drafts:.0f} drafts of users' traffic" if told else ""
+
+
+def shift(world: World, operation: Operation, percent: int) -> dict[str, Any]:
+    """Give the candidate ``percent`` of the users' traffic, and hold it there while it does well.
+
+    Returns the percentage and what its counters said meanwhile.
+
+    Raises:
+        MpctlError: the candidate does not do well, or the route is not as it was written; the way back is taken.
+    """
+    plan = operation.plan
+    route = _route(operation)
+    seconds = plan.step_duration_s
+    world.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec} for {seconds:.0f} s")
+    state, before = _look(world, operation, None)
+    world.platform.shift(route, percent)
+    window = Window.between(before, before)
+    began = world.clock.now()
+    while (passed := (world.clock.now() - began).total_seconds()) < seconds:
+        world.clock.sleep(min(steps.POLL_S, seconds - passed))
+        world.platform.require_shifted(route, percent)
+        state, now = _look(world, operation, state)
+        try:
+            window = Window.between(before, now)
+        except CounterError as error:
+            raise MpctlError(f"{state.id} at {percent} % of the traffic: {error}") from error
+        if why := failing(window, plan.policy, plan.draft):
+            raise MpctlError(f"{state.id} at {percent} % of the traffic: {why}")
+        world.progress.update(f"{_in_words(window)} ({passed:.0f} s)")
+    world.progress.note(f"{percent} % of the traffic: {_in_words(window)}")
+    return {
+        "percent": percent,
+        "tokens": window.generation_tokens,
+        "drafts": window.drafts,
+        "tokensPerStep": window.tokens_per_step,
+    }
+
+
+def _look(world: World, operation: Operation, before: ArmState | None) -> tuple[ArmState, Counters]:
+    """The candidate and its counters, while it is well."""
+    arm = operation.plan.arm
+    state = world.platform.state(arm)
+    restarted = before is not None and state.restarts > before.restarts
+    if state.phase is not Phase.READY or state.endpoint is None or restarted:
+        why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
+        raise MpctlError(f"{arm.id} fell over under users' traffic: {why}", hint=world.platform.describe_failure(arm))
+    try:
+        return state, world.meter.counters(state.endpoint)
+    except CounterError as error:
+        raise MpctlError(f"{arm.id}: its counters cannot be read: {error}") from error
+
+
+def _in_words(window: Window) -> str:
+    tokens = f"{window.generation_tokens:.0f} tokens"
+    if window.drafts is None:
+        return tokens
+    if window.drafts < MIN_DRAFTS:
+        return f"{tokens}, {window.drafts:.0f} drafts (judged from {MIN_DRAFTS} on)"
+    per_step = window.tokens_per_step
+    return f"{tokens}, {window.drafts:.0f} drafts" + (f", {per_step:.2f} tokens per step" if per_step else "")
+
+
+def unshift(world: World, operation: Operation) -> dict[str, Any]:
+    """Put the route back exactly as it was found, and let what the other arm was sent be answered."""
+    world.progress.step("unshift", "putting the route back")
+    left = world.platform.unshift(_route(operation))
+    for line in left:
+        world.progress.note(line)
+    return {"left": list(left)}
+
+
+def redirect(world: World, operation: Operation) -> dict[str, Any]:
+    """All of the route's traffic to the kept arm, by one write; the service is restored behind it.
+
+    Without effect when the kept arm does not serve (any more): the service is then restored as it is without one.
+    """
+    plan = operation.plan
+    route = _route(operation)
+    state = world.platform.state(plan.arm)
+    if state.phase is not Phase.READY:
+        world.progress.note(f"the kept {plan.arm.id} does not serve: {state.message or state.phase.value}")
+        return {"moved": False}
+    world.progress.step("redirect", f"all traffic of route {route['name']} to {plan.spec}, which was kept")
+    world.platform.shift(route, 100)
+    return {"moved": True}
+
+
+def keep_baseline(world: World, operation: Operation) -> dict[str, Any]:
+    """Start the old arm again beside the promoted service, and leave it there. Without room for it by now, the rollout
+    stands all the same: a rollback then takes an engine start."""
+    plan = operation.plan
+    arm = plan.baseline_arm
+    world.progress.step("keep-baseline", f"starting {plan.baseline_spec} again, to be kept for an instant way back")
+    try:
+        world.platform.keep(arm, _route(operation))
+        steps.await_ready(world, arm, plan.ready_timeout_s)
+    except MpctlError as error:
+        world.progress.note(f"the old arm is not kept, a rollback takes an engine start: {error.message}")
+        world.platform.stop(arm)
+        return {"kept": None, "reason": error.message}
+    return {"kept": arm.id}
+
+
+def release(world: World, operation: Operation) -> dict[str, Any]:
+    """End the arm that an earlier rollout kept; its GPUs are needed."""
+    world.progress.step("release", "ending the arm that was kept before")
+    world.platform.retire(operation.plan.baseline_arm)
+    return {}
+
+
+def _route(operation: Operation) -> dict[str, Any]:
+    route = operation.plan.route
+    assert route is not None  # else there is no such step
+    return route
