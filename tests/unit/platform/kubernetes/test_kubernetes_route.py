@@ -1,0 +1,332 @@
+"""Weights on an HTTPRoute of the users': which route, which weights, what gateways say of it, and putting it back."""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpctl.errors import Conflict, InputError, MpctlError, Refused
+from mpctl.platform.kubernetes import route as routes
+from mpctl.platform.kubernetes import routing
+from mpctl.platform.kubernetes.failure import Stale
+from mpctl.platform.kubernetes.routing import Routes
+
+OWNED = [{"kind": "InferenceService", "name": "demo", "controller": True}]
+CONDITIONS = [{"type": kind, "status": "True", "observedGeneration": 1} for kind in ("Accepted", "ResolvedRefs")]
+
+
+def ref(name="demo-predictor", weight=1, **more):
+    return {"group": "", "kind": "Service", "name": name, "port": 80, "weight": weight, **more}
+
+
+def route(*rules, name="users", owners=(), **more):
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": "u",
+            "resourceVersion": "1",
+            "generation": 1,
+            "ownerReferences": [*owners],
+            "labels": {"team": "chat"},
+        },
+        "spec": {
+            "parentRefs": [{"name": "gw"}],
+            "rules": [{"backendRefs": [*refs]} for refs in (rules or ([ref()],))],
+        },
+        "status": {"parents": [{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}]},
+        **more,
+    }
+
+
+def weights(spec, rule=0):
+    return {r["name"]: r["weight"] for r in spec["rules"][rule]["backendRefs"]}
+
+
+# Which route
+
+
+def test_the_only_route_of_the_users_is_taken_and_kserves_own_is_none():
+    mine, own, other = route(), route(name="demo", owners=OWNED), route([ref("else")], name="else")
+    assert routes.choose([own, other, mine], "demo", None) == mine
+
+
+def test_several_have_to_be_named_and_a_wrong_name_is_told_which_there_are():
+    two = [route(), route(name="b")]
+    with pytest.raises(InputError, match="2 HTTPRoutes lead to Service demo-predictor: b, users"):
+        routes.choose(two, "demo", None)
+    assert routes.choose(two, "demo", "b") == two[1]
+    with pytest.raises(InputError, match="HTTPRoute c is not there") as caught:
+        routes.choose(two, "demo", "c")
+    assert caught.value.hint == "routes that can be used: b, users"
+    with pytest.raises(InputError, match="has no rule with a backendRef"):
+        routes.choose([*two, route([ref("else")], name="c")], "demo", "c")
+    with pytest.raises(InputError, match="written by a controller"):
+        routes.choose([*two, route(name="c", owners=OWNED)], "demo", "c")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_without_one_a_complete_one_is_offered(own):
+    theirs = route(name="demo", owners=OWNED)
+    theirs["spec"]["parentRefs"] = [{"name": "kserve-gateway", "namespace": "kserve"}]
+    with pytest.raises(Refused, match="no HTTPRoute of yours") as caught:
+        routes.choose([theirs] if own else [], "demo", None)
+    offered = yaml.safe_load(caught.value.hint.partition("\n")[2])
+    assert offered["kind"] == "HTTPRoute"
+    assert offered["spec"]["rules"][0]["backendRefs"] == [{"name": "demo-predictor", "port": 80}]
+    assert (offered["spec"]["parentRefs"][0]["name"] == "kserve-gateway") is own
+
+
+def test_a_backend_of_another_kind_or_namespace_or_without_weight_is_not_the_service():
+    others = [ref(kind="InferencePool"), ref(namespace="elsewhere"), ref(group="x.io"), ref(weight=0)]
+    assert routes.routes_to([route([one]) for one in others], "demo-predictor") == []
+    assert routes.routes_to([route([ref(namespace="ns")])], "demo-predictor") != []
+
+
+# Which weights
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [
+        (1, {"demo-predictor": 99, "demo-candidate-predictor": 1}),
+        (50, {"demo-predictor": 50, "demo-candidate-predictor": 50}),
+        (100, {"demo-candidate-predictor": 100}),
+    ],
+)
+def test_a_rule_with_one_backend_gets_percentages(percent, expected):
+    found = routes.weighted(route([ref(weight=7, filters=["x"])]), "demo", "demo-candidate", percent)
+    assert weights(found) == expected
+    assert all(r["port"] == 80 and r["filters"] == ["x"] for r in found["rules"][0]["backendRefs"])
+
+
+some = st.lists(
+    st.tuples(st.sampled_from(["demo-predictor", "a", "b", "c"]), st.integers(0, 10_000)), min_size=1, max_size=4
+).filter(lambda pairs: len({name for name, _ in pairs}) == len(pairs))
+
+
+@given(rules=st.lists(some, min_size=1, max_size=3), percent=st.integers(1, 100))
+def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_theirs(rules, percent):
+    before = route(*[[ref(name, weight) for name, weight in rule] for rule in rules])
+    untouched = copy.deepcopy(before)
+    spec = routes.weighted(before, "demo", "demo-candidate", percent)
+    assert before == untouched
+    for place, rule in enumerate(rules):
+        old, new = dict(rule), weights(spec, place)
+        if not old.get("demo-predictor"):
+            assert new == old
+            continue
+        total, now = sum(old.values()), sum(new.values())
+        share = {name: Fraction(weight, total) for name, weight in old.items()}
+        own = share.pop("demo-predictor")
+        for name, part in share.items():
+            assert Fraction(new[name], now) == part
+        assert Fraction(new["demo-candidate-predictor"], now) == own * percent / 100
+        assert Fraction(new.get("demo-predictor", 0), now) == own * (100 - percent) / 100
+        gone = {"demo-predictor"} if percent == 100 else set()
+        assert set(new) == set(old) - gone | {"demo-candidate-predictor"}
+        assert all(weight <= routes.MOST_WEIGHT for weight in new.values())
+        assert all(weight > 0 for name, weight in new.items() if old.get(name, 1))
+    assert routes.is_ours({"spec": spec}, before, "demo", "demo-candidate")
+    assert routes.is_ours(before, before, "demo", "demo-candidate")
+
+
+def test_weights_that_would_get_too_large_are_refused():
+    with pytest.raises(Refused, match="larger than 1,000,000"):
+        routes.weighted(route([ref(weight=999_983), ref("a", 7)]), "demo", "demo-candidate", 1)
+
+
+@given(pods=st.integers(1, 99), percent=st.integers(1, 100))
+def test_a_share_is_possible_while_the_candidates_pod_is_no_busier_than_another(pods, percent):
+    fits = Fraction(percent, 100) <= Fraction(100 - percent, 100) / pods
+    assert (percent <= routes.highest_share(pods)) is fits
+    if fits:
+        routes.require_possible((percent,), pods, "service ns/demo")
+    else:
+        with pytest.raises(Refused, match=f"at most {routes.highest_share(pods)} % is possible"):
+            routes.require_possible((percent,), pods, "service ns/demo")
+
+
+def test_the_refused_steps_are_named_and_the_rest_is_offered():
+    with pytest.raises(Refused, match="40 %, 50 % of the traffic") as caught:
+        routes.require_possible((1, 10, 40, 50), 3, "service ns/demo")
+    assert caught.value.hint == "--traffic-steps 1,10"
+    with pytest.raises(Refused, match="beside 120 pods one candidate pod cannot get as little as 1 %"):
+        routes.require_possible((1,), 120, "service ns/demo")
+
+
+# What gateways say
+
+
+def conditions(**changes):
+    return [{**one, **changes.get(one["type"], {})} for one in CONDITIONS]
+
+
+@pytest.mark.parametrize(
+    ("parents", "generation", "seen", "good", "said"),
+    [
+        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 1, True, True, ""),
+        ([], 1, False, False, "no gateway"),
+        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 2, False, False, "gw has not looked"),
+        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS[:1]}], 1, False, False, "ResolvedRefs"),
+        (
+            [
+                {"parentRef": {"name": "gw"}, "conditions": CONDITIONS},
+                {
+                    "parentRef": {"name": "b"},
+                    "conditions": conditions(ResolvedRefs={"status": "False", "reason": "BackendNotFound"}),
+                },
+            ],
+            1,
+            True,
+            False,
+            "gateway b: ResolvedRefs is False (BackendNotFound)",
+        ),
+    ],
+)
+def test_every_gateway_must_have_taken_the_route_as_it_is_now(parents, generation, seen, good, said):
+    found = route(status={"parents": parents})
+    found["metadata"]["generation"] = generation
+    state = routes.taken(found)
+    assert (state.seen, state.good) == (seen, good)
+    assert said in state.message
+
+
+# Writing and putting back
+
+
+class Api:
+    """One route behind the client's methods. ``takes``: whether the gateway looks at what is written."""
+
+    def __init__(self, found, *, takes=True):
+        self.found, self.takes, self.stale, self.writes = found, takes, 0, []
+
+    def list(self, kind, namespace=None):
+        return [] if self.found is None else [copy.deepcopy(self.found)]
+
+    def get(self, kind, name, namespace=None):
+        return copy.deepcopy(self.found)
+
+    def replace(self, kind, body, *, dry_run=False):
+        if self.stale:
+            self.stale -= 1
+            raise Stale("changed meanwhile")
+        assert body["metadata"]["resourceVersion"] == self.found["metadata"]["resourceVersion"]
+        self.writes.append(body["spec"])
+        self.edit(body["spec"], manager="mpctl")
+
+    def edit(self, spec, *, manager="somebody"):
+        metadata = self.found["metadata"]
+        status = self.found["status"]
+        self.found = {**self.found, "spec": copy.deepcopy(spec)}
+        version = int(metadata["resourceVersion"]) + 1
+        self.found["metadata"] = {
+            **metadata,
+            "generation": version,
+            "resourceVersion": str(version),
+            "managedFields": [{"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z"}],
+        }
+        if self.takes:
+            parent = {**status["parents"][0], "conditions": [{**c, "observedGeneration": version} for c in CONDITIONS]}
+            self.found["status"] = {"parents": [parent]}
+
+
+def opened(found=None, **more):
+    api = Api(found or route(), **more)
+    return api, Routes(api, "ns", "demo", sleep=lambda _: None)
+
+
+def test_a_share_is_written_once_and_the_route_put_back_exactly():
+    api, users = opened()
+    before = copy.deepcopy(api.found["spec"])
+    record = users.record(None)
+    for percent in (1, 10, 10):
+        users.shift(record, percent)
+        users.require_shifted(record, percent)
+    assert [weights(spec)["demo-candidate-predictor"] for spec in api.writes] == [1, 10]
+    assert users.shares_in_words() == ("10 %", "90 %")
+    with pytest.raises(Conflict, match="gives Service demo-candidate-predictor traffic"):
+        users.require_idle()
+    assert users.restore(record) == ()
+    assert users.restore(record) == ()
+    assert api.found["spec"] == before
+    assert api.found["metadata"]["labels"] == {"team": "chat"}
+    assert len(api.writes) == 3
+    assert users.shares_in_words() == ("", "")
+    users.require_idle()
+
+
+def test_a_stale_version_is_read_again():
+    api, users = opened()
+    api.stale = 2
+    users.shift(users.record(None), 10)
+    assert len(api.writes) == 1
+
+
+@pytest.mark.parametrize("way", ["hostnames", "weights", "back"])
+def test_what_somebody_else_wrote_is_named_and_left(way):
+    api, users = opened()
+    record = users.record(None)
+    users.shift(record, 10)
+    spec = copy.deepcopy(api.found["spec"])
+    if way == "hostnames":
+        spec["hostnames"] = ["more"]
+    elif way == "weights":
+        spec["rules"][0]["backendRefs"][0]["weight"] = 91
+    else:
+        spec = record["spec"]
+    api.edit(spec)
+    with pytest.raises(Conflict, match="changed by somebody at 2026-01-01T00:00:00Z"):
+        users.require_shifted(record, 10)
+    if way == "back":  # a controller that writes its own copy back: not fought, and nothing is left to do
+        assert users.restore(record) == ()
+        return
+    with pytest.raises(Conflict, match="changed by somebody"):
+        users.shift(record, 50)
+    (left,) = users.restore(record)
+    assert "left as it is" in left
+    assert api.found["spec"] == spec
+
+
+def test_a_route_that_is_gone_is_no_obstacle_on_the_way_back():
+    api, users = opened()
+    record = users.record(None)
+    api.found = None
+    with pytest.raises(Conflict, match="was deleted"):
+        users.require_shifted(record, 10)
+    assert "was deleted" in users.restore(record)[0]
+    users.require_idle()
+
+
+def test_a_gateway_that_does_not_look_is_waited_for_and_named(monkeypatch):
+    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    api, users = opened()
+    record = users.record(None)
+    api.takes = False
+    with pytest.raises(MpctlError, match="not taken within 0 s: gateway gw has not looked"):
+        users.shift(record, 10)
+
+
+def test_a_route_of_a_tool_that_writes_it_back_is_refused_unless_forced():
+    found = route()
+    found["metadata"]["annotations"] = {
+        "meta.helm.sh/release-name": "chat",
+        "meta.helm.sh/release-namespace": "ns",
+    }
+    _, users = opened(found)
+    with pytest.raises(Refused, match=r"HTTPRoute users belongs to Helm \(ns/chat\)"):
+        users.record(None)
+    assert users.record(None, force=True)["name"] == "users"
+
+
+def test_a_route_that_no_gateway_takes_is_refused():
+    _, users = opened(route(status={"parents": []}))
+    with pytest.raises(Refused, match="no gateway has taken it up"):
+        users.record(None)
