@@ -145,7 +145,8 @@ class ClusterSession(Session):
             try:
                 yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())
             finally:
-                meter.close()
+                if left := meter.close():
+                    self.terminal.warn(left)
                 self.platform.close()
 
     def _load_client(self) -> LoadClient:

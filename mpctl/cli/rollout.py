@@ -126,9 +126,10 @@ def explain(session: Session, plan: Plan, workload: Workload) -> str:
     from mpctl.cli.strategy import describe_back, describe_place, describe_traffic
 
     place, back = describe_place(session, plan), describe_back(session, plan)
+    sent = " from a Job beside the engines" if plan.load == "job" else ""
     return (
         f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {place}; "
-        f"{describe_workload(workload)} to each arm; {describe_traffic(plan)}"
+        f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}"
         f"an engine is waited for at most {plan.ready_timeout_s:.0f} s; "
         f"rollback from there takes {back}"
     )

@@ -48,7 +48,7 @@ class Pace:
 def describe(calibration: Calibration) -> str:
     """For people."""
     return (
-        f"the load client on this machine adds {calibration.p50_ms:.1f} ms at p50, {calibration.p99_ms:.1f} ms at p99 "
+        f"the load client adds {calibration.p50_ms:.1f} ms at p50, {calibration.p99_ms:.1f} ms at p99 "
         f"({calibration.requests} requests, {calibration.concurrency} at once)"
     )
 

@@ -10,7 +10,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
 
 from .conftest import ROOT
 from .objects import CLAIM, CONTAINERS, MODEL, is_true
@@ -360,49 +359,3 @@ def test_lost_and_failed_gpus_are_gone_for_the_scheduler(cluster, namespace):
     finally:
         cluster.remove_node(name)
     assert cluster.client.find("nodes", name) is None
-
-
-# The scheduler wants a bound claim; which folder it is, the rig's kubelet is told.
-CLAIMED = """\
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: @NAMESPACE@-models}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadOnlyMany]
-  storageClassName: ""
-  hostPath: {path: /models}
-  claimRef: {namespace: @NAMESPACE@, name: models}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: models}
-spec:
-  accessModes: [ReadOnlyMany]
-  storageClassName: ""
-  volumeName: @NAMESPACE@-models
-  resources: {requests: {storage: 1Gi}}
-"""
-
-
-@pytest.mark.engine
-def test_a_pod_runs_the_real_engine(cluster, namespace):
-    cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
-    namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
-    service = yaml.safe_load(CONTAINERS)
-    spec = service["spec"]["predictor"]
-    spec["annotations"] = {"rig.mpctl.dev/behave": '{"engine": "real"}'}
-    spec["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
-    container = spec["containers"][0]
-    container["args"] = ["--model=/mnt/models", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"]
-    container["args"] += ["--max-num-seqs=4", "--enforce-eager"]
-    container["volumeMounts"] = [{"name": "models", "mountPath": "/mnt/models"}]
-    namespace.deploy(service, timeout_s=600)
-    (pod,) = namespace.pods()
-    address = cluster.pods.named(namespace.name, pod["metadata"]["name"]).real_address
-    assert ask(f"http://{address}:8080", "def add(a, b):\n    return", model="demo")
-    page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-        f"http://{address}:8080/metrics", timeout=30
-    )
-    with page:
-        assert b"vllm:generation_tokens_total" in page.read()

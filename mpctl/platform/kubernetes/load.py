@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, NotPermitted
 from mpctl.measure.calibration import Pace
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters
@@ -34,13 +34,21 @@ class JobClient:
         self._pod = pod
 
     def prepare(self) -> None:
-        """Make the Job, so that it starts while engines do. What is wrong with it is said when it is needed."""
-        with suppress(MpctlError):
-            self._pod.make()
+        """Make the Job, so that it starts while engines do.
 
-    def close(self) -> None:
-        """Remove the Job with its pod and its scripts. One that cannot be removed ends by itself."""
-        self._pod.close()
+        Raises:
+            NotPermitted: that is not allowed. Whatever else is wrong with it is said when it is needed.
+        """
+        try:
+            self._pod.make()
+        except NotPermitted:
+            raise
+        except MpctlError:
+            return
+
+    def close(self) -> str:
+        """Remove the Job with its pod and its scripts; why it is left, empty when it is not."""
+        return self._pod.close()
 
     def send(
         self,

@@ -18,7 +18,9 @@ from mpctl.platform.kubernetes.forward import Forwards
 from mpctl.platform.kubernetes.kinds import CONFIG_MAP, EVENT, JOB, POD
 from mpctl.platform.kubernetes.load_job import (
     CONTAINER,
+    IDLE_S,
     PORT,
+    TTL_S,
     LoadJob,
     Trouble,
     labels_of,
@@ -90,13 +92,20 @@ class LoadPod:
             self._sleep(_POLL_S)
         raise MpctlError(f"{self.title} could not be made in {_TRIES} tries", hint=INSTEAD)
 
-    def close(self) -> None:
-        """Remove the Job, also one that an earlier command left. One that cannot be removed ends by itself."""
+    def close(self) -> str:
+        """Remove the Job, also one that an earlier command left; why it could not be removed, empty when nothing is
+        left. One that stays ends by itself."""
         self._forwards.close()
-        with suppress(MpctlError):
-            for job in self._jobs():
-                self._remove(job)
         self._answered = False
+        known = self._made is not None
+        try:
+            for job in self._jobs():
+                known = True
+                self._remove(job)
+        except MpctlError as error:
+            minutes = (IDLE_S + TTL_S) // 60
+            return f"{self.title} is left and goes by itself within {minutes} minutes: {error.message}" if known else ""
+        return ""
 
     def _jobs(self) -> list[Json]:
         labels = labels_of(self._service, self._scope)

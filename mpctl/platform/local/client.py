@@ -53,8 +53,8 @@ class LoadClient(Protocol):
     def prepare(self) -> None:
         """Begin to load the client, which takes as long as starting an engine."""
 
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> str:
+        """End it; what of it is left, in words, empty when nothing is."""
 
     def send(
         self,
@@ -98,11 +98,12 @@ class BenchClient:
             except OSError as error:
                 raise MpctlError(f"the load client cannot be started: {error}") from error
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self) -> str:
+        """End the process; nothing of it is left."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+        return ""
 
     def send(
         self,

@@ -36,9 +36,9 @@ class LocalMeter:
         """Start loading the bench client."""
         self.client.prepare()
 
-    def close(self) -> None:
-        """End the bench process."""
-        self.client.close()
+    def close(self) -> str:
+        """End the client; what of it is left, in words, empty when nothing is."""
+        return self.client.close()
 
     def complete(self, endpoint: Endpoint) -> None:
         """One short chat completion.

@@ -93,7 +93,7 @@ def test_how_many_requests():
 
 def test_in_words():
     assert describe(Calibration(1.25, 9.0, 75, 4)) == (
-        "the load client on this machine adds 1.2 ms at p50, 9.0 ms at p99 (75 requests, 4 at once)"
+        "the load client adds 1.2 ms at p50, 9.0 ms at p99 (75 requests, 4 at once)"
     )
 
 

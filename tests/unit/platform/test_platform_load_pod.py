@@ -1,0 +1,233 @@
+"""The load Job found, made, watched and removed, on objects in memory; its pod answers from this process."""
+
+import http.server
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+from test_platform_load_job import POD
+
+from mpctl.errors import MpctlError, NotPermitted
+from mpctl.measure.cell import Cell
+from mpctl.measure.counters import Counters
+from mpctl.platform.kubernetes.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.load import JobClient
+from mpctl.platform.kubernetes.load_pod import LoadPod
+from mpctl.rollout.ports import Endpoint
+
+ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", token="sk-1", inside="http://100.64.0.7:8080")
+CELL = Cell("edits", 1)
+COUNTED = "vllm:generation_tokens_total {}.0\n"
+
+
+class Api:
+    """``Client`` on a dictionary: every Job has a pod that runs."""
+
+    def __init__(self):
+        self.jobs, self.written, self.refuse = {}, [], None
+        self.made, self.lost = 0, 0
+        self.phase, self.state = "Running", {"running": {}}
+
+    def _allowed(self, verb, kind):
+        if self.refuse == f"{verb} {kind.plural}":
+            raise NotPermitted(f"not allowed to {verb} {kind.plural}")
+
+    def list(self, kind, namespace, *, labels="", fields=""):
+        self._allowed("list", kind)
+        if kind.name == "Job":
+            return list(self.jobs.values())
+        if kind.name == "Pod":
+            uid = labels.partition("=")[2]
+            return [self._pod(job) for job in self.jobs.values() if job["metadata"]["uid"] == uid]
+        return []
+
+    def _pod(self, job):
+        status = {"phase": self.phase, "containerStatuses": [{"name": "load", "state": self.state}]}
+        uid = job["metadata"]["uid"]
+        return {"metadata": {"name": f"pod-{uid}", "uid": f"of-{uid}"}, "spec": {}, "status": status}
+
+    def create(self, kind, body):
+        self._allowed("create", kind)
+        self.made += 1
+        metadata = {**body["metadata"], "uid": f"u{self.made}"}
+        self.jobs[metadata["name"]] = {**body, "metadata": metadata}
+        if self.lost:
+            self.lost -= 1
+            raise OutcomeUnknown("no answer came")
+        return self.jobs[metadata["name"]]
+
+    def apply(self, kind, body, *, force):
+        self.written.append(body)
+
+    def delete(self, kind, name, namespace, *, uid):
+        self._allowed("delete", kind)
+        assert self.jobs[name]["metadata"]["uid"] == uid
+        del self.jobs[name]
+
+    def log(self, name, namespace, *, container):
+        return "first\nlast"
+
+
+@pytest.fixture
+def pod_side():
+    """What listens in the pod: remembers blocks; ``answers`` are given in turn."""
+    asked, answers = [], []
+
+    class Side(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            if self.path == "/ready":
+                self._tell(200, {})
+            else:
+                self._tell(*answers.pop(0))
+
+        def do_POST(self):
+            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self._tell(202, {})
+
+        def _tell(self, status, record):
+            if status is None:
+                return  # hangs up
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(record).encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Side)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", asked=asked, answers=answers)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def world(pod_side, monkeypatch):
+    """An API and clients of it, each as a new command has one."""
+    api = Api()
+    found = SimpleNamespace(pods=[{**POD, "status": {}}])
+    looker = SimpleNamespace(namespace="chat", isvc=lambda name: {}, find=lambda isvc: found)
+
+    def client():
+        pod = LoadPod(api, looker, "demo", scope="rollout", sleep=lambda seconds: None)
+        pod._forwards = SimpleNamespace(
+            url=lambda name, port: pod_side.url, refusal=lambda name, port: None, close=lambda: None
+        )
+        return JobClient(pod)
+
+    return SimpleNamespace(api=api, client=client, side=pod_side, found=found)
+
+
+def done(before=1, after=9, **more):
+    return 200, {"result": {"duration": 1.0}, "before": COUNTED.format(before), "after": COUNTED.format(after), **more}
+
+
+def send(client, key="rollout-1/block", endpoint=ENGINE):
+    return client.send(endpoint, ("a", "b"), CELL, 16, key=key, counters=Counters)
+
+
+def test_a_block_goes_to_the_pods_own_address_with_the_key_in_no_object(world):
+    world.side.answers += [(202, {}), done()]
+    sent = send(world.client())
+    assert (sent.before.generation_tokens, sent.after.generation_tokens) == (1.0, 9.0)
+    ((_, block),) = world.side.asked
+    assert "--base-url=http://100.64.0.7:8080" in block["arguments"]
+    assert (block["metrics"], block["token"]) == ("http://100.64.0.7:8080/metrics", "sk-1")
+    assert "sk-1" not in json.dumps([list(world.api.jobs.values()), world.api.written])
+
+
+def test_the_name_of_a_block_is_its_own_and_the_engines(world):
+    client = world.client()
+    world.side.answers += [done()] * 5
+    send(client)
+    send(world.client())
+    send(client, key="rollout-1/other")
+    send(client, key="")
+    send(client, key="")
+    paths = [path for path, _ in world.side.asked]
+    assert paths[0] == paths[1]
+    assert len(set(paths)) == 4
+    assert world.api.made == 1  # a later command finds the Job
+
+
+def test_a_question_without_an_answer_is_asked_again(world):
+    world.side.answers += [(None, None), (202, {}), (None, None), done()]
+    assert send(world.client()).result == {"duration": 1.0}
+    assert len(world.side.asked) == 1
+
+
+def test_a_job_whose_making_was_not_answered_is_found(world):
+    world.api.lost = 1
+    world.side.answers.append(done())
+    send(world.client())
+    assert world.api.made == 1
+    assert world.api.written[-1]["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+def test_a_job_that_is_over_and_one_of_another_image_are_replaced(world):
+    client = world.client()
+    client.prepare()
+    (name,) = world.api.jobs
+    world.api.jobs[name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    world.api.jobs["other"] = {"metadata": {"name": "other", "uid": "u0"}}
+    world.side.answers.append(done())
+    send(client)
+    assert set(world.api.jobs) == {name}
+    assert world.api.jobs[name]["metadata"]["uid"] == "u2"
+
+
+def test_a_pod_that_ends_is_named_with_its_last_words(world):
+    world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    with pytest.raises(MpctlError, match="cannot send the load: pod pod-u1: OOMKilled with code 137") as told:
+        send(world.client())
+    assert "last" in told.value.hint
+    assert "--load local" in told.value.hint
+
+
+def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):
+    def hang_up(method, url, **_):
+        import httpx
+
+        world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "Error", "exitCode": 1}}
+        raise httpx.ReadError("gone")
+
+    monkeypatch.setattr("httpx.request", hang_up)
+    with pytest.raises(MpctlError, match=r"load Job chat/mpctl-demo-rollout-\w+ ended: pod pod-u1: Error with code 1"):
+        send(world.client())
+
+
+def test_what_the_client_says_is_told(world):
+    world.side.answers.append((200, {"error": "SystemExit: 2"}))
+    with pytest.raises(MpctlError, match=r"vllm bench serve in load Job .* failed: SystemExit: 2"):
+        send(world.client())
+
+
+def test_without_a_pod_there_is_no_image(world):
+    world.found.pods.clear()
+    world.client().prepare()  # said when it is needed
+    with pytest.raises(MpctlError, match="has no pod whose image the load client could run in"):
+        send(world.client())
+
+
+@pytest.mark.parametrize("call", ["list jobs", "create jobs"])
+def test_a_missing_right_is_said_before_an_engine_starts(world, call):
+    world.api.refuse = call
+    with pytest.raises(NotPermitted, match=call):
+        world.client().prepare()
+
+
+def test_at_the_end_it_is_removed_also_by_another_command(world):
+    world.client().prepare()
+    assert world.client().close() == ""
+    assert not world.api.jobs
+
+
+def test_what_cannot_be_removed_is_said(world):
+    client = world.client()
+    client.prepare()
+    world.api.refuse = "delete jobs"
+    assert "goes by itself within 20 minutes: not allowed to delete jobs" in client.close()
+    assert "goes by itself" in world.client().close()
+    world.api.refuse = "list jobs"
+    assert world.client().close() == ""  # a way back that never had one
