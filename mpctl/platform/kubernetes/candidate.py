@@ -120,11 +120,14 @@ class Candidate:
 
         Two looks in a row must find nothing: a gateway's proxies learn of a route one after the other.
         """
+        isvc = self.ours()
+        if isvc is None:
+            return ()
+        found = self._looker.find(isvc)
         end = time.monotonic() + _DRAIN_TIMEOUT_S
         quiet = 0
         while quiet < 2:
-            isvc = self.ours()
-            busy = None if isvc is None else self._looker.requests(self._looker.find(isvc))
+            busy = self._looker.requests(found)
             if busy is None:
                 return ()  # nothing of it answers, so there is nothing to wait for
             quiet = 0 if busy else quiet + 1

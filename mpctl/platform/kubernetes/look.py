@@ -6,7 +6,8 @@ While something is waited for, at most two requests per second go to the API ser
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,9 +114,7 @@ class Looker:
 
     def seen(self, find: Callable[[], Found | None]) -> tuple[Found | None, Seen]:
         """Look once, at the pace that is allowed. ``find`` reads what is looked at, None when it is not there."""
-        self._pace.wait()
-        before = self.client.reads
-        try:
+        with self.paced():
             found = find()
             if found is None:
                 return None, Seen(Phase.ABSENT)
@@ -124,6 +123,14 @@ class Looker:
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
                 seen = judge(found.isvc, found.deployment, found.pods, events, found.runtime)
             return found, self._with_budget(found, seen)
+
+    @contextmanager
+    def paced(self) -> Iterator[None]:
+        """Waits until the next look is allowed, and counts the requests of this one."""
+        self._pace.wait()
+        before = self.client.reads
+        try:
+            yield
         finally:
             self._pace.spent(self.client.reads - before)
 

@@ -196,7 +196,8 @@ class KubernetesPlatform:
 
     def require_shifted(self, route: Json, percent: int) -> None:
         """Raise unless the route is as it was written."""
-        self._routes.require_shifted(route, percent)
+        with self.looker.paced():
+            self._routes.require_shifted(route, percent)
 
     def unshift(self, route: Json) -> tuple[str, ...]:
         """Put the route back, and wait until the candidate has answered what it was sent."""
