@@ -2,9 +2,9 @@
 
 What the counters mean is not what their names suggest: drafts are counted only in steps that carried a proposal, so
 for methods that do not always propose (ngram, suffix) the acceptance length overstates the gain. The honest figures
-come from the generated tokens: with G tokens generated and A of them accepted from drafts, ``steps = G - A``,
-``tokens per step = G / steps`` and ``coverage = drafts / steps`` (derivation: vLLM scheduler, counters are updated
-only for requests with scheduled draft tokens).
+come from the generated tokens: with G tokens generated and A of them accepted from D drafts, ``steps = G - A``, but no
+fewer than D, ``tokens per step = G / steps`` and ``coverage = D / steps`` (derivation: vLLM scheduler, counters are
+updated only for requests with scheduled draft tokens).
 
 Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
 their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
@@ -180,14 +180,15 @@ class Window:
 
     @property
     def steps(self) -> float | None:
-        """Decode steps per sequence: every step commits one token of the target's own.
+        """Decode steps per sequence: every step commits one token of the target's own, and carries at most one draft.
 
-        None when no fewer tokens were accepted than generated: acceptances are counted before an answer is cut at its
-        stop or its limit, so up to K tokens per answer may be accepted and never generated.
+        Acceptances are counted before an answer is cut at its stop or its limit, so up to K tokens per answer are
+        accepted and never generated. Where K is large (suffix) and answers are short, generated minus accepted would
+        be fewer steps than there were drafts; there were no fewer than these.
         """
-        if self.accepted is None or self.accepted >= self.generation_tokens:
+        if self.accepted is None or self.drafts is None:
             return None
-        return self.generation_tokens - self.accepted
+        return max(self.generation_tokens - self.accepted, self.drafts) or None
 
     @property
     def tokens_per_step(self) -> float | None:

@@ -306,9 +306,9 @@ def test_pooling_is_counting_everything_at_once(runs):
     assert Window.total(tuple(windows)) == at_once
 
 
-@pytest.mark.parametrize("accepted", [10.0, 12.0])
-def test_steps_are_unknown_where_no_fewer_were_accepted_than_generated(accepted):
+@pytest.mark.parametrize("accepted", [8.0, 10.0, 12.0])
+def test_there_were_no_fewer_steps_than_drafts(accepted):
     """Accepted tokens are counted before an answer is cut at its stop or limit."""
     cut = window(10.0, 3.0, 15.0, accepted)
-    assert (cut.steps, cut.tokens_per_step, cut.coverage) == (None, None, None)
-    assert window(10.0, 3.0, 15.0, 9.0).steps == 1.0
+    assert (cut.steps, cut.tokens_per_step, cut.coverage) == (3.0, 10.0 / 3.0, 1.0)
+    assert window(10.0, 3.0, 15.0, 6.0).steps == 4.0
