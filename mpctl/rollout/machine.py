@@ -228,9 +228,12 @@ def _judgement(operation: Operation) -> tuple[Ending, str]:
 
 
 def _run_rollback(world: World, operation: Operation) -> Operation:
+    if "pin" in operation.done and "unpin" not in operation.done and operation.plan.scaling is not None:
+        world.platform.pin(operation.plan.scaling)  # an earlier try that could not go on let it go
     try:
         operation = _run_steps(world, operation)
     except MpctlError as error:
+        _let_scale(world, operation.plan)
         if not operation.plan.automatic:
             raise
         kind = Conflict if isinstance(error, Conflict) else MpctlError
@@ -247,6 +250,19 @@ def _run_rollback(world: World, operation: Operation) -> Operation:
             ending, detail = _judgement(other) if judged else (Ending.UNDONE, operation.plan.why)
             _close(world, other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail)
     return _close(world, operation.id, Ending.ROLLED_BACK, operation.plan.why)
+
+
+def _let_scale(world: World, plan: Plan) -> None:
+    """Free the autoscaler of a way back that cannot go on: until somebody looks, the service must be able to scale."""
+    if plan.scaling is None:
+        return
+    try:
+        left = world.platform.unpin(plan.scaling)
+    except MpctlError as error:
+        world.progress.note(f"the autoscaler is still held: {error.message}")
+        return
+    for line in left or ("the autoscaler is as it was found; going on holds it again",):
+        world.progress.note(line)
 
 
 def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
