@@ -45,8 +45,8 @@ class ClusterSession(Session):
     def __init__(self, client: Client, namespace: str, name: str, terminal: Terminal) -> None:
         self.name, self.namespace, self.terminal = name, namespace, terminal
         self.client = client
-        self._platform = KubernetesPlatform(client, namespace, name)
         self.store = KubernetesStore(client, namespace, name, who())
+        self._platform = KubernetesPlatform(client, namespace, name, held=self._held_scaling)
 
     @property
     def place(self) -> str:
@@ -57,6 +57,11 @@ class ClusterSession(Session):
     def platform(self) -> KubernetesPlatform:
         """Where the service runs."""
         return self._platform
+
+    def _held_scaling(self) -> dict[str, Any] | None:
+        """The autoscaler as an unfinished operation found it."""
+        operation = open_operation(self.store.entries())
+        return None if operation is None else operation.plan.scaling
 
     def service(self) -> Service:
         """The live service, with the arguments of its runtime."""

@@ -86,7 +86,9 @@ def _conclude(session: Session, operation: Operation) -> None:
         return
     if operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
         target = f" (revision {plan.target})" if plan.target else ""
-        terminal.note(f"restored: {title} is byte for byte as recorded{target} and runs {plan.spec}")
+        added = operation.done.get("verify", {}).get("added")
+        exact = f"as recorded, but for {', '.join(added)}, which admission adds now," if added else "as recorded"
+        terminal.note(f"restored: {title} is byte for byte {exact}{target} and runs {plan.spec}")
         terminal.next_command(f"history {session.name}")
         return
     if operation.ending is Ending.RETIRED:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from mpctl.errors import Conflict, InputError
 from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
 from mpctl.rollout.ports import Live
-from mpctl.rollout.records import Revision
+from mpctl.rollout.records import Revision, text_digest
 
 
 class Act(StrEnum):
@@ -149,7 +149,8 @@ def _overwriting(unfinished: Operation, live: Live, revisions: tuple[Revision, .
 
 def _went_back(last: Operation, live: Live) -> bool:
     plan = last.plan
-    return plan.kind is Kind.ROLLBACK and not plan.automatic and plan.text == live.text
+    ended_with = (text_digest(plan.text), last.done.get("verify", {}).get("digest"))  # admission may have added to it
+    return plan.kind is Kind.ROLLBACK and not plan.automatic and text_digest(live.text) in ended_with
 
 
 def _target(live: Live, revisions: tuple[Revision, ...], number: int | None) -> Revision:

@@ -151,7 +151,7 @@ class Platform(Protocol):
         """The service's autoscaler as it is, as a JSON object; None without one."""
 
     def pin(self, scaling: dict[str, Any]) -> None:
-        """Hold the autoscaler at the recorded number of engines."""
+        """Hold the autoscaler at the recorded number of engines, unless somebody else changed it since."""
 
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
         """Put the autoscaler back as recorded; returns what was left because somebody else changed it."""
@@ -199,6 +199,10 @@ class Platform(Protocol):
 
     def settle(self, arm: Arm) -> None:
         """Take back what was only set for the time of a change, once ``arm`` serves."""
+
+    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+        """Paths of the fields that ``live`` has and ``arm``'s manifest has not because the platform adds them by itself
+        now; empty when both are the same, None when they differ otherwise."""
 
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""

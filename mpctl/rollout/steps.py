@@ -260,7 +260,8 @@ def retire(world: World, operation: Operation) -> dict[str, Any]:
 
 
 def verify(world: World, operation: Operation) -> dict[str, Any]:
-    """Prove the end state: manifest byte for byte, route, and the running engine's own arguments.
+    """Prove the end state: manifest byte for byte, route, and the running engine's own arguments. What admission adds
+    to a manifest by itself, such as a field that a newer KServe defaults, is no difference, and is named.
 
     Raises:
         MpctlError: any of the three is not as planned.
@@ -268,20 +269,25 @@ def verify(world: World, operation: Operation) -> dict[str, Any]:
     plan = operation.plan
     world.progress.step("verify", "comparing the service with the plan")
     live = world.platform.read()
-    if live.text != plan.text:
+    added = world.platform.added(plan.arm, live)
+    if added is None:
         raise MpctlError(f"service {live.name} is not byte for byte what was written")
+    for field in added:
+        world.progress.note(f"added by admission: {field}; every field that was written is as written")
     state = world.platform.state(plan.arm)
-    if live.routed != plan.arm.id or state.phase is not Phase.READY or not state.matches:
+    if live.routed != Arm(live.text).id or state.phase is not Phase.READY or not state.matches:
         raise MpctlError(
             f"service {live.name} does not run as written: routed to {live.routed}, {state.id} is {state.phase.value}"
         )
-    return {"digest": text_digest(live.text), "argv": list(redacted(state.argv or ()))}
+    more = {"added": list(added)} if added else {}
+    return {"digest": text_digest(live.text), "argv": list(redacted(state.argv or ())), **more}
 
 
 def record_promoted(world: World, operation: Operation) -> dict[str, Any]:
     """Keep the promoted service as a revision of its own."""
     plan = operation.plan
-    return {"revision": _record(world, operation, plan.text, why=f"promoted by {operation.id}", spec=plan.spec)}
+    text = _as_stored(world, plan)
+    return {"revision": _record(world, operation, text, why=f"promoted by {operation.id}", spec=plan.spec)}
 
 
 def record_restored(world: World, operation: Operation) -> dict[str, Any]:
@@ -289,7 +295,14 @@ def record_restored(world: World, operation: Operation) -> dict[str, Any]:
     plan = operation.plan
     spec = next((r.spec for r in world.store.revisions() if r.text == plan.text), plan.spec)
     target = "" if plan.target is None else f" to revision {plan.target}"
-    return {"revision": _record(world, operation, plan.text, why=f"rollback{target}", spec=spec)}
+    return {"revision": _record(world, operation, _as_stored(world, plan), why=f"rollback{target}", spec=spec)}
+
+
+def _as_stored(world: World, plan: Plan) -> str:
+    """The planned manifest with what admission adds to it now: the newest revision is what is live, or the next
+    rollback would take it for somebody's change."""
+    live = world.platform.read()
+    return live.text if world.platform.added(plan.arm, live) else plan.text
 
 
 def _record(world: World, operation: Operation, text: str, *, why: str, spec: str) -> int:

@@ -23,6 +23,30 @@ def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
     return () if before == after else (path,)
 
 
+def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | None:
+    """Dotted paths of what ``now`` has and ``recorded`` has not; None when a field of ``recorded`` is missing or has
+    another value. A list with another number of items, or in another order, has another value."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        found: list[str] = []
+        for key, value in now.items():
+            below = f"{path}.{key}" if path else str(key)
+            more = added_fields(recorded[key], value, below) if key in recorded else (below,)
+            if more is None:
+                return None
+            found += more
+        return None if recorded.keys() - now.keys() else tuple(sorted(found))
+    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        found = []
+        for index, (before, after) in enumerate(zip(recorded, now, strict=True)):
+            name = after.get("name", index) if isinstance(after, dict) else index
+            more = added_fields(before, after, f"{path}[{name}]")
+            if more is None:
+                return None
+            found += more
+        return tuple(found)
+    return () if type(recorded) is type(now) and recorded == now else None
+
+
 def _by_name(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, list) or not all(isinstance(item, dict) and "name" in item for item in value):
         return None

@@ -12,7 +12,8 @@ from typing import Any
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.fields import changed_fields
+from mpctl.platform.kubernetes.fields import added_fields, changed_fields
+from mpctl.platform.kubernetes.hold import Hold
 from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.look import Looker
 from mpctl.platform.kubernetes.observe import judge
@@ -25,8 +26,9 @@ _TRIES = 6
 class LiveService:
     """The InferenceService of one service."""
 
-    def __init__(self, client: Client, looker: Looker, service: str) -> None:
-        self._client, self._looker, self._service = client, looker, service
+    def __init__(self, client: Client, looker: Looker, service: str, hold: Hold) -> None:
+        self._client, self._looker, self._service, self._hold = client, looker, service, hold
+        self._stored: dict[str, str] = {}  # text by the text that was written, where admission adds to it
 
     @property
     def title(self) -> str:
@@ -34,8 +36,9 @@ class LiveService:
         return f"service {self._looker.namespace}/{self._service}"
 
     def find(self) -> Json | None:
-        """The object; None when it is not there."""
-        return self._looker.isvc(self._service)
+        """The object, as it reads without the pin of its autoscaler; None when it is not there."""
+        found = self._looker.isvc(self._service)
+        return None if found is None else self._hold.released(found)
 
     def need(self) -> Json:
         """The object.
@@ -60,11 +63,27 @@ class LiveService:
         return int(isvc["spec"]["predictor"].get("minReplicas") or 1)
 
     def is_form_of(self, isvc: Json, arm: Arm) -> bool:
-        """Whether the object is ``arm``: its own text, or that with a change's strategy."""
-        text = text_of(isvc)
-        if text == arm.manifest or isvc["spec"]["predictor"].get("deploymentStrategy") == _strategy(arm.manifest):
-            return text == arm.manifest
-        return text in (bridged(arm.manifest, downtime=False), bridged(arm.manifest, downtime=True))
+        """Whether the object is ``arm``: its own text, or that with a change's strategy, or either with what admission
+        adds to it."""
+        text, forms = text_of(isvc), [arm.manifest]
+        if isvc["spec"]["predictor"].get("deploymentStrategy") != _strategy(arm.manifest):
+            forms += [bridged(arm.manifest, downtime=downtime) for downtime in (False, True)]
+        return text in forms or any(self._added_to(form, text, isvc) for form in forms)
+
+    def added(self, arm: Arm, text: str) -> tuple[str, ...] | None:
+        """What admission adds to the arm's text by itself, when ``text`` is just that; empty when both are the same,
+        None when they differ otherwise."""
+        return () if text == arm.manifest else self._added_to(arm.manifest, text, self.need()) or None
+
+    def _added_to(self, form: str, text: str, isvc: Json) -> tuple[str, ...]:
+        """A field may be admission's or somebody's: a dry run of the write tells. Asked for once per text, and only
+        where every field of ``form`` is as it says."""
+        added = added_fields(object_of(form), object_of(text))
+        if not added:
+            return ()
+        if form not in self._stored:
+            self._stored[form] = self.admitted(form, isvc)
+        return added if self._stored[form] == text else ()
 
     def admitted(self, text: str, isvc: Json | None = None) -> str:
         """``text`` as it would read after a write (dryRun=All)."""
@@ -98,11 +117,15 @@ class LiveService:
         """Take a strategy that was set for the change back out of the live spec."""
         for _ in range(_TRIES):
             live = self.need()
-            if text_of(live) == arm.manifest or not self.is_form_of(live, arm):
+            if self._is_whole(live, arm) or not self.is_form_of(live, arm):
                 return
             if self._put(live, arm.manifest):
                 return
         raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+
+    def _is_whole(self, live: Json, arm: Arm) -> bool:
+        text = text_of(live)
+        return text == arm.manifest or bool(self._added_to(arm.manifest, text, live))
 
     def _serves(self, live: Json) -> bool:
         found = self._looker.find(live)
@@ -111,7 +134,7 @@ class LiveService:
     def _put(self, live: Json, text: str) -> bool:
         """Write; False when it has to be looked at again: KServe writes status all the time, which makes ours stale."""
         try:
-            self._client.replace(INFERENCE_SERVICE, to_write(text, live))
+            self._client.replace(INFERENCE_SERVICE, self._hold.kept(to_write(text, live)))
         except (Stale, OutcomeUnknown):
             return False
         return True

@@ -11,7 +11,7 @@ through an HTTPRoute of theirs (``routing``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from mpctl.errors import MpctlError, NotPermitted, Refused
 from mpctl.platform.kubernetes.candidate import Candidate, arm_of, kept_route
 from mpctl.platform.kubernetes.client import Client, Json, conditions
 from mpctl.platform.kubernetes.engine import edited, read_service, runtime_of
+from mpctl.platform.kubernetes.hold import Hold
 from mpctl.platform.kubernetes.kinds import HPA
 from mpctl.platform.kubernetes.live import LiveService
 from mpctl.platform.kubernetes.look import Found, Looker, deployment_name, is_knative
@@ -39,13 +40,21 @@ class KubernetesPlatform:
     rolls = True
 
     def __init__(
-        self, client: Client, namespace: str, service: str, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        client: Client,
+        namespace: str,
+        service: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        held: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
+        """``held``: the autoscaler as an unfinished operation found it, None without one."""
         self.client = client
         self.looker = Looker(client, namespace)
         self._namespace = namespace
         self._service = service
-        self._live = LiveService(client, self.looker, service)
+        self._hold = Hold(held)
+        self._live = LiveService(client, self.looker, service, self._hold)
         self._routes = Routes(client, namespace, service, sleep=sleep)
         self._candidate = Candidate(client, self.looker, self._routes, service, sleep=sleep)
 
@@ -74,6 +83,10 @@ class KubernetesPlatform:
         """The live manifest; None when the service is gone."""
         found = self._live.find()
         return None if found is None else text_of(found)
+
+    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+        """What admission adds to the arm's text by itself, as a dry run of writing it shows."""
+        return self._live.added(arm, live.text)
 
     def service(self) -> Service:
         """The live service as a value, with the arguments of its runtime."""
@@ -164,15 +177,18 @@ class KubernetesPlatform:
         """The autoscaler as it is, for the plan; None when there is none."""
         isvc = self.isvc()
         scalers = find_scalers(self.client, self._namespace, deployment_name(isvc))
-        return record_of(scalers, self._live.pods(isvc)) if scalers else None
+        return record_of(scalers, self._live.pods(isvc), isvc)
 
     def pin(self, scaling: Json) -> None:
         """Hold the autoscaler."""
         Scaling(self.client, self._namespace).pin(scaling)
+        self._hold.set(scaling)
 
     def unpin(self, scaling: Json) -> tuple[str, ...]:
         """Put the autoscaler back; returns what was left as somebody else changed it."""
-        return Scaling(self.client, self._namespace).unpin(scaling)
+        left = Scaling(self.client, self._namespace).unpin(scaling)
+        self._hold.set(None)
+        return left
 
     def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> Json:
         """The user's HTTPRoute to the service, as it is.
@@ -317,7 +333,7 @@ class KubernetesPlatform:
         candidate = self._candidate.ours()
         if candidate is not None:
             live = self._live.find()
-            if arm_of(candidate) != keep.id or (live is not None and text_of(live) == keep.manifest):
+            if arm_of(candidate) != keep.id or (live is not None and self._live.is_form_of(live, keep)):
                 self._candidate.remove(candidate)
 
     def stop(self, arm: Arm) -> None:

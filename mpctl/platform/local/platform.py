@@ -117,6 +117,10 @@ class LocalPlatform:
         """Never asked for: there is nothing to hold."""
         raise NotImplementedError
 
+    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+        """Nothing is: a manifest is kept here as it is written."""
+        return () if live.text == arm.manifest else None
+
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
         """Never asked for: there is nothing to put back."""
         raise NotImplementedError

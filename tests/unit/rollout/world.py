@@ -81,6 +81,9 @@ class MemoryPlatform:
     def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
         return ()
 
+    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+        return () if live.text == arm.manifest else None
+
     def live_text(self) -> str:
         return self._world.disk.text
 

@@ -158,7 +158,7 @@ def scaler(kind="HorizontalPodAutoscaler", **spec):
 
 
 def test_limits_are_recorded_as_they_are_written():
-    found = record_of([scaler(maxReplicas=5)], 2)
+    found = record_of([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
     assert found == {
         "replicas": 2,
         "items": [{"kind": "HorizontalPodAutoscaler", "name": "q", "uid": "u", "limits": {"maxReplicas": 5}}],
@@ -166,7 +166,7 @@ def test_limits_are_recorded_as_they_are_written():
     assert pinned(found["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
     keda = scaler("ScaledObject", minReplicaCount=0, maxReplicaCount=4)
     assert limits_of(keda) == {"minReplicaCount": 0, "maxReplicaCount": 4}
-    assert record_of([], 1) is None
+    assert record_of([], 1, {}) is None
 
 
 def test_an_autoscaler_of_another_deployment_is_left_alone():

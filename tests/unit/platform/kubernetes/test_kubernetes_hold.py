@@ -1,0 +1,92 @@
+"""KServe's own autoscaler is held through the service: the pin is never read as a change, and never lost by a write."""
+
+from __future__ import annotations
+
+import pytest
+from test_kubernetes_platform import Cluster, deployment, pod, service
+
+from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.text import bridged, text_of
+from mpctl.rollout.ports import Arm
+
+
+def limited(**limits):
+    made = service()
+    made["spec"]["predictor"] |= limits
+    return made
+
+
+def hpa(low, high, *, owner="serving.kserve.io/v1beta1"):
+    owners = [{"apiVersion": owner, "kind": "InferenceService", "name": "demo", "uid": "u1"}]
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "demo-predictor", "uid": "h", "ownerReferences": owners},
+        "spec": {"scaleTargetRef": {"name": "demo-predictor"}, "minReplicas": low, "maxReplicas": high},
+    }
+
+
+def opened(*things, held=lambda: None):
+    cluster = Cluster(*things)
+    return KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=held), cluster
+
+
+def limits(cluster):
+    predictor = cluster.things["InferenceService", "demo"]["spec"]["predictor"]
+    return {k: v for k, v in predictor.items() if k.endswith("Replicas")}
+
+
+@pytest.mark.parametrize("written", [{"minReplicas": 1, "maxReplicas": 3}, {"maxReplicas": 3}, {}])
+def test_it_is_pinned_in_the_service_and_the_pin_is_not_read(written):
+    platform, cluster = opened(limited(**written), deployment(replicas=2, ready=2), pod(), hpa(1, 3))
+    before = platform.read()
+    scaling = platform.scaling()
+    assert [i["kind"] for i in scaling["items"]] == ["InferenceService"]
+    platform.pin(scaling)
+    assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
+    assert cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3  # KServe's to write
+    assert platform.read().text == before.text
+    assert platform.unpin(scaling) == ()
+    assert limits(cluster) == written
+    assert text_of(cluster.things["InferenceService", "demo"]) == before.text
+
+
+def test_a_later_command_reads_without_the_pin_and_writes_with_it():
+    first, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
+    before, scaling = first.read(), {**first.scaling(), "replicas": 2}
+    first.pin(scaling)
+    asked = []
+    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=lambda: asked.append(1) or scaling)
+    assert later.read().text == before.text
+    other = before.text.replace("--model=m", "--model=n")
+    later.adopt(Arm(other), expect=(Arm(before.text),))
+    assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
+    assert later.read().text in (other, bridged(other, downtime=False))
+    later.settle(Arm(other))
+    later.unpin(scaling)
+    assert text_of(cluster.things["InferenceService", "demo"]) == other
+    assert asked == [1]
+
+
+def test_limits_that_somebody_else_wrote_meanwhile_are_seen_and_left():
+    platform, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
+    before, scaling = platform.read(), {**platform.scaling(), "replicas": 2}
+    platform.pin(scaling)
+    cluster.things["InferenceService", "demo"]["spec"]["predictor"] |= {"minReplicas": 4, "maxReplicas": 4}
+    assert platform.read().text != before.text
+    (told,) = platform.unpin(scaling)
+    assert "was changed meanwhile" in told
+    assert limits(cluster) == {"minReplicas": 4, "maxReplicas": 4}
+
+
+def test_one_that_cannot_scale_is_left_alone_and_no_ledger_is_asked_for():
+    def never():
+        raise AssertionError("the limits differ, so nothing can be pinned")
+
+    platform, _ = opened(limited(minReplicas=1, maxReplicas=2), deployment(), pod(), hpa(1, 1), held=never)
+    assert platform.scaling() is None
+    platform.read()
+
+
+def test_somebody_elses_autoscaler_is_pinned_itself():
+    platform, _ = opened(limited(), deployment(), pod(), hpa(1, 3, owner="example.com/v1"))
+    assert [i["kind"] for i in platform.scaling()["items"]] == ["HorizontalPodAutoscaler"]
