@@ -20,7 +20,7 @@ from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
-from mpctl.plan import facts_of
+from mpctl.plan import facts_of, runs_v2
 from mpctl.plan.memory import beside, memory_findings
 from mpctl.service import Service
 from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
@@ -106,6 +106,7 @@ def read_change(
     if stages:
         spec, staging, edit = stage(session, before, spec, options, target=target, draft=draft, entry=chosen.entry)
     wanted: dict[str, Any] | None = spec.config()
+    log = session.engine_log()
     facts = facts_of(
         before,
         spec,
@@ -116,7 +117,8 @@ def read_change(
         concurrency=concurrency,
         temperature=temperature,
     )
-    memory = memory_of(before, target, draft, options, log=session.engine_log(), concurrency=concurrency)
+    facts = replace(facts, v2_runner=runs_v2(before, log))
+    memory = memory_of(before, target, draft, options, log=log, concurrency=concurrency)
     findings = ordered(
         (
             *notes,

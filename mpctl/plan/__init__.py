@@ -1,6 +1,14 @@
 """What is known before anything is touched."""
 
 from mpctl.plan.checkpoint import ModelFacts, TokenizerDigests, describe_model, tokenizer_digests
-from mpctl.plan.facts import facts_of, target_name_of
+from mpctl.plan.facts import facts_of, runs_v2, target_name_of
 
-__all__ = ["ModelFacts", "TokenizerDigests", "describe_model", "facts_of", "target_name_of", "tokenizer_digests"]
+__all__ = [
+    "ModelFacts",
+    "TokenizerDigests",
+    "describe_model",
+    "facts_of",
+    "runs_v2",
+    "target_name_of",
+    "tokenizer_digests",
+]

@@ -21,6 +21,10 @@ _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16"
 # Where a head's configuration names the model it was trained for, the most explicit first.
 _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_name_or_path", "target_model")
 _KINDS: tuple[DraftKind, ...] = ("eagle3", "eagle", "medusa", "mlp_speculator", "dflash", "dspark", "mtp")
+# Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
+_MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+# Families whose configuration may leave the count out though the layers are there.
+_MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class ModelFacts:
     the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
     a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
     ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
-    ``shape`` the dimensions, None where incomplete.
+    ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``shape`` the dimensions,
+    None where incomplete.
     """
 
     name: str | None = None
@@ -53,6 +58,7 @@ class ModelFacts:
     expects_hidden: int | None = None
     trained_for: str | None = None
     map_rows: int | None = None
+    mtp_layers: int | None = None
     shape: Shape | None = None
 
     @property
@@ -109,7 +115,7 @@ def describe_model(
     quantization = quantized.get("quant_method", "none")
     width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
     plain = weight_bytes is not None and width is not None and quantization == "none"
-    kind = _draft_kind(config)
+    kind = _draft_kind(config, tensors)
     head = kind not in (None, "model")
     layer = config.get("transformer_layer_config")
     inner = layer if isinstance(layer, Mapping) else config.get("text_config") or config
@@ -134,6 +140,7 @@ def describe_model(
         expects_hidden=(_whole(config.get("target_hidden_size")) or hidden) if head else None,
         trained_for=_trained_for(config) if head else None,
         map_rows=_map_rows(tensors),
+        mtp_layers=_mtp_layers(config),
         shape=shape_of(config),
     )
 
@@ -172,6 +179,16 @@ def _map_rows(tensors: Mapping[str, tuple[int, ...]] | None) -> int | None:
     return None
 
 
+def _mtp_layers(config: Mapping[str, Any]) -> int | None:
+    """How many MTP layers the configuration counts, at the top or in a part; None where silence says nothing."""
+    parts = (config, config.get("text_config"), config.get("mtp_config"))
+    named = [part.get(key) for part in parts if isinstance(part, Mapping) for key in _MTP_KEYS]
+    if counts := [count for count in named if count is not None]:
+        return max(_whole(count) or 0 for count in counts)
+    family = config.get("model_type")
+    return 0 if isinstance(family, str) and not family.startswith(_MTP_UNSAID) else None
+
+
 def _template_thinks(template: str) -> bool | None:
     """A template that knows of no think block does not think; one with a switch does unless told otherwise (Qwen3).
 
@@ -182,7 +199,7 @@ def _template_thinks(template: str) -> bool | None:
     return True if "enable_thinking" in template else None
 
 
-def _draft_kind(config: Mapping[str, Any]) -> DraftKind | None:
+def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
     said = str(config.get("speculators_model_type") or "")
     names = " ".join(config.get("architectures") or []).lower() + ("eagle3" if said == "peagle" else said)
     for kind in _KINDS:
@@ -190,4 +207,22 @@ def _draft_kind(config: Mapping[str, Any]) -> DraftKind | None:
             return kind
     if config.get("draft_vocab_size") and config.get("num_hidden_layers") == 1:
         return "eagle3"  # one layer with a vocabulary of its own, whatever it calls itself
-    return "model" if "causallm" in names else None
+    if any(str(key).startswith("medusa_num_") for key in config):
+        return "medusa"  # published heads name no architecture
+    if "causallm" not in names:
+        return None
+    if config.get("num_hidden_layers") != 1:
+        return "model"
+    # One layer under the name of a whole model: EAGLE's first generation is published like that, and only its weights
+    # tell, by the layer that joins a token's embedding with the target's hidden state.
+    return _one_layer_kind(tensors)
+
+
+def _one_layer_kind(tensors: Mapping[str, tuple[int, ...]] | None) -> DraftKind | None:
+    """``model``, or ``eagle`` by its ``fc`` of hidden x 2 hidden; None where the weights cannot be looked at."""
+    if not tensors:
+        return None
+    joins = [shape for name, shape in tensors.items() if name in ("fc.weight", "model.fc.weight")]
+    if not joins:
+        return "model"
+    return "eagle" if len(joins[0]) == 2 and joins[0][1] == 2 * joins[0][0] else None

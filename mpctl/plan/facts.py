@@ -59,6 +59,7 @@ def facts_of(
         draft_vocab=draft.draft_vocab,
         draft_map_rows=draft.map_rows,
         draft_trained_for=draft.trained_for,
+        target_mtp_layers=target.mtp_layers,
         target_name=target_name_of(service, target.name),
         target_is_moe=target.moe,
         thinking=_thinking(service, target),
@@ -74,6 +75,20 @@ def facts_of(
         argv=tuple(command.argv),
         concurrency=concurrency,
     )
+
+
+def runs_v2(service: Service, log: str | None) -> bool | None:
+    """Whether Model Runner V2 serves: what the service's environment asks for, else what its engine logged at start.
+
+    Sentences of vLLM 0.32.0, ``use_v2_model_runner`` and the workers. That a feature of the service keeps V2 away says
+    nothing of another configuration; that Triton is missing, as in a CPU build, holds for all.
+    """
+    asked = dict(service.env).get("VLLM_USE_V2_MODEL_RUNNER")
+    if asked in ("0", "1"):
+        return asked == "1"
+    if "Model Runner V2 requires Triton" in (log or ""):
+        return False
+    return True if "Using V2 Model Runner" in (log or "") else None
 
 
 @dataclass(frozen=True)

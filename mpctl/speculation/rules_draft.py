@@ -76,7 +76,7 @@ def draft_kind(spec: Spec, facts: Facts) -> Said:
     " configuration does not protect the engine, and with eagle3 it crashed at start-up in published runs",
     needs=("served_context", "draft_context"),
     asks=("engine_version", "v2_runner"),
-    applies=drafts_with_weights,
+    applies=both(drafts_with_weights, lambda spec: spec.method != "medusa"),  # its heads know no positions
 )
 def draft_context(spec: Spec, facts: Facts) -> Said:
     """Requests longer than the draft's context index past its position table and take the whole engine down."""
@@ -187,6 +187,24 @@ def quantization_mismatch(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
+    "mtp-layers",
+    source="vLLM 0.32.0, SpeculativeConfig: Unsupported speculative method: 'mtp'; must be divisible by n_predict",
+    todo="use eagle3 with a head for this target, or ngram; of some models a release with MTP layers is published",
+    needs=("target_mtp_layers",),
+    applies=both(one_of("mtp"), lambda spec: spec.draft is None),
+)
+def mtp_layers(spec: Spec, facts: Facts) -> Said:
+    """Without a checkpoint of its own, mtp takes the layers from the target's; the engine exits where it has none."""
+    layers, k = facts.target_mtp_layers or 0, spec.k or 0
+    if layers == 0:
+        return "refuse", "the target's configuration names no MTP layers, and the engine exits at start-up without them"
+    if k > layers and k % layers:
+        reason = f"K={k} is no multiple of the target's {layers} MTP layers, and the engine exits at start-up"
+        return "refuse", reason, f"set num_speculative_tokens to {layers} or a multiple of it"
+    return None
+
+
+@rule(
     "mtp-repeated-layer",
     source="vLLM 0.32.0 warns: multiple forwards on the same MTP layer; recipes use K 1 to 5",
     todo="start at K=1 and let measurement raise it",
@@ -223,6 +241,7 @@ RULES = (
     draft_size,
     kv_dtype_mismatch,
     quantization_mismatch,
+    mtp_layers,
     mtp_repeated_layer,
     suffix_library,
 )

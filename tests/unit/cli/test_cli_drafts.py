@@ -318,7 +318,7 @@ def test_a_listing_of_the_right_head_matches(cli, service):
     [
         ({"speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-14B"}}}, "wrong-target"),
         ({"max_position_embeddings": 2048}, "draft-context"),
-        ({"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None}, "draft-kind"),
+        ({"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None, "num_hidden_layers": 36}, "draft-kind"),
     ],
 )
 def test_a_listing_of_a_wrong_head_is_refused(cli, service, change, finding):

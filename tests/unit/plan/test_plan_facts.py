@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from mpctl.plan import ModelFacts, TokenizerDigests, describe_model, facts_of, target_name_of
+from mpctl.plan import ModelFacts, TokenizerDigests, describe_model, facts_of, runs_v2, target_name_of
 from mpctl.service import load, select
 from mpctl.speculation import build
 
@@ -181,12 +181,14 @@ def test_a_plain_checkpoint():
         quantization="none",
         template_thinks=True,
         draft_kind="model",
+        mtp_layers=0,
     )
 
 
 def test_an_empty_config_knows_nothing():
     found = describe_model({})
-    assert (found.family, found.context, found.params_b, found.template_thinks, found.draft_kind) == (None,) * 5
+    known = (found.family, found.context, found.params_b, found.template_thinks, found.draft_kind, found.mtp_layers)
+    assert known == (None,) * 6
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,7 @@ def test_templates(template, thinks):
         ({"architectures": ["Eagle3LlamaForCausalLM"]}, "eagle3"),
         ({"architectures": ["EagleLlamaForCausalLM"]}, "eagle"),
         ({"architectures": ["MedusaModel"]}, "medusa"),
+        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "medusa"),
         ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "mlp_speculator"),
         ({"architectures": ["DeepSeekMTPModel"]}, "mtp"),
         ({"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3"}, "eagle3"),
@@ -245,6 +248,56 @@ def test_templates(template, thinks):
 )
 def test_kinds_of_drafts(config, kind):
     assert describe_model(config).draft_kind == kind
+
+
+@pytest.mark.parametrize(
+    ("tensors", "kind"),
+    [
+        ({"fc.weight": (128, 256), "layers.0.mlp.up_proj.weight": (384, 128)}, "eagle"),
+        ({"fc.weight": (128, 384)}, None),
+        ({"model.layers.0.mlp.up_proj.weight": (384, 128)}, "model"),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_one_layer_under_the_name_of_a_whole_model_is_told_by_its_weights(tensors, kind):
+    """The published heads of EAGLE's first generation call themselves LlamaForCausalLM."""
+    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    assert describe_model(config, tensors=tensors).draft_kind == kind
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({"num_nextn_predict_layers": 1}, 1),
+        ({"text_config": {"mtp_num_hidden_layers": 2}}, 2),
+        ({"mtp_config": {"num_nextn_predict_layers": 3}}, 3),
+        ({"num_nextn_predict_layers": 0}, 0),
+        ({"num_nextn_predict_layers": "one"}, 0),
+        ({"model_type": "qwen3"}, 0),
+        ({"model_type": "longcat_flash"}, None),
+    ],
+)
+def test_mtp_layers_of_a_target(config, layers):
+    assert describe_model(config).mtp_layers == layers
+
+
+TRITON = "WARNING [vllm.py:725] Model Runner V2 requires Triton; using the V1 model runner instead."
+
+
+@pytest.mark.parametrize(
+    ("env", "log", "v2"),
+    [
+        ("", TRITON, False),
+        ("", "INFO [gpu_worker.py:518] Using V2 Model Runner", True),
+        ("", "Model Runner V2 does not yet support speculative method 'suffix'; using the V1 model runner", None),
+        ("", None, None),
+        ("      env: [{name: VLLM_USE_V2_MODEL_RUNNER, value: '0'}]\n", None, False),
+        ("      env: [{name: VLLM_USE_V2_MODEL_RUNNER, value: '1'}]\n", TRITON, True),
+    ],
+)
+def test_which_model_runner_serves(env, log, v2):
+    assert runs_v2(service(extra=env), log) is v2
 
 
 @pytest.mark.parametrize(

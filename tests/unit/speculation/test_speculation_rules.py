@@ -16,6 +16,7 @@ MODEL = EAGLE3 | {"method": "draft_model"}
 MTP = {"method": "mtp", "num_speculative_tokens": 1}
 DSPARK = {"method": "dspark", "num_speculative_tokens": 7}
 DFLASH = EAGLE3 | {"method": "dflash"}
+MEDUSA = EAGLE3 | {"method": "medusa"}
 NONE = None
 
 # rule, configuration, facts, severity or None when silent.
@@ -90,6 +91,12 @@ TABLE = [
     ("method-taken-from-name", MODEL | {"model": "AngelSlim/Qwen3-8B_eagle3"}, {}, "warn"),
     ("method-taken-from-name", MODEL | {"model": "Qwen/Qwen3-0.6B"}, {}, None),
     ("method-taken-from-name", EAGLE3 | {"model": "x/dflash"}, {}, None),
+    ("mtp-layers", MTP, {"target_mtp_layers": 0}, "refuse"),
+    ("mtp-layers", MTP, {"target_mtp_layers": 1}, None),
+    ("mtp-layers", MTP | {"num_speculative_tokens": 3}, {"target_mtp_layers": 2}, "refuse"),
+    ("mtp-layers", MTP | {"num_speculative_tokens": 4}, {"target_mtp_layers": 2}, None),
+    ("mtp-layers", MTP | DRAFT, {"target_mtp_layers": 0}, None),
+    ("mtp-layers", EAGLE3, {"target_mtp_layers": 0}, None),
     ("draft-kind", EAGLE3, {"draft_kind": "model"}, "refuse"),
     ("draft-kind", EAGLE3, {"draft_kind": "eagle3"}, None),
     ("draft-kind", PEAGLE, {"draft_kind": "eagle3"}, None),
@@ -98,6 +105,7 @@ TABLE = [
     ("draft-context", MODEL, {"served_context": 16384, "draft_context": 2048}, "refuse"),
     ("draft-context", MODEL, {"served_context": 2048, "draft_context": 2048}, None),
     ("draft-context", MODEL, {"served_context": 16384, "draft_context": 2048, "v2_runner": False}, "warn"),
+    ("draft-context", MEDUSA, {"served_context": 16384, "draft_context": 2048}, None),
     ("draft-context", EAGLE3, {"served_context": 16384, "draft_context": 2048}, "refuse"),
     ("draft-context", EAGLE3, {"served_context": 9, "draft_context": 8, "engine_version": "0.29.0"}, "refuse"),
     ("draft-context", EAGLE3, {"served_context": 9, "draft_context": 8, "engine_version": "0.32.0"}, "warn"),
