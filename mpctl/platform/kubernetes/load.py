@@ -98,6 +98,8 @@ class JobClient:
             status, answer = self._pod.ask("GET", f"{path}?wait={_WAIT_S:.0f}")
             if status == 200:
                 return dict(answer)
+            if status == 404:  # the process in the pod is another one
+                self._pod.ask("POST", path, block)
             waited += _WAIT_S
         self._pod.close()  # it hangs; the next block gets a new one
         raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=INSTEAD)

@@ -43,6 +43,8 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# A node autoscaler that tidies up would cut a measurement short.
+_STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _OF_THE_POD = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
@@ -72,7 +74,7 @@ def load_job(pod: Json, service: str, namespace: str, scope: str) -> LoadJob:
     files = {path.name: path.read_text(encoding="utf-8") for path in _FILES}
     labels = labels_of(service, scope)
     spec = _pod_spec(pod)
-    digest = hashlib.sha256(json.dumps([labels, spec, files], sort_keys=True).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(json.dumps([labels, _STAYS, spec, files], sort_keys=True).encode()).hexdigest()[:8]
     name = f"mpctl-{names.label_of(service)[:32].rstrip('-.')}-{scope}-{digest}"
     spec["volumes"] = [
         {"name": "scripts", "configMap": {"name": name}},
@@ -86,7 +88,7 @@ def load_job(pod: Json, service: str, namespace: str, scope: str) -> LoadJob:
             "backoffLimit": 0,  # a block that was cut short must not be sent again behind our back
             "ttlSecondsAfterFinished": TTL_S,
             "activeDeadlineSeconds": _LONGEST_S,
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": {"labels": labels, "annotations": _STAYS}, "spec": spec},
         },
     }
     metadata = {"name": name, "namespace": namespace, "labels": labels}
@@ -120,7 +122,7 @@ def _pod_spec(pod: Json) -> dict[str, Any]:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": engine["image"],
+                **{key: engine[key] for key in ("image", "imagePullPolicy") if key in engine},
                 "command": [python, f"{_SCRIPTS}/agent.py", str(PORT), str(IDLE_S)],
                 "workingDir": _WORK,
                 "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],

@@ -31,6 +31,7 @@ POD = {
             {
                 "name": "kserve-container",
                 "image": "vllm/vllm-openai:v0.32.0",
+                "imagePullPolicy": "Never",
                 "args": ["--api-key=sk-secret"],
                 "env": [{"name": "HF_TOKEN", "value": "hf-secret"}],
                 "resources": {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "gpu"}]},
@@ -52,7 +53,7 @@ def spec_of(found):
 def test_it_runs_where_the_serving_pod_may():
     spec = spec_of(made())
     (container,) = spec["containers"]
-    assert container["image"] == "vllm/vllm-openai:v0.32.0"
+    assert (container["image"], container["imagePullPolicy"]) == ("vllm/vllm-openai:v0.32.0", "Never")
     assert (spec["serviceAccountName"], spec["imagePullSecrets"]) == ("puller", [{"name": "mirror"}])
     assert spec["nodeSelector"] == {"pool": "l4"}
     assert [t["key"] for t in spec["tolerations"]] == ["nvidia.com/gpu"]
