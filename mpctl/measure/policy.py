@@ -153,9 +153,9 @@ class Policy:
 
     @property
     def side(self) -> float:
-        """The error allowed on each side, to promote and to reject, over all looks: 0.3 of what is allowed in all,
-        because the rules that reject err partly on their own (tests count what they do together)."""
-        return 0.3 * (1.0 - self.level)
+        """The error allowed on each side, to promote and to reject, over all looks: a quarter of what is allowed in
+        all, because the rules that reject err partly on their own (tests count what they do together)."""
+        return 0.25 * (1.0 - self.level)
 
     @classmethod
     def terms(cls) -> dict[str, tuple[float | None, Term]]:

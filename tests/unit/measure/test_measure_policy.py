@@ -101,5 +101,5 @@ def test_any_text_is_read_or_refused(text):
 
 
 def test_the_error_is_shared_out_between_promoting_and_rejecting():
-    assert math.isclose(Policy().side, 0.015)
-    assert math.isclose(Policy(level=0.9).side, 0.03)
+    assert math.isclose(Policy().side, 0.0125)
+    assert math.isclose(Policy(level=0.9).side, 0.025)
