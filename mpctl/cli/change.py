@@ -21,7 +21,7 @@ from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of, runs_v2
-from mpctl.plan.memory import beside, memory_findings
+from mpctl.plan.memory import beside, memory_findings, read_log
 from mpctl.service import Service
 from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
 from mpctl.speculation.findings import ordered
@@ -117,7 +117,7 @@ def read_change(
         concurrency=concurrency,
         temperature=temperature,
     )
-    facts = replace(facts, v2_runner=runs_v2(before, log))
+    facts = replace(facts, v2_runner=runs_v2(before, log), device=read_log(log or "").device)
     memory = memory_of(before, target, draft, options, log=log, concurrency=concurrency)
     findings = ordered(
         (

@@ -22,7 +22,8 @@ class Facts:
     ``draft_expects_hidden``: width of the target's hidden states a head was built for. ``draft_reads_vocab``: size of
     the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
-    ``target_mtp_layers``: how many layers of the target's own checkpoint draft.
+    ``target_mtp_layers``: how many layers of the target's own checkpoint draft. ``device``: what the engine runs on,
+    "CPU" or "GPU".
     """
 
     engine_version: str | None = None
@@ -66,6 +67,7 @@ class Facts:
     sampling_params_in_use: frozenset[str] | None = None
     temperature: float | None = None
     v2_runner: bool | None = None
+    device: str | None = None
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None
     concurrency: int | None = None

@@ -184,6 +184,18 @@ def model_runner(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
+    "gpu-needed",
+    source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
+    todo="use ngram, which looks the same tokens up",
+    needs=("device",),
+    applies=one_of("ngram_gpu"),
+)
+def gpu_needed(spec: Spec, facts: Facts) -> Said:
+    """Its buffers lie in pinned memory, which only a GPU's driver gives."""
+    return ("refuse", f"{spec.method} needs a GPU, the engine runs on a CPU") if facts.device == "CPU" else None
+
+
+@rule(
     "dynamic-k",
     source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374",
     todo="use one K; `mpctl plan` ranks K per concurrency",
@@ -251,6 +263,7 @@ RULES = (
     fast_prefill,
     async_scheduling,
     model_runner,
+    gpu_needed,
     dynamic_k,
     draft_tensor_parallel,
     kserve_storage_uris,
