@@ -7,8 +7,12 @@ training step unrolls several draft steps, the later ones on the head's own outp
 ``LlamaForCausalLMEagle3`` as vLLM 0.32 reads them. The target's embedding is not repeated in the head: the engine
 shares it when the checkpoint has none.
 
+With ``--parallel`` it becomes a P-EAGLE head, which drafts all tokens in one pass: every place but the first reads the
+padding token and one learnt hidden state instead of what was drafted before (``mask_hidden`` and ``ptd_token_id``).
+
     python scripts/demo_model/eagle3.py --out scripts/demo_model/eagle3
     python scripts/demo_model/eagle3.py --steps 0 --out random-head      # fits by its shapes alone
+    python scripts/demo_model/eagle3.py --parallel --start scripts/demo_model/eagle3 --out scripts/demo_model/p-eagle
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tasks import Task, TrainingTasks, held_out_edits
 from tokenizer import conversation
 from torch import nn
@@ -95,7 +101,7 @@ class Past:
 class Head(nn.Module):
     """``fc``, one layer, ``norm`` and an output over the draft vocabulary."""
 
-    def __init__(self, target: Qwen3ForCausalLM, kept: torch.Tensor) -> None:
+    def __init__(self, target: Qwen3ForCausalLM, kept: torch.Tensor, *, parallel: bool = False) -> None:
         super().__init__()
         config = target.config
         width = config.hidden_size
@@ -105,6 +111,21 @@ class Head(nn.Module):
         self.lm_head = nn.Linear(width, len(kept), bias=False)
         self.register_buffer("kept", kept)  # ids of the draft's tokens in the target's vocabulary, ascending
         self._rotary = target.model.rotary_emb
+        self._embedding = [target.model.embed_tokens]  # in a list, so that its weights are no parameters of the head
+        self._masked = target.config.pad_token_id
+        self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(AUX_LAYERS) * width)) if parallel else None
+
+    def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the first draft step starts from, ``[batch, positions, width]``, and the target's logits."""
+        aux, logits = target.read(ids)
+        return self.fc(aux), logits
+
+    def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a draft step after the first reads: the tokens before and its own outputs, or in parallel neither."""
+        if self.mask_hidden is None:
+            return embeds, hidden
+        masked = self._embedding[0].weight[self._masked]
+        return masked.expand_as(embeds), self.fc(self.mask_hidden).expand_as(hidden)
 
     @torch.no_grad()
     def start_from(self, target: Qwen3ForCausalLM) -> None:
@@ -147,6 +168,16 @@ class Target:
         return torch.cat([self._seen[n].float() for n in AUX_LAYERS], dim=-1), logits
 
     @torch.no_grad()
+    def last(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last hidden states after the last norm, which is where the engine reads them, and the logits."""
+        logits = self.model(input_ids=ids, use_cache=False).logits.float()
+        return self.model.model.norm(self.before_norm()).float(), logits
+
+    def before_norm(self) -> torch.Tensor:
+        """The last hidden states of the text read last, before the last norm."""
+        return self._seen[self.model.config.num_hidden_layers]
+
+    @torch.no_grad()
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         return self.model.model.embed_tokens(ids)
 
@@ -187,26 +218,45 @@ def collate(examples: list[Example], pad: int) -> Batch:
     return Batch(ids, answered)
 
 
-def draft_steps(head: Head, target: Target, batch: Batch, steps: int) -> list[tuple[torch.Tensor, ...]]:
+class Drafter(Protocol):
+    """A head that drafts one token after the other from the hidden state of the one before."""
+
+    kept: torch.Tensor
+
+    def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def step(self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past) -> torch.Tensor: ...
+
+    def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def draft_steps(head: Drafter, target: Target, batch: Batch, steps: int) -> list[tuple[torch.Tensor, ...]]:
     """Per draft step: the head's logits, the target's logits for the same token, the token, and where it counts.
 
     Row ``i`` of step ``k`` has read tokens up to ``i + 1 + k`` and drafts token ``i + 2 + k``.
     """
-    aux, truth = target.read(batch.ids)
+    hidden, truth = head.read(target, batch.ids)
     embeds = target.embed(batch.ids)
-    hidden, past, found = head.fc(aux), Past(), []
+    past, found = Past(), []
     rows = batch.ids.shape[1] - 1 - steps
     hidden = hidden[:, :rows]
     for k in range(steps):
         positions = torch.arange(k, k + rows)[None]
-        hidden = head.step(embeds[:, 1 + k : 1 + k + rows], hidden, positions, past)
+        tokens = embeds[:, 1 + k : 1 + k + rows]
+        if k:
+            tokens, hidden = head.follow(tokens, hidden)
+        hidden = head.step(tokens, hidden, positions, past)
         at = slice(2 + k, 2 + k + rows)
         said = truth[:, 1 + k : 1 + k + rows]
         found.append((head.logits(hidden), said, batch.ids[:, at], batch.answered[:, at]))
     return found
 
 
-def loss_of(head: Head, steps: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
+def loss_of(head: Drafter, steps: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
     """Cross entropy against the target's own distribution over the draft vocabulary, later steps weighing less."""
     total = torch.zeros(())
     for k, (logits, said, _, counts) in enumerate(steps):
@@ -217,7 +267,7 @@ def loss_of(head: Head, steps: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
 
 
 @torch.no_grad()
-def acceptance(head: Head, target: Target, examples: list[Example], steps: int) -> list[float]:
+def acceptance(head: Drafter, target: Target, examples: list[Example], steps: int) -> list[float]:
     """Share of drafts whose first 1, 2, ... tokens are all the target's, greedily, over every place of the answers."""
     right, places = [0] * steps, 0
     for example in examples:
@@ -242,7 +292,7 @@ def draft_vocabulary(target: Target, examples: list[Example]) -> torch.Tensor:
     return torch.tensor(sorted(chosen))
 
 
-def train(head: Head, target: Target, examples: list[Example], args: argparse.Namespace) -> None:
+def train(head: Drafter, target: Target, examples: list[Example], args: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(head.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)
     generator = torch.Generator().manual_seed(args.seed)
     examples = sorted(examples, key=lambda e: len(e.ids))
@@ -284,6 +334,7 @@ def export(head: Head, target: Target, out: Path) -> None:
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(AUX_LAYERS), "use_aux_hidden_state": True},
         "tie_word_embeddings": False,
         "dtype": "bfloat16",
+        **({} if head.mask_hidden is None else {"ptd_token_id": config.pad_token_id}),
     })  # fmt: skip
     write_checksums(out)
 
@@ -304,6 +355,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train an EAGLE-3 head for the demo model.")
     parser.add_argument("--target", type=Path, default=here / "model")
     parser.add_argument("--out", type=Path, default=here / "eagle3", help="where to write")
+    parser.add_argument("--parallel", action="store_true", help="a P-EAGLE head")
+    parser.add_argument("--start", type=Path, help="a head to start from, with its draft vocabulary")
     parser.add_argument("--steps", type=int, default=700, help="0 leaves the head as it was drawn: random")
     parser.add_argument("--examples", type=int, default=640, help="answers of the target to learn from")
     parser.add_argument("--batch", type=int, default=6)
@@ -316,14 +369,19 @@ def main() -> None:
     torch.manual_seed(args.seed)
     target = Target(args.target)
     examples = answers(target, args.examples, args.seed + 1) if args.steps else []
-    head = Head(target.model, draft_vocabulary(target, examples))
-    if args.steps:
+    begun = load_file(args.start / "model.safetensors") if args.start else {}
+    kept = begun["t2d"].nonzero().flatten() if begun else draft_vocabulary(target, examples)
+    head = Head(target.model, kept, parallel=args.parallel)
+    if begun:
+        weights = {name: value.float() for name, value in begun.items() if name not in ("d2t", "t2d")}
+        head.load_state_dict({**head.state_dict(), **weights})
+    elif args.steps:
         head.start_from(target.model)
     print(f"head: {sum(p.numel() for p in head.parameters())} parameters", flush=True)
     train(head, target, examples, args)
     export(head, target, args.out)
     if args.steps:
-        rates = acceptance(head, target, target.answer(held_out_edits()), 3)
+        rates = acceptance(head, target, target.answer(held_out_edits()), args.unroll)
         print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
 
 

@@ -37,7 +37,7 @@ def read_prompts(name: str) -> list[str]:
     return [row["prompt"] for row in rows]
 
 
-@pytest.mark.parametrize("model", ["model", "draft", "eagle3"])
+@pytest.mark.parametrize("model", ["model", "draft", "eagle3", "medusa"])
 def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     listed = {}
     for line in (DEMO / model / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
@@ -46,7 +46,9 @@ def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     files = {path.name: path for path in (DEMO / model).iterdir() if path.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
     needed = {"config.json", "model.safetensors"}
-    assert needed | (set() if model == "eagle3" else {"tokenizer.json", "chat_template.jinja"}) <= set(listed)
+    assert needed | (set() if model in ("eagle3", "medusa") else {"tokenizer.json", "chat_template.jinja"}) <= set(
+        listed
+    )
 
 
 def test_the_draft_has_the_tokenizer_of_the_target() -> None:
@@ -62,6 +64,23 @@ def test_the_head_has_the_shapes_of_the_target() -> None:
     assert head["vocab_size"] == target["vocab_size"] > head["draft_vocab_size"]
     layers = head["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
     assert len(layers) == 3 and max(layers) <= target["num_hidden_layers"]
+
+
+def test_the_medusa_heads_have_the_shapes_of_the_target() -> None:
+    target, heads = (
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "medusa")
+    )
+    assert (heads["hidden_size"], heads["vocab_size"]) == (target["hidden_size"], target["vocab_size"])
+    shapes = tensors("medusa")
+    assert shapes["lm_head.weight"] == [target["vocab_size"], target["hidden_size"]]
+    assert len([name for name in shapes if name.endswith(".layers.0.weight")]) == heads["medusa_num_heads"]
+
+
+def tensors(model: str) -> dict[str, list[int]]:
+    """Shapes by name, from the header of the weights: eight bytes of length, then that much JSON."""
+    raw = (DEMO / model / "model.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
 @pytest.mark.parametrize("name", PROMPT_FILES)
