@@ -29,7 +29,7 @@ from mpctl.speculation import parse_version
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
     from mpctl.plan import ModelFacts
-    from mpctl.platform.local.client import LoadClient
+    from mpctl.platform.load import LoadClient
     from mpctl.rollout.machine import World
 
 

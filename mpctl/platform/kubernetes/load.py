@@ -19,7 +19,7 @@ from mpctl.measure.calibration import Pace
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters
 from mpctl.platform.kubernetes.load_pod import INSTEAD, LoadPod
-from mpctl.platform.local.client import PacedServer, bench_arguments, limit_s
+from mpctl.platform.load import PacedServer, bench_arguments, limit_s
 from mpctl.rollout.ports import Endpoint, Sent
 
 _DATA, _RESULT = PurePosixPath("prompts.jsonl"), PurePosixPath("result.json")
@@ -27,7 +27,7 @@ _WAIT_S = 20.0  # of one question after a block
 
 
 class JobClient:
-    """Implements ``mpctl.platform.local.client.LoadClient``. Close it to remove the Job, also one that an earlier
+    """Implements ``mpctl.platform.load.LoadClient``. Close it to remove the Job, also one that an earlier
     command left."""
 
     def __init__(self, pod: LoadPod) -> None:

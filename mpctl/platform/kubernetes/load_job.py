@@ -20,7 +20,7 @@ from typing import Any
 
 from mpctl.platform.kubernetes import names
 from mpctl.platform.kubernetes.observe import Json, engine_container, why_waiting
-from mpctl.platform.local.client import PACED, WORKER
+from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765
 CONTAINER = "load"

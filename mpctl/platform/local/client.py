@@ -1,15 +1,7 @@
-"""``vllm bench serve`` of the engine's version, as a warm process on this machine.
-
-Faults of the bench client that are met here (vLLM 0.32; docs/bench.md has the whole list): the custom data set applies
-the chat template although the chat endpoint does so again (``--skip-chat-template``); the client's own readiness probe
-sends the first prompt once more than counted (``--ready-check-timeout-sec 0``; its warm-ups repeat that one prompt, so
-ours are prompts of their own); it shuffles (``--disable-shuffle``); without a tokenizer it asks for one token
-(``--extra-body`` sets the limit).
-"""
+"""``vllm bench serve`` of the engine's version, as a warm process on this machine."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -18,58 +10,21 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import IO, Any, Protocol
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
 
 from mpctl.errors import MpctlError
 from mpctl.measure.calibration import Pace
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters
+from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.files import state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.ports import Endpoint, Sent
 
-ENGINE_SIDE = Path(__file__).parent / "engine_side"
-WORKER = ENGINE_SIDE / "bench.py"
-PACED = ENGINE_SIDE / "paced.py"
 WITHOUT = "--no-calibrate measures without"
-_SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
-
-
-@dataclass(frozen=True)
-class PacedServer:
-    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request."""
-
-    endpoint: Endpoint
-    truth: Callable[[], list[dict[str, float]]]
-
-
-class LoadClient(Protocol):
-    """Sends blocks, wherever it runs."""
-
-    def prepare(self) -> None:
-        """Begin to load the client, which takes as long as starting an engine."""
-
-    def close(self) -> str:
-        """End it; what of it is left, in words, empty when nothing is."""
-
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: Sequence[str],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str,
-        counters: Callable[[], Counters] | None,
-    ) -> Sent:
-        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted."""
-
-    def paced(self, pace: Pace) -> AbstractContextManager[PacedServer]:
-        """A server of known timing beside the client."""
 
 
 class BenchClient:
@@ -210,12 +165,6 @@ class BenchClient:
             raise MpctlError(f"vllm bench serve's result is not JSON: {error}") from error
 
 
-def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) -> float:
-    """How many seconds a block may take: more work may take longer, and arrivals take their time."""
-    arrivals = count / cell.rate if cell.rate else 0.0
-    return least_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
-
-
 @contextmanager
 def _scratch(failed: str) -> Iterator[Path]:
     try:
@@ -223,43 +172,6 @@ def _scratch(failed: str) -> Iterator[Path]:
             yield Path(directory)
     except OSError as error:
         raise MpctlError(f"{failed}: {error}", hint="is the disk full, or /tmp read-only") from error
-
-
-def bench_arguments(
-    endpoint: Endpoint, data: PurePath, result: PurePath, prompts: Sequence[str], cell: Cell, max_tokens: int
-) -> list[str]:
-    """What follows ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it runs.
-
-    The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
-    arrivals, every round others.
-    """
-    seed = int(hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:8], 16)
-    options = {
-        "backend": "openai-chat",
-        "endpoint": "/v1/chat/completions",
-        "base-url": endpoint.base_url,
-        "model": endpoint.model,
-        "dataset-name": "custom",
-        "dataset-path": str(data),
-        "custom-output-len": str(max_tokens),
-        "num-prompts": str(len(prompts)),
-        "max-concurrency": str(cell.concurrency),
-        "temperature": str(cell.temperature),
-        "ready-check-timeout-sec": "0",
-        "result-dir": str(result.parent),
-        "result-filename": result.name,
-        "percentile-metrics": "ttft,tpot,itl,e2el",
-        "seed": str(seed),
-    }
-    if cell.rate is not None:
-        options["request-rate"] = str(cell.rate)
-    switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
-    if endpoint.tokenizer:
-        options["tokenizer"] = endpoint.tokenizer
-    else:
-        options["extra-body"] = json.dumps({"max_completion_tokens": max_tokens})
-        switches.append("--skip-tokenizer-init")
-    return [f"--{name}={value}" for name, value in options.items()] + switches
 
 
 class _Worker:

@@ -12,7 +12,7 @@ from mpctl.measure.calibration import Pace, calibrate, requests_for
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import CounterError, Counters
 from mpctl.measure.run import Calibration
-from mpctl.platform.local.client import LoadClient
+from mpctl.platform.load import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 

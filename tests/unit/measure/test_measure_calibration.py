@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mpctl.errors import MpctlError
 from mpctl.measure.calibration import Pace, calibrate, describe, requests_for
 from mpctl.measure.run import Calibration
-from mpctl.platform.local.client import PACED
+from mpctl.platform.load import PACED
 
 PACE = Pace()
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mpctl.platform.local.client import WORKER
+from mpctl.platform.load import WORKER
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import CounterError
-from mpctl.platform.local.client import BenchClient, bench_arguments
+from mpctl.platform.load import bench_arguments
+from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.hardware import device, model_digest
 from mpctl.platform.local.meter import LocalMeter, is_here
 from mpctl.rollout.ports import Endpoint, EngineFacts

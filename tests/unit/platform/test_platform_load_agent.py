@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mpctl.platform.kubernetes import load_job
-from mpctl.platform.local.client import PACED, WORKER
+from mpctl.platform.load import PACED, WORKER
 
 # A client that notes what it was asked, and answers with as many rows as there are prompts.
 CLIENT = """

@@ -10,8 +10,9 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.measure.cell import Cell
+from mpctl.platform.load import limit_s
 from mpctl.platform.local import client as bench
-from mpctl.platform.local.client import BenchClient, limit_s
+from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.ports import Endpoint
 

@@ -1,0 +1,104 @@
+"""What a load client is, wherever it runs, and how ``vllm bench serve`` is asked for a block.
+
+Faults of the bench client that are met here (vLLM 0.32; docs/bench.md has the whole list): the custom data set applies
+the chat template although the chat endpoint does so again (``--skip-chat-template``); the client's own readiness probe
+sends the first prompt once more than counted (``--ready-check-timeout-sec 0``; its warm-ups repeat that one prompt, so
+ours are prompts of their own); it shuffles (``--disable-shuffle``); without a tokenizer it asks for one token
+(``--extra-body`` sets the limit).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Protocol
+
+from mpctl.measure.calibration import Pace
+from mpctl.measure.cell import Cell
+from mpctl.measure.counters import Counters
+from mpctl.rollout.ports import Endpoint, Sent
+
+ENGINE_SIDE = Path(__file__).parent / "local" / "engine_side"
+WORKER = ENGINE_SIDE / "bench.py"
+PACED = ENGINE_SIDE / "paced.py"
+_SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
+
+
+@dataclass(frozen=True)
+class PacedServer:
+    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request."""
+
+    endpoint: Endpoint
+    truth: Callable[[], list[dict[str, float]]]
+
+
+class LoadClient(Protocol):
+    """Sends blocks, wherever it runs."""
+
+    def prepare(self) -> None:
+        """Begin to load the client, which takes as long as starting an engine."""
+
+    def close(self) -> str:
+        """End it; what of it is left, in words, empty when nothing is."""
+
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: Sequence[str],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str,
+        counters: Callable[[], Counters] | None,
+    ) -> Sent:
+        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted."""
+
+    def paced(self, pace: Pace) -> AbstractContextManager[PacedServer]:
+        """A server of known timing beside the client."""
+
+
+def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) -> float:
+    """How many seconds a block may take: more work may take longer, and arrivals take their time."""
+    arrivals = count / cell.rate if cell.rate else 0.0
+    return least_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
+
+
+def bench_arguments(
+    endpoint: Endpoint, data: PurePath, result: PurePath, prompts: Sequence[str], cell: Cell, max_tokens: int
+) -> list[str]:
+    """What follows ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it runs.
+
+    The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
+    arrivals, every round others.
+    """
+    seed = int(hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:8], 16)
+    options = {
+        "backend": "openai-chat",
+        "endpoint": "/v1/chat/completions",
+        "base-url": endpoint.base_url,
+        "model": endpoint.model,
+        "dataset-name": "custom",
+        "dataset-path": str(data),
+        "custom-output-len": str(max_tokens),
+        "num-prompts": str(len(prompts)),
+        "max-concurrency": str(cell.concurrency),
+        "temperature": str(cell.temperature),
+        "ready-check-timeout-sec": "0",
+        "result-dir": str(result.parent),
+        "result-filename": result.name,
+        "percentile-metrics": "ttft,tpot,itl,e2el",
+        "seed": str(seed),
+    }
+    if cell.rate is not None:
+        options["request-rate"] = str(cell.rate)
+    switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
+    if endpoint.tokenizer:
+        options["tokenizer"] = endpoint.tokenizer
+    else:
+        options["extra-body"] = json.dumps({"max_completion_tokens": max_tokens})
+        switches.append("--skip-tokenizer-init")
+    return [f"--{name}={value}" for name, value in options.items()] + switches
