@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from mpctl.errors import NotPermitted, Refused
+from mpctl.errors import Conflict, NotPermitted, Refused
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.text import bridged, object_of, text_of
+from mpctl.platform.kubernetes.text import bridged, candidate_of, object_of, text_of
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -155,3 +155,87 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
     notes = one.check(Arm(text_of(service(more="x"))), beside=False)
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
+
+
+def gpu_nodes(count):
+    return [
+        {
+            "kind": "Node",
+            "metadata": {"name": f"n{place}"},
+            "spec": {},
+            "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for place in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "fits"), [(2, False), (3, True)])
+def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits):
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    made, running = deployment(), pod()
+    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+        spec["containers"] = [ENGINE | limits]
+    running["spec"]["nodeName"] = "n0"
+    one, _ = platform(service(), made, running, *gpu_nodes(nodes))
+    arm = Arm(text_of(service(more="x")))
+    assert any("1 of" in note or "2 of" in note for note in one.check(arm, beside=True))
+    if fits:
+        one.check(arm, beside=True, keep=True)
+    else:
+        with pytest.raises(Refused, match="the old arm's 1 and one more"):
+            one.check(arm, beside=True, keep=True)
+
+
+def beside(arm, **more):
+    made = candidate_of(arm.manifest, arm.id, namespace="ns", **more)
+    return {**made, "metadata": {**made["metadata"], "uid": "u2", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+def shared(weight):
+    refs = [{"name": "demo-predictor", "weight": 9}, {"name": "demo-candidate-predictor", "weight": weight}]
+    return {
+        "kind": "HTTPRoute",
+        "metadata": {"name": "users", "namespace": "ns"},
+        "spec": {"rules": [{"backendRefs": refs}]},
+    }
+
+
+@pytest.mark.parametrize("way", ["adopt", "retire", "stop", "start"])
+def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
+    candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
+    live = Arm(text_of(service()))
+    one, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
+    act = {
+        "adopt": lambda: one.adopt(candidate, expect=(live,)),
+        "retire": lambda: one.retire(live),
+        "stop": lambda: one.stop(candidate),
+        "start": lambda: one.start(other),
+    }[way]
+    with pytest.raises(Conflict, match="HTTPRoute users gives Service demo-candidate-predictor traffic"):
+        act()
+    assert ("InferenceService", "demo-candidate") in cluster.things
+    assert cluster.written == []
+
+
+def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
+    old = Arm(text_of(service(more="x")))
+    kept = beside(old, pods=3, kept="users")
+    assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
+    one, _ = platform(service(), deployment(), pod(), kept)
+    found = one.kept()
+    assert (found.arm, found.route, found.since, found.pods) == (old.id, "users", "2026-01-01T00:00:00Z", 1)
+    one, _ = platform(service(), deployment(), pod(), beside(old))
+    assert one.kept() is None
+
+
+def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
+    one, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
+    asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
+    monkeypatch.setattr(one.looker, "requests", lambda found: next(asked))
+    assert one.unshift({"name": "users", "spec": {}}) == (
+        "HTTPRoute ns/users was deleted meanwhile; it is left as it is",
+    )
+    assert next(asked, None) is None
+    monkeypatch.setattr("mpctl.platform.kubernetes.candidate._DRAIN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(one.looker, "requests", lambda found: 2.0)
+    assert "2 requests are still unanswered" in one.unshift({"name": "users", "spec": {}})[1]
