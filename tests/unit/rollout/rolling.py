@@ -14,7 +14,7 @@ from world import SLOWER, Crash, Disk, Engine, MemoryPlatform, MemoryWorld
 from mpctl.errors import Conflict
 from mpctl.measure.outcome import Outcome
 from mpctl.measure.verdict import Verdict
-from mpctl.rollout import machine
+from mpctl.rollout import sequence
 from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
 
 FOUND = {"min": 1, "max": 5}
@@ -174,7 +174,7 @@ def leave_out_the_measurement(monkeypatch):
         outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
         return Verdict(outcome, (), summary="as the test wants").to_record()
 
-    for every in machine.STEPS.values():
+    for every in sequence.STEPS.values():
         for name in every:
             if name.startswith("measure"):
                 monkeypatch.setitem(every, name, lambda world, operation: {})

@@ -19,7 +19,7 @@ from world import (
 from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.counters import Counters
 from mpctl.measure.policy import Policy
-from mpctl.rollout import machine, steps
+from mpctl.rollout import machine, sequence, steps
 from mpctl.rollout.decide import Act, decide_rollback
 from mpctl.rollout.operation import Ending, Strategy
 from mpctl.rollout.ports import Arm, Phase
@@ -56,7 +56,7 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
     events = [(e.event, e.step) for e in memory.disk.ledger]
-    names = list(machine.steps_of(plan(strategy), rolls=False))
+    names = list(sequence.steps_of(plan(strategy), rolls=False))
     steps_written = [pair for name in names for pair in ((Event.BEGUN, name), (Event.DONE, name))]
     assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
 

@@ -14,7 +14,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 from mpctl.errors import Conflict
 from mpctl.measure.counters import Window
 from mpctl.measure.policy import Policy
-from mpctl.rollout import machine
+from mpctl.rollout import machine, sequence
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Kind, Plan, Strategy, last_change
 from mpctl.rollout.ports import Arm
@@ -93,7 +93,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
 def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, said, monkeypatch):
-    monkeypatch.setitem(machine.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda world, operation: {})
+    monkeypatch.setitem(sequence.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda world, operation: {})
     memory = guard(RollingWorld(FASTER, **world))
     rollout(memory, **changes)
     check(memory, BASELINE_TEXT)
