@@ -1,8 +1,9 @@
 """The autoscaler that KServe makes itself, held through the InferenceService.
 
 With autoscalerClass ``hpa`` (KServe's default) or ``keda`` KServe owns the HPA or ScaledObject ``<service>-predictor``
-and writes its limits back from the predictor's ``minReplicas`` and ``maxReplicas`` within a second (KServe 0.20). So
-these two fields are pinned instead. They are no part of the pod template: nothing restarts.
+and writes its limits back from the predictor's ``minReplicas`` and ``maxReplicas`` whenever the service or its
+Deployment changes, so during every rollout (KServe 0.20). These two fields are pinned instead. They are no part of the
+pod template: nothing restarts.
 
 While they are pinned, the live object is read with the limits it will have again, so that a plan, a revision and a
 comparison never see the pin; whatever is written meanwhile carries it. Other limits than the pinned ones are somebody
