@@ -27,17 +27,17 @@ class LiveService:
     """The InferenceService of one service."""
 
     def __init__(self, client: Client, looker: Looker, service: str, hold: Hold) -> None:
-        self._client, self._looker, self._service, self._hold = client, looker, service, hold
+        self._client, self._looker, self.service, self._hold = client, looker, service, hold
         self._stored: dict[str, str] = {}  # text by the text that was written, where admission adds to it
 
     @property
     def title(self) -> str:
         """The service as messages name it."""
-        return f"service {self._looker.namespace}/{self._service}"
+        return f"service {self._looker.namespace}/{self.service}"
 
     def find(self) -> Json | None:
         """The object, as it reads without the pin of its autoscaler; None when it is not there."""
-        found = self._looker.isvc(self._service)
+        found = self._looker.isvc(self.service)
         return None if found is None else self._hold.released(found)
 
     def need(self) -> Json:
@@ -50,8 +50,8 @@ class LiveService:
         if found is None:
             raise InputError(
                 f"{self.title} is not there: no such InferenceService",
-                hint=f"what was recorded is kept: mpctl history {self._service} --revision 1 -o yaml prints it for "
-                f"kubectl create; mpctl abandon {self._service} ends what is unfinished and removes the candidate",
+                hint=f"what was recorded is kept: mpctl history {self.service} --revision 1 -o yaml prints it for "
+                f"kubectl create; mpctl abandon {self.service} ends what is unfinished and removes the candidate",
             )
         return found
 
@@ -153,8 +153,8 @@ class LiveService:
         what = changed_fields(object_of(known.manifest), object_of(text_of(live)))
         return Conflict(
             f"{self.title} was changed by {who[0] if who else 'somebody else'} meanwhile: {', '.join(what[:5])}",
-            hint=f"nothing was overwritten. mpctl abandon {self._service} keeps that change and ends the operation; "
-            f"mpctl rollback {self._service} --force keeps it as a revision and restores the recorded one",
+            hint=f"nothing was overwritten. mpctl abandon {self.service} keeps that change and ends the operation; "
+            f"mpctl rollback {self.service} --force keeps it as a revision and restores the recorded one",
         )
 
 
