@@ -2,7 +2,7 @@
 
 - ``cluster``: one for the whole session, a :class:`rig.cluster.Cluster` with KServe and two nodes of one L4 each.
   ``cluster.client`` (raw objects), ``.kubectl(...)``, ``.add_node(L4)``, ``.remove_node(name)``,
-  ``.set_gpus(name, 0)``, ``.pods.rule(lambda pod: {"crash": 1})`` (how pods fare; fields of ``rig.pods.Behave``),
+  ``.set_gpus(name, 0)``, ``.pods.rule(lambda pod: {"crash": 1})`` (how pods fare; fields of ``rig.behave.Behave``),
   ``.metrics.set("queue_wait_ms", 500)``, ``.gateway.url`` and ``.gateway.routed``, ``.proxy.add(409, verb="patch")``,
   ``.user("operator")`` with ``.kubeconfig_for(...)`` and ``.client_for(...)``, ``.service_account_kubeconfig(...)``.
   For other nodes or settings open one of your own: ``with Cluster(Settings(nodes=(L4,))) as mine:``

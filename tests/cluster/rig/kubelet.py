@@ -14,7 +14,8 @@ from pathlib import Path
 from aiohttp import WSMsgType, web
 
 from .nodes import KUBELET_PORT, Nodes
-from .pods import Pod, Pods
+from .pod import Pod
+from .pods import Pods
 from .processes import Slot
 
 FORWARD_PROTOCOL = "v4.channel.k8s.io"

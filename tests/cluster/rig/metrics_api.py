@@ -14,7 +14,8 @@ import aiohttp
 from aiohttp import web
 
 from .api import Api
-from .pods import Pod, Pods
+from .pod import Pod
+from .pods import Pods
 from .processes import Slot
 
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"

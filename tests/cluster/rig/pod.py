@@ -1,0 +1,315 @@
+"""One pod's life on a node of ours.
+
+What a kubelet does here: addresses, volumes and environment, containers started, probed, restarted with a growing pause
+(a hundred times faster than a kubelet's), ended with SIGTERM and after the grace SIGKILL, deletions finished, the phase
+of a Job's pod. Not modelled: image pulls, init containers (they are said to have completed), exec probes and hooks,
+resource limits, eviction. Probes are asked several times a second whatever their period, since tests wait for them;
+``failureThreshold`` counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import containers
+from .api import STRATEGIC, ApiError
+from .behave import Behave, Unit, now
+from .podstatus import Known, status_of
+from .probes import Probes
+from .processes import real
+
+if TYPE_CHECKING:
+    from .pods import Pods
+
+PROBE_S = 0.1
+STEADY_S = 1.0
+PAUSES_S = (0.3, 0.6, 1.2, 2.5, 5.0)
+
+
+class Pod:
+    """One pod's life."""
+
+    def __init__(self, pods: Pods, found: dict) -> None:
+        self._pods, self.object = pods, found
+        self.name, self.namespace = found["metadata"]["name"], found["metadata"]["namespace"]
+        self.uid = found["metadata"]["uid"]
+        self.folder = pods.folder / self.uid
+        self.task: asyncio.Task[None] | None = None
+        self.units = [Unit(c["name"], c) for c in found["spec"]["containers"]]
+        self.ending = asyncio.Event()
+        self.address = ""
+        self._killed = False
+        self._posted: dict[str, Any] = {}
+        self._began = now()
+        self._initialized = False
+        owners = found["metadata"].get("ownerReferences", ())
+        self.job = any(o["kind"] == "Job" for o in owners)
+
+    @property
+    def real_address(self) -> str:
+        """Where its processes listen."""
+        return real(self.address)
+
+    def log(self, container: str, *, previous: bool = False) -> Path:
+        """The file with a container's output."""
+        return self.folder / f"{container}{'.previous' if previous else ''}.log"
+
+    def unit(self, container: str | None) -> Unit | None:
+        """A container; the only or first one when none is named."""
+        return next((u for u in self.units if container in (None, "", u.name)), None)
+
+    def update(self, found: dict) -> None:
+        """What the API server has now."""
+        self.object = found
+        if "deletionTimestamp" in found["metadata"]:
+            self.ending.set()
+
+    def gone(self) -> None:
+        """Deleted by force, or we finished the deletion."""
+        self._killed = True
+        self.ending.set()
+
+    def signal(self, unit: Unit, number: int) -> None:
+        """Signal a container with all its processes."""
+        if unit.process and unit.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(unit.process.pid, number)
+
+    async def run(self) -> None:
+        """From binding to deletion."""
+        node = self._pods.nodes.numbers[self.object["spec"]["nodeName"]]
+        self.address, index = self._pods.take_address(node)
+        try:
+            if "deletionTimestamp" not in self.object["metadata"]:
+                live = asyncio.create_task(self._live())
+                ending = asyncio.create_task(self.ending.wait())
+                await asyncio.wait({live, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if live.done() and live.exception():
+                    raise live.exception()  # type: ignore[misc]
+                await ending
+                live.cancel()
+                await asyncio.gather(live, return_exceptions=True)
+            await self._end()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            with (self._pods.processes.logs / "pods.log").open("a") as log:
+                log.write(f"{self.namespace}/{self.name}: {error!r}\n")
+            raise
+        finally:
+            self._pods.give_back(node, index)
+            self._pods.running.pop(self.uid, None)
+
+    async def _live(self) -> None:
+        behave = self._pods.behave(self.object)
+        for unit in self.units:
+            unit.state = {"waiting": {"reason": "PodInitializing" if self._inits() else "ContainerCreating"}}
+        await self._post()
+        await asyncio.sleep(behave.start_s)
+        if behave.init_fails and self._inits():
+            await self._fail_init()
+            return
+        self._initialized = True
+        await asyncio.gather(*(self._keep(unit, behave) for unit in self.units))
+
+    def _inits(self) -> list[dict]:
+        return list(self.object["spec"].get("initContainers", ()))
+
+    async def _fail_init(self) -> None:
+        restarts = 0
+        while True:
+            ended = {"exitCode": 1, "reason": "Error", "startedAt": now(), "finishedAt": now()}
+            first = self._inits()[0]["name"]
+            waiting = {"reason": "CrashLoopBackOff", "message": f"back-off restarting failed container={first}"}
+            self._init_state = {"waiting": waiting}, {"terminated": ended}, restarts
+            await self._post()
+            await asyncio.sleep(PAUSES_S[min(restarts, len(PAUSES_S) - 1)])
+            restarts += 1
+
+    async def _keep(self, unit: Unit, behave: Behave) -> None:
+        """Run a container as its restart policy says."""
+        main = unit is self.units[0]
+        if main and behave.pull_fails:
+            image = unit.spec.get("image", "")
+            for reason in ("ErrImagePull", "ImagePullBackOff"):
+                unit.state = {"waiting": {"reason": reason, "message": f'failed to pull image "{image}": not found'}}
+                await self._post()
+                await self._event("Failed", f'Failed to pull image "{image}": not found', warning=True)
+            return
+        while True:
+            code = await self._once(unit, behave if main else replace(behave, crash=None))
+            unit.ready = unit.up = False
+            if code is None:
+                return
+            ended = {
+                "exitCode": code if code >= 0 else 128 - code,
+                "reason": "Completed" if code == 0 else "Error",
+                "startedAt": unit.started,
+                "finishedAt": now(),
+            }
+            policy = self.object["spec"].get("restartPolicy", "Always")
+            if policy == "Never" or (policy == "OnFailure" and code == 0):
+                unit.state = {"terminated": ended}
+                await self._post()
+                return
+            unit.last = {"terminated": ended}
+            pause = PAUSES_S[min(unit.restarts, len(PAUSES_S) - 1)]
+            text = f"back-off {pause:.0f}s restarting failed container={unit.name} pod={self.name}_{self.namespace}"
+            unit.state = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}
+            await self._post()
+            await self._event(
+                "BackOff", f"Back-off restarting failed container {unit.name} in pod {self.name}", warning=True
+            )
+            await asyncio.sleep(pause)
+            unit.restarts += 1
+
+    _init_state: tuple[dict, dict | None, int] | None = None
+
+    async def _once(self, unit: Unit, behave: Behave) -> int | None:
+        """Start a container and probe it until it ends; its exit code. None: it can never start, or runs for ever."""
+        runs = containers.runs(unit.spec, job=self.job) and (self.job or behave.engine != "none")
+        started = time.monotonic()
+        unit.started = now()
+        if runs:
+            try:
+                await self._spawn(unit, behave)
+            except containers.ConfigError as error:
+                unit.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}}
+                await self._post()
+                await asyncio.sleep(1.0)
+                return await self._once(unit, behave)
+        unit.state = {"running": {"startedAt": unit.started}}
+        if not unit.restarts:
+            await self._event("Started", f"Container started: {unit.name}")
+        if behave.crash is not None and not self.job:
+            await self._post()
+            await asyncio.sleep(0.05)
+            self.signal(unit, signal.SIGKILL)
+            if unit.process:
+                await unit.process.wait()
+            return behave.crash
+        await self._post()
+        probes = Probes(unit, self.real_address) if runs else None
+        while True:
+            if unit.process and unit.process.returncode is not None:
+                return unit.process.returncode
+            allowed = not behave.never_ready and time.monotonic() - started >= behave.ready_s
+            good, alive = await probes.ask() if probes else (True, True)
+            if not alive:
+                await self._event("Unhealthy", f"Liveness probe failed: {unit.name}", warning=True)
+                self.signal(unit, signal.SIGKILL)
+            unit.up = True
+            if unit.ready != (good and allowed):
+                unit.ready = good and allowed
+                await self._post()
+            await self._pause(unit, STEADY_S if unit.ready else PROBE_S)
+
+    async def _pause(self, unit: Unit, seconds: float) -> None:
+        if unit.process is None:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(unit.process.wait()), seconds)
+
+    async def _spawn(self, unit: Unit, behave: Behave) -> None:
+        files = containers.Files(self.folder, self._pods.claims)
+        await files.make(self._pods.api, self.object)
+        mounts = files.mounts(unit.spec)
+        own = await containers.environment(self._pods.api, self.object, unit.spec, self.address)
+        own = {k: containers.replace_mounts(v, mounts) for k, v in own.items() if k != "PATH"}
+        if behave.script:
+            own["SCRIPT"] = json.dumps({**json.loads(own.get("SCRIPT", "{}")), **behave.script})
+        base = containers.base_environment(
+            behave.engine, self.real_address, self._pods.proxy_url, self.folder, job=self.job
+        )
+        environment = {**base, "HOSTNAME": self.name, **own}
+        unit.argv = tuple(containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment))
+        folder = Path(containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder)
+        log = self.log(unit.name)
+        if log.exists():
+            log.replace(self.log(unit.name, previous=True))
+        with log.open("wb") as output:
+            try:
+                unit.process = await asyncio.create_subprocess_exec(
+                    *unit.argv,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=self._pods.processes.environment(environment),
+                    cwd=folder if folder.is_dir() else self.folder,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise containers.ConfigError(f"exec: {unit.argv[0]}: {error.strerror}") from error
+
+    async def _end(self) -> None:
+        """SIGTERM, then after the grace SIGKILL, then finish the deletion."""
+        grace = 0.0 if self._killed else float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        behave = self._pods.behave(self.object)
+        if not self._killed and behave.stop_s:
+            await asyncio.sleep(min(behave.stop_s, grace))
+        for unit in self.units:
+            self.signal(unit, signal.SIGTERM if grace else signal.SIGKILL)
+        ended = [asyncio.create_task(u.process.wait()) for u in self.units if u.process]
+        if ended:
+            _, left = await asyncio.wait(ended, timeout=grace or 5)
+            for unit in self.units:
+                self.signal(unit, signal.SIGKILL)
+            await asyncio.gather(*left)
+        if not self._killed:
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
+            with suppress(ApiError):  # gone already, or another pod of the name
+                await self._pods.api.request("DELETE", path, body)
+
+    async def _post(self) -> None:
+        """Write the status if it changed."""
+        status = status_of(self._known(), self._posted)
+        if status == self._posted or self._killed:
+            return
+        try:
+            await self._pods.api.patch(
+                "pods",
+                self.name,
+                {"metadata": {"uid": self.uid}, "status": status},
+                self.namespace,
+                subresource="status",
+                content=STRATEGIC,
+            )
+            self._posted = status
+        except ApiError as error:
+            if error.status not in (404, 409):  # deleted, or another pod of the name
+                raise
+
+    def _known(self) -> Known:
+        return Known(
+            uid=self.uid,
+            address=self.address,
+            node=self._pods.nodes.address(self.object["spec"]["nodeName"]),
+            began=self._began,
+            generation=self.object["metadata"].get("generation"),
+            units=self.units,
+            inits=self._inits(),
+            initialized=self._initialized,
+            init_state=self._init_state,
+        )
+
+    async def _event(self, reason: str, message: str, *, warning: bool = False) -> None:
+        meta = {"generateName": f"{self.name}.", "namespace": self.namespace}
+        about = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "namespace": self.namespace, "uid": self.uid}
+        event = {
+            "apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about,
+            "reason": reason, "message": message, "type": "Warning" if warning else "Normal",
+            "source": {"component": "kubelet", "host": self.object["spec"]["nodeName"]},
+            "firstTimestamp": now(), "lastTimestamp": now(), "count": 1,
+        }  # fmt: skip
+        with suppress(ApiError):  # the namespace may be on its way out
+            await self._pods.api.create(event)
