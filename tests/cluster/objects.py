@@ -68,6 +68,29 @@ spec:
           claims: [{name: gpu, request: gpu}]
 """
 
+# A route of the users' own to the service, behind the cluster's gateway.
+ROUTE = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "HTTPRoute",
+    "metadata": {"name": "users", "labels": {"team": "chat"}},
+    "spec": {
+        "parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}],
+        "hostnames": ["demo.example.com"],
+        "rules": [{"backendRefs": [{"name": "demo-predictor", "port": 80}]}],
+    },
+}
+
+
+def taken_route(client, host="demo.example.com") -> dict:
+    """Apply the route and wait until the gateway has taken it; the object."""
+    client.apply({**ROUTE, "spec": {**ROUTE["spec"], "hostnames": [host]}})
+
+    def look():
+        found = client.get("httproutes", "users")
+        return found if found.get("status", {}).get("parents") else None
+
+    return client.wait("the route is taken", look)
+
 
 def conditions(found: dict) -> dict[str, dict]:
     """An object's conditions by type."""

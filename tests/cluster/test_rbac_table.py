@@ -8,7 +8,7 @@ import pytest
 from mpctl.platform.kubernetes.calls import TABLE
 
 from .listed import KNOWN
-from .objects import MODEL
+from .objects import MODEL, taken_route
 from .roles import Granted
 from .test_doctor import HPA
 
@@ -22,6 +22,7 @@ ttft_slack_ms: 100000
 queue_wait_slack_ms: 100000
 """
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "-y")
+SHARED = ("--traffic-steps", "10", "--step-duration", "1s")
 # Calls that only a damaged run makes, so that no command on a sound service misses them.
 RECOVERY = {
     ("get", "apps", "controllerrevisions"): "a revision whose create was answered with AlreadyExists is compared",
@@ -94,6 +95,7 @@ def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_pat
     namespace.deploy(MODEL)
     namespace.client.apply(HPA)
     namespace.client.apply(SCALED_OBJECT)
+    taken_route(namespace.client)
     cluster.metrics.set("queue_wait_ms", 100)
     mine = mpctl.as_user(operator.user)
     policy = tmp_path / "policy.yaml"
@@ -104,7 +106,7 @@ def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_pat
     mine("preflight", "--spec", "ngram")
     mine("render", "--spec", "ngram")
     mine("diff", "--spec", "ngram", code=1)
-    mine("rollout", "--spec", "ngram", "--policy", str(policy), *QUICK)
+    mine("rollout", "--spec", "ngram", "--policy", str(policy), *SHARED, *QUICK)
     mine("status")
     mine("history")
     mine("diff", code=1)

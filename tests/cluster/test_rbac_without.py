@@ -23,10 +23,10 @@ from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.records import Revision
 
 from .conftest import Namespace, make_mpctl
-from .objects import MODEL
+from .objects import MODEL, taken_route
 from .roles import without_row
 from .test_doctor import HPA
-from .test_rbac_table import SCALED_OBJECT, crash, keda  # noqa: F401
+from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
 from .unmeasured import Unmeasured
 
 # Rows by the command that misses them, in the order in which it makes the calls.
@@ -52,6 +52,7 @@ LOOKS = {
         "list resourceclaims cluster",
         "list pods cluster",
     ],
+    ("rollout", "demo", "--spec", "ngram", *SHARED, "--dry-run=server"): ["list httproutes"],
     ("rollout", "demo", "--spec", "ngram", "-y"): ["patch configmaps", "create configmaps"],
 }
 DOCTOR = [
@@ -79,6 +80,8 @@ UNFINISHED = {
         "create leases",
         "create controllerrevisions",
         "get controllerrevisions",
+        "get httproutes",
+        "update httproutes",
         "delete inferenceservices",
         "get scaledobjects",
         "update scaledobjects",
@@ -88,6 +91,7 @@ UNFINISHED = {
     ],
 }
 RESUMED = {6: "create inferenceservices", 7: "get pods/log"}  # by the ledger entry at which the rollout was killed
+WEIGHTS = {"demo": 90, "demo-candidate": 10}
 BACK = ("rollback", "demo", "--to-revision", "2", "-y")
 BACK_ROWS = ["list scaledobjects"]
 
@@ -97,6 +101,8 @@ def key_of(row):
 
 
 ROWS = {key_of(row): row for row in TABLE}
+BENCH = ("bench", "demo", "--requests", "1", "--repeats", "1", "--max-tokens", "4")
+MEASURING = ["list jobs", "create jobs", "delete jobs"]
 CHANGES = ("rollout", "resume", "rollback", "abandon", "unlock", "diff")
 
 
@@ -105,7 +111,7 @@ def user_of(row):
 
 
 def test_every_row_is_taken_away_somewhere():
-    found = [*DOCTOR, *RESUMED.values(), *BACK_ROWS]
+    found = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *MEASURING]
     found += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
     assert sorted(found) == sorted(ROWS)
 
@@ -157,6 +163,7 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
     made.deploy(MODEL)
     made.client.apply(HPA)
     made.client.apply(SCALED_OBJECT)
+    taken_route(made.client)
     take_back = cluster.pods.rule(crash)
     yield made, make_mpctl(cluster, name, tmp_path_factory.mktemp("hand"))
     take_back()
@@ -230,10 +237,20 @@ def test_the_doctor_says_what_it_could_not_see(say):
         assert plural in unseen, (key, unseen)
 
 
+def test_a_measurement_misses_its_job(shared, say, tmp_path):
+    for key in MEASURING:
+        code, told = missed(say, (*BENCH, "--run", str(tmp_path / "run.json.gz")), key)
+        # What cannot be removed was measured all the same; it is said, and goes by itself.
+        assert code == (0 if key == "delete jobs" else 4), (key, code, told)
+
+
 def test_an_unfinished_operation_is_ended_one_call_further_each_time(cluster, shared, say):
     namespace, hand = shared
     forget(namespace)
     interrupted(hand, 7)
+    shares = [{"name": f"{name}-predictor", "port": 80, "weight": w} for name, w in WEIGHTS.items()]
+    change = json.dumps([{"op": "replace", "path": "/spec/rules/0/backendRefs", "value": shares}])
+    namespace.kubectl("patch", "httproute", "users", "--type=json", "-p", change)  # as its first traffic step would
     record = namespace.client.list("controllerrevisions", labels="mpctl.dev/service=demo")
     for found in record:  # so that abandon has something to record
         namespace.client.delete("controllerrevisions", found["metadata"]["name"])
@@ -270,7 +287,7 @@ def test_a_rollout_that_is_refused_on_its_way_goes_back(shared, say):
 
 def interrupted(hand, entry):
     """A rollout, killed right after it wrote an entry."""
-    Unmeasured(hand)("rollout", "demo", "--spec", "ngram", kill_after=entry, code=-signal.SIGKILL)
+    Unmeasured(hand)("rollout", "demo", "--spec", "ngram", *SHARED, kill_after=entry, code=-signal.SIGKILL)
 
 
 def waiting(namespace):

@@ -1,0 +1,236 @@
+"""Users' traffic shared out by an HTTPRoute of theirs, and an old arm that is kept, while users go on asking.
+
+The gateway (``rig/gateway.py``) is a real HTTP server that keeps a route's weights exactly. Pods take a second to stop,
+as with a preStop hook: what an engine without one drops when it is replaced is not mpctl's to prevent.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from mpctl.platform.kubernetes.text import text_of
+
+from .objects import CONTAINERS, ROUTE, taken_route
+from .rig.nodes import L4
+from .test_rig import ask
+from .unmeasured import Unmeasured
+
+ROLLOUT = ("rollout", "--spec", "ngram")
+STEPS = (*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "1s")
+OURS = ("configmaps", "leases", "controllerrevisions")  # ledger, records and the hold: written about, not changed
+AT_10 = 13  # ledger entries until 10 % are on the candidate: opened, two for each of five steps, begun, done
+
+
+def host_of(namespace):
+    """A name of its own: the route of another test's namespace may still be there."""
+    return f"{namespace.name}.example.com"
+
+
+class Users:
+    """Asks one question after the other; ``seen`` has (began, weights, backend) of each, ``failed`` what went wrong."""
+
+    def __init__(self, cluster, namespace):
+        self.cluster, self.namespace = cluster, namespace
+        self.seen, self.failed = [], []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def weights(self):
+        """As the gateway has them now."""
+        routes = [r for r in self.cluster.gateway._routes.values() if r["metadata"]["namespace"] == self.namespace.name]
+        return tuple((ref["name"], ref["weight"]) for ref in routes[0]["spec"]["rules"][0]["backendRefs"])
+
+    def _counts(self):
+        routed = self.cluster.gateway.routed
+        return {s: routed[self.namespace.name, s] for s in ("demo-predictor", "demo-candidate-predictor")}
+
+    def _run(self):
+        while not self._stop.wait(0.005):  # both processors are needed by others, too
+            began, weights, before = time.monotonic(), self.weights(), self._counts()
+            try:
+                if (
+                    ask(self.cluster.gateway.url, "one two three four", Host=host_of(self.namespace))
+                    != "one two three four"
+                ):
+                    self.failed.append("another answer")
+            except OSError as error:
+                self.failed.append(repr(error))
+            after = self._counts()
+            went = [s for s in after if after[s] > before[s]]
+            if weights == self.weights():
+                self.seen.append((began, weights, went[0] if went else ""))
+
+    def shares(self):
+        """{candidate's weight in percent: (requests, those that went to the candidate)}"""
+        found = {}
+        for _, weights, backend in self.seen:
+            percent = dict(weights).get("demo-candidate-predictor", 0)
+            asked, got = found.get(percent, (0, 0))
+            found[percent] = (asked + 1, got + (backend == "demo-candidate-predictor"))
+        return found
+
+
+class Service:
+    """A deployed service with a route of its users'."""
+
+    def __init__(self, cluster, namespace):
+        self.cluster, self.namespace = cluster, namespace
+        cluster.pods.rule(lambda pod: {"stop_s": 1})
+        namespace.deploy(CONTAINERS)
+        taken_route(namespace.client, host_of(namespace))
+        self.before, self.found = self.text(), self.route()
+
+    def object(self):
+        return self.namespace.client.get("httproutes", "users")
+
+    def route(self):
+        """Everything of the route that a user can set."""
+        found = self.object()
+        metadata = {k: found["metadata"].get(k) for k in ("name", "labels", "annotations")}
+        return json.dumps({"metadata": metadata, "spec": found["spec"]}, sort_keys=True)
+
+    def text(self):
+        return text_of(self.namespace.client.get("isvc", "demo"))
+
+    def candidate(self):
+        return self.namespace.client.find("isvc", "demo-candidate")
+
+    def as_it_was(self):
+        assert self.text() == self.before
+        assert self.route() == self.found
+        assert self.candidate() is None
+
+
+@pytest.fixture
+def service(cluster, namespace):
+    return Service(cluster, namespace)
+
+
+@pytest.fixture
+def run(mpctl):
+    return Unmeasured(mpctl)
+
+
+@pytest.fixture
+def third_node(cluster):
+    name = cluster.add_node(L4)
+    yield
+    cluster.remove_node(name)
+
+
+def test_shares_as_asked_and_no_request_is_lost(cluster, third_node, service, run):
+    with Users(cluster, service.namespace) as users:
+        done = run(*ROLLOUT, "--traffic-steps", "1,10,50", "--step-duration", "2s", "--keep-baseline")
+    assert "promoted" in done.stderr
+    assert users.failed == []
+    shares = users.shares()
+    assert set(shares) == {0, 1, 10, 50}
+    for percent, (asked, got) in shares.items():
+        assert abs(got - asked * percent / 100) <= 1, shares
+    assert shares[50][1] > 1
+    sys.stdout.write(f"requests and those of the candidate, by percent: {shares}\n")
+    assert service.route() == service.found
+
+    (status,) = run.json("status")["items"]
+    assert [bool(a["keptSince"]) for a in status["status"]["arms"]] == [False, True]
+    assert "mpctl retire lets it go" in run("status").stdout
+    assert "one write gives the kept engine" in run("rollback", "--dry-run=client").stderr
+    assert "nothing kept beside it" in run("retire").stderr
+    assert service.candidate() is None
+    assert "nothing is kept" in run("retire").stderr
+    assert "one write" not in run("rollback", "--dry-run=client").stderr
+
+
+def test_a_candidate_that_fails_on_users_traffic_goes_no_further(cluster, service, run):
+    cluster.pods.rule(lambda pod: {"stop_s": 1, "script": {"speculating": {"accept": 0.0}}})
+    with Users(cluster, service.namespace):
+        done = run(*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "30s", code=7)
+    assert "of the traffic: tokens per step 1.00 (at least 1.10)" in done.stderr
+    service.as_it_was()
+
+
+def test_killed_while_traffic_is_shared_it_goes_on(cluster, service, run):
+    run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
+    (status,) = run.json("status")["items"]
+    assert [a["traffic"] for a in status["status"]["arms"]] == ["90 %", "10 %"]
+    with Users(cluster, service.namespace) as users:
+        run("resume")
+    assert users.failed == []
+    assert service.text() != service.before
+    assert service.route() == service.found
+    assert service.candidate() is None
+
+
+def test_a_route_that_somebody_else_writes_keeps_its_candidate_until_it_is_put_right(cluster, service, run):
+    def write(hosts):
+        change = json.dumps([{"op": "replace", "path": "/spec/hostnames", "value": hosts}])
+        patch = ("patch", "httproute", "users", "--type=json", "-p", change, "--field-manager=somebody")
+        service.namespace.kubectl(*patch)
+
+    run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
+    with Users(cluster, service.namespace) as users:
+        write([host_of(service.namespace), "more.example.com"])
+        done = run("rollback", code=3)
+        assert "HTTPRoute users gives Service demo-candidate-predictor traffic" in done.stderr
+        assert "was changed by somebody at" in done.stderr
+        assert "kubectl edit httproute users" in done.stderr
+        assert service.candidate() is not None
+        write([host_of(service.namespace)])
+        run("rollback")
+    assert users.failed == []
+    service.as_it_was()
+
+
+def test_what_cannot_be_is_refused_before_anything(cluster, service, run):
+    namespace = service.namespace
+    done = run(*ROLLOUT, "--traffic-steps", "10,60", code=9)
+    assert "60 % of the traffic" in done.stderr
+    assert "at most 50 %" in done.stderr
+    done = run("rollout", "--spec", "ngram", "--keep-baseline", code=9)  # two GPUs: one serves, one is free
+    assert "the old arm's 1 and one more" in done.stderr
+    done = run(*STEPS, "--strategy", "in-place", code=2)
+    assert "--strategy side-by-side" in done.stderr
+    second = {**ROUTE, "metadata": {"name": "more"}}
+    namespace.client.apply(second)
+    done = run(*STEPS, code=2)
+    assert "2 HTTPRoutes lead to Service demo-predictor: more, users" in done.stderr
+    for name in ("more", "users"):
+        namespace.client.delete("httproutes", name)
+    done = run(*STEPS, code=9)
+    assert "no HTTPRoute of yours" in done.stderr
+    offered = done.stderr[done.stderr.index("apiVersion:") :]
+    assert "demo-predictor, port: 80" in offered
+    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry
+    assert service.text() == service.before
+
+
+def test_a_kept_arm_gets_the_traffic_back_by_one_write(cluster, third_node, service, run):
+    run(*ROLLOUT, "--keep-baseline")
+    with Users(cluster, service.namespace) as users:
+        before = len(cluster.proxy.calls)
+        done = run("rollback")
+    assert "restored" in done.stderr
+    assert users.failed == []
+    service.as_it_was()
+    # One write counts as one: what the ledger and the hold write about it are records, not changes.
+    writes = [c for c in cluster.proxy.calls[before:] if c.write and c.resource not in OURS]
+    moves = [c for c in writes if c.resource == "httproutes" and c.status == 200]
+    assert len(moves) == 2  # there, and back once the service is restored
+    assert writes[0] is moves[0]
+    kept = [began for began, _, backend in users.seen if backend == "demo-candidate-predictor"]
+    assert kept[0] < writes[1].at  # traffic is back before anything else is written
+    between = {backend for began, _, backend in users.seen if writes[1].at < began < moves[1].at}
+    assert between == {"demo-candidate-predictor"}
+    sys.stdout.write(f"the first request on the kept arm began {kept[0] - moves[0].at:.3f} s after the write\n")
