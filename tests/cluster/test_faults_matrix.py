@@ -20,13 +20,15 @@ from .test_journey_trouble import HPA
 from .unmeasured import Unmeasured
 
 ROLLOUT = ("rollout", "--spec", "ngram")
-# What the API server does to the first write of its kind after the kill.
+# What the API server does to the first requests of their kind after the kill.
 FAULTS = {
     "409": {"action": 409, "verb": "update", "times": 2},
     "429": {"action": 429, "verb": "write", "retry_after_s": 1, "times": 2},
     "500": {"action": 500, "verb": "write", "times": 2},
     "timeout after commit": {"action": "timeout", "verb": "write", "times": 1},
     "reads fail": {"action": 500, "verb": "read", "times": 3},
+    "answers dropped half-way": {"action": "drop", "verb": "read", "times": 3},
+    "port-forwards dropped": {"action": "drop", "verb": "get", "resource": "pods/portforward", "after": 3, "times": 2},
     "stolen lease": None,
 }
 MOST_TRIES = 6

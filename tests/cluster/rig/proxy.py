@@ -3,8 +3,9 @@
 A kubeconfig from :meth:`Proxy.kubeconfig` leads here. Users stay who they are: the proxy vouches for the certificate it
 was shown with the front-proxy certificate, a token is passed on. Faults match verb, resource, name and the n-th such
 request, and are: answer 409, 429 (with Retry-After), 500, 503; ``timeout``: forward, then cut the connection without an
-answer, so that a write is done and nobody told; ``refuse``: cut without forwarding; ``drop``: let a watch run for some
-events, then cut it; or any coroutine to run before the request is forwarded, such as stealing a Lease.
+answer, so that a write is done and nobody told; ``refuse``: cut without forwarding; ``drop``: cut in the middle of the
+answer, of a watch or a port-forward after some events or messages; or any coroutine to run before the request is
+forwarded, such as stealing a Lease.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Fault:
 
     ``verb``: one of Kubernetes' or ``"write"`` or ``"read"`` or ``"*"``; ``resource``: plural, with ``/status`` and the
     like for a subresource, or ``"*"``. ``action``: an HTTP status, ``timeout``, ``refuse``, ``drop`` or a coroutine
-    function. ``after``: events that a dropped watch may still deliver. ``fired`` counts.
+    function. ``after``: events that a dropped watch, or messages that a dropped port-forward, may still deliver; any
+    other answer is dropped half-way. ``fired`` counts.
     """
 
     action: int | str | Callable[[Call], Awaitable[None]]
@@ -195,8 +197,9 @@ class Proxy:
             cut = fate.action == "timeout"
             if callable(fate.action):
                 await fate.action(call)
+        dropped = fate is not None and fate.action == "drop"
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await self._upgrade(request, session, pairs)
+            return await self._upgrade(request, session, pairs, most=fate.after if fate and dropped else None)
         body = await request.read()
         url = self.cluster.server + request.raw_path
         async with session.request(
@@ -209,7 +212,11 @@ class Proxy:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
-            left = fate.after if fate is not None and fate.action == "drop" else None
+            if dropped and call.verb != "watch":
+                whole = await answer.read()
+                await response.write(whole[: len(whole) // 2])
+                return _cut(request)
+            left = fate.after if fate is not None and dropped else None
             if left == 0:
                 return _cut(request)
             async for chunk in answer.content.iter_any():
@@ -228,8 +235,14 @@ class Proxy:
             self.calls[place] = replace(self.calls[place], status=status)
 
     async def _upgrade(
-        self, request: web.Request, session: aiohttp.ClientSession, pairs: list[tuple[str, str]]
+        self,
+        request: web.Request,
+        session: aiohttp.ClientSession,
+        pairs: list[tuple[str, str]],
+        *,
+        most: int | None = None,
     ) -> web.StreamResponse:
+        """``most``: messages from behind until the connection is cut, None for no limit."""
         wanted = [p.strip() for p in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if p.strip()]
         kept = [(k, v) for k, v in pairs if not k.lower().startswith("sec-websocket")]
         url = _exact(self.cluster.server + request.raw_path)
@@ -237,23 +250,32 @@ class Proxy:
             async with session.ws_connect(url, protocols=wanted, headers=_multi(kept), max_msg_size=0) as behind:
                 front = web.WebSocketResponse(protocols=[behind.protocol] if behind.protocol else [], max_msg_size=0)
                 await front.prepare(request)
-                pumps = {asyncio.create_task(_copy(front, behind)), asyncio.create_task(_copy(behind, front))}
+                pumps = {asyncio.create_task(_copy(front, behind)), asyncio.create_task(_copy(behind, front, most))}
                 _, left = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
+                if most is not None:
+                    _cut(request)
+                    return front
                 await front.close()
                 return front
         except aiohttp.WSServerHandshakeError as error:
             return web.Response(status=error.status, text=error.message)
 
 
-async def _copy(source: Any, target: Any) -> None:
+async def _copy(source: Any, target: Any, most: int | None = None) -> None:
+    if most == 0:
+        return
     async for message in source:
         if message.type == WSMsgType.BINARY:
             await target.send_bytes(message.data)
         elif message.type == WSMsgType.TEXT:
             await target.send_str(message.data)
+        if most is not None:
+            most -= 1
+            if most == 0:
+                return
 
 
 def _user(request: web.Request) -> tuple[str | None, list[str]]:
