@@ -92,6 +92,44 @@ def taken_route(client, host="demo.example.com") -> dict:
     return client.wait("the route is taken", look)
 
 
+# A pod that takes a GPU and does nothing.
+BUSY = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: @NAME@
+spec:
+  restartPolicy: Never
+  containers:
+    - name: main
+      image: vllm/vllm-openai:v0.32.0
+      args: [--model=m]
+      resources: {claims: [{name: gpu}]}
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: one-l4}]
+"""
+
+QUEUE_WAIT = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "queue_wait_ms"}, "target": {"type": "AverageValue", "averageValue": "200"}},
+}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+
+
+def hpa(name: str = "demo-queue", *, most: int = 2, metric: dict = QUEUE_WAIT) -> dict:
+    """An autoscaler of the service's predictor, from one pod on."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
+            "minReplicas": 1,
+            "maxReplicas": most,
+            "metrics": [metric],
+        },
+    }
+
+
 def conditions(found: dict) -> dict[str, dict]:
     """An object's conditions by type."""
     return {c["type"]: c for c in found.get("status", {}).get("conditions") or ()}

@@ -10,23 +10,8 @@ from mpctl.platform.kubernetes.connection import connect
 from mpctl.platform.kubernetes.doctor import read_cluster
 
 from .listed import KNOWN
-from .objects import CLAIM, CONTAINERS, MODEL
+from .objects import CLAIM, CONTAINERS, MODEL, hpa
 from .rig.nodes import L4
-
-HPA = """\
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: demo-queue-wait}
-spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: demo-predictor}
-  minReplicas: 1
-  maxReplicas: 4
-  metrics:
-    - type: Pods
-      pods:
-        metric: {name: queue_wait_ms}
-        target: {type: AverageValue, averageValue: "1050"}
-"""
 
 
 def findings(mpctl, *arguments, code=0):
@@ -59,7 +44,7 @@ def at(cluster, namespace):
 def test_a_service_in_order(cluster, namespace, mpctl):
     namespace.deploy(MODEL)
     cluster.metrics.set("queue_wait_ms", 120)
-    namespace.client.apply(HPA)
+    namespace.client.apply(hpa(most=4))
     cluster.proxy.clear()
     found = findings(mpctl)
     assert "fail" not in {item["severity"] for items in found.values() for item in items}
@@ -154,7 +139,7 @@ def test_a_node_that_publishes_no_gpu(cluster, namespace, at):
 )
 def test_the_metric_as_the_autoscaler_sees_it(cluster, namespace, mpctl, value, finding, severity):
     namespace.deploy(CONTAINERS)
-    namespace.client.apply(HPA)
+    namespace.client.apply(hpa(most=4))
     cluster.metrics.available = value is not None
     try:
         if value is not None:

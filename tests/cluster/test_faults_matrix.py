@@ -15,8 +15,7 @@ import pytest
 
 from mpctl.platform.kubernetes.text import text_of
 
-from .objects import CONTAINERS
-from .test_journey_trouble import HPA
+from .objects import CONTAINERS, hpa
 from .unmeasured import Unmeasured
 
 ROLLOUT = ("rollout", "--spec", "ngram")
@@ -86,8 +85,8 @@ def entries_of_a_rollout(run, namespace, before):
 def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
     cluster.metrics.set("queue_wait_ms", 150)
-    namespace.client.apply(HPA)
-    hpa = namespace.client.get("hpa", "demo-queue")["spec"]
+    namespace.client.apply(hpa())
+    scaler = namespace.client.get("hpa", "demo-queue")["spec"]
     before = text_of(namespace.client.get("isvc", "demo"))
     run = Unmeasured(mpctl)
     count, promoted = entries_of_a_rollout(run, namespace, before)
@@ -100,7 +99,7 @@ def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace,
     for number, (point, fault) in enumerate(cases):
         way_on = ("resume",) if number % 2 else ("rollback",)
         with Watcher(namespace) as watcher:
-            problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), hpa)
+            problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), scaler)
         if watcher.least < 1:
             problem = f"{problem}; {watcher.least} ready pods"
         sys.stdout.write(f"entry {point}, {fault}, {way_on[0]}: {problem or 'good'}, {watcher.looks} looks\n")
@@ -117,7 +116,7 @@ def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace,
     assert not failures, "\n".join(failures)
 
 
-def case(cluster, namespace, run, point, fault, way_on, texts, hpa):
+def case(cluster, namespace, run, point, fault, way_on, texts, scaler):
     """What is wrong after one case, empty when nothing is."""
     killed = run(*ROLLOUT, kill_after=point, code=None)
     if killed.returncode != -signal.SIGKILL:
@@ -138,6 +137,6 @@ def case(cluster, namespace, run, point, fault, way_on, texts, hpa):
         wrong.append("the live spec is neither the recorded nor the promoted one")
     if namespace.client.find("isvc", "demo-candidate") is not None:
         wrong.append("a candidate is left")
-    if namespace.client.get("hpa", "demo-queue")["spec"] != hpa:
+    if namespace.client.get("hpa", "demo-queue")["spec"] != scaler:
         wrong.append("the autoscaler is not as it was")
     return "; ".join(wrong)

@@ -6,30 +6,10 @@ import pytest
 
 from mpctl.platform.kubernetes.text import text_of
 
-from .objects import CONTAINERS
-from .test_rig import BUSY
+from .objects import BUSY, CONTAINERS, hpa
 from .unmeasured import Unmeasured
 
 ROLLOUT = ("rollout", "--spec", "ngram")
-HPA = {
-    "apiVersion": "autoscaling/v2",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "demo-queue"},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
-        "minReplicas": 1,
-        "maxReplicas": 2,
-        "metrics": [
-            {
-                "type": "Pods",
-                "pods": {
-                    "metric": {"name": "queue_wait_ms"},
-                    "target": {"type": "AverageValue", "averageValue": "200"},
-                },
-            }
-        ],
-    },
-}
 
 
 class Service:
@@ -178,7 +158,7 @@ def test_a_service_deleted_meanwhile_leaves_nothing_behind(cluster, namespace, s
 
 def test_the_autoscaler_is_held_and_put_back(cluster, namespace, service, run):
     cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
-    namespace.client.apply(HPA)
+    namespace.client.apply(hpa())
     spec = namespace.client.get("hpa", "demo-queue")["spec"]
     run(*ROLLOUT, kill_after=5, code=-signal.SIGKILL)
     held = namespace.client.get("hpa", "demo-queue")["spec"]

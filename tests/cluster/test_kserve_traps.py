@@ -10,7 +10,7 @@ import time
 import pytest
 import yaml
 
-from .objects import CLAIM, CONTAINERS, MODEL, conditions, is_true
+from .objects import CLAIM, CONTAINERS, CPU, MODEL, conditions, hpa, is_true
 from .rig.api import ApiError
 
 ONE_AT_A_TIME = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
@@ -54,24 +54,7 @@ def test_an_annotation_or_label_on_the_service_restarts_its_pods(namespace, fiel
 def test_an_autoscaler_named_like_the_predictor_is_deleted_and_any_other_survives(namespace):
     namespace.deploy(MODEL)
     for name in ("demo-predictor", "demo-scaling"):
-        namespace.client.apply(
-            {
-                "apiVersion": "autoscaling/v2",
-                "kind": "HorizontalPodAutoscaler",
-                "metadata": {"name": name},
-                "spec": {
-                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
-                    "minReplicas": 1,
-                    "maxReplicas": 1,
-                    "metrics": [
-                        {
-                            "type": "Resource",
-                            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
-                        }
-                    ],
-                },
-            }
-        )
+        namespace.client.apply(hpa(name, most=1, metric=CPU))
 
     def reconciled_away():
         # Adopted at one reconcile, deleted at the next: let there be some.

@@ -8,9 +8,9 @@ import pytest
 from mpctl.platform.kubernetes.calls import TABLE
 
 from .listed import KNOWN
-from .objects import MODEL, taken_route
+from .objects import MODEL, hpa, taken_route
+from .rig.api import ApiError
 from .roles import Granted
-from .test_doctor import HPA
 
 # Limits that any candidate keeps: what is looked at here is which calls are made.
 ANY = """\
@@ -63,13 +63,15 @@ def keda(cluster):
     cluster.client.apply(KEDA)
 
     def served():
-        found = cluster.client.get("crd", "scaledobjects.keda.sh")
-        conditions = (found.get("status") or {}).get("conditions") or ()
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+        try:
+            return cluster.client.request("GET", "/apis/keda.sh/v1alpha1/scaledobjects")
+        except ApiError:
+            return None
 
     cluster.client.wait("ScaledObjects are served", served)
     yield
     cluster.client.delete("crd", "scaledobjects.keda.sh")
+    cluster.client.wait("they no longer are", lambda: served() is None)
 
 
 @pytest.fixture
@@ -91,9 +93,8 @@ def refused(cluster):
 
 
 def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_path):
-
     namespace.deploy(MODEL)
-    namespace.client.apply(HPA)
+    namespace.client.apply(hpa())
     namespace.client.apply(SCALED_OBJECT)
     taken_route(namespace.client)
     cluster.metrics.set("queue_wait_ms", 100)

@@ -23,9 +23,8 @@ from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.records import Revision
 
 from .conftest import Namespace, make_mpctl
-from .objects import MODEL, taken_route
+from .objects import MODEL, hpa, taken_route
 from .roles import without_row
-from .test_doctor import HPA
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
 from .unmeasured import Unmeasured
 
@@ -161,7 +160,7 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
     made = Namespace(cluster, name)
     documents = grant(cluster.client, name)
     made.deploy(MODEL)
-    made.client.apply(HPA)
+    made.client.apply(hpa())
     made.client.apply(SCALED_OBJECT)
     taken_route(made.client)
     take_back = cluster.pods.rule(crash)

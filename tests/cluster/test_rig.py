@@ -12,24 +12,9 @@ from pathlib import Path
 import pytest
 
 from .conftest import ROOT
-from .objects import CLAIM, CONTAINERS, MODEL, is_true
+from .objects import BUSY, CLAIM, CONTAINERS, MODEL, hpa, is_true
 from .rig.api import ApiError
 from .rig.nodes import L4
-
-BUSY = """\
-apiVersion: v1
-kind: Pod
-metadata:
-  name: @NAME@
-spec:
-  restartPolicy: Never
-  containers:
-    - name: main
-      image: vllm/vllm-openai:v0.32.0
-      args: [--model=m]
-      resources: {claims: [{name: gpu}]}
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: one-l4}]
-"""
 
 # In a process of its own: Python's client leaves its sockets to the garbage collector.
 FORWARD = """\
@@ -114,27 +99,7 @@ def test_the_second_pod_of_a_one_gpu_node_cannot_be_allocated(cluster, namespace
 
 def test_the_autoscaler_follows_queue_wait(cluster, namespace):
     namespace.deploy(MODEL)
-    namespace.client.apply(
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "demo"},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
-                "minReplicas": 1,
-                "maxReplicas": 2,
-                "metrics": [
-                    {
-                        "type": "Pods",
-                        "pods": {
-                            "metric": {"name": "queue_wait_ms"},
-                            "target": {"type": "AverageValue", "averageValue": "200"},
-                        },
-                    }
-                ],
-            },
-        }
-    )
+    namespace.client.apply(hpa())
     cluster.metrics.set("queue_wait_ms", 500)
     namespace.client.wait(
         "two replicas", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2
