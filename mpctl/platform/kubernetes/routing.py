@@ -52,6 +52,14 @@ class Routes:
                 f"HTTPRoute {metadata['name']} is in no use: {state.message}",
                 hint=f"kubectl describe httproute {metadata['name']} -n {self._namespace} says more",
             )
+        candidate = backend_of(self._candidate)
+        if any(
+            ref.get("name") == candidate for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()
+        ):
+            raise Refused(
+                f"HTTPRoute {metadata['name']} names Service {candidate}, which comes and goes with rollouts",
+                hint=f"take that backend out: kubectl edit httproute {metadata['name']} -n {self._namespace}",
+            )
         owner = owner_of(route)
         if owner is not None and not force:
             raise Refused(

@@ -330,3 +330,10 @@ def test_a_route_that_no_gateway_takes_is_refused():
     _, users = opened(route(status={"parents": []}))
     with pytest.raises(Refused, match="no gateway has taken it up"):
         users.record(None)
+
+
+@pytest.mark.parametrize("weight", [0, 1])
+def test_a_route_that_names_the_candidates_service_already_is_refused(weight):
+    _, users = opened(route([ref(), ref("demo-candidate-predictor", weight)]))
+    with pytest.raises(Refused, match="names Service demo-candidate-predictor"):
+        users.record(None)
