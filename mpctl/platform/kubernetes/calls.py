@@ -34,6 +34,7 @@ RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesr
 _LOOK = ("status", "history", "diff", "preflight", "render", "doctor")
 _CHANGE = ("rollout", "resume", "rollback", "abandon", "retire")
 _ALL = (*_LOOK, *_CHANGE)
+_TOLD = ("status", "history", "diff", *_CHANGE)
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ TABLE: tuple[Row, ...] = (
     # mpctl's own records
     *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE), "who holds the service"),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
-    *_rows("get", kinds.CONFIG_MAP, ("status", "history", "diff", *_CHANGE), "ledger and records of rollouts"),
+    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_TOLD), "ledger and records of rollouts"),
     *_rows("list", kinds.CONFIG_MAP, ("doctor",), "rollouts that were interrupted"),
-    *_rows("get list", kinds.CONTROLLER_REVISION, ("status", "history", "diff", *_CHANGE), "recorded revisions"),
+    *_rows("get list", kinds.CONTROLLER_REVISION, _TOLD, "recorded revisions"),
     # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
     # with the right to create, too (KEP-4006).
     *_rows("get create", kinds.POD, ("status", *_CHANGE), "the engine's counters, load", subresource="portforward"),
