@@ -76,7 +76,7 @@ def draft_kind(spec: Spec, facts: Facts) -> Said:
     " configuration does not protect the engine, and with eagle3 it crashed at start-up in published runs",
     needs=("served_context", "draft_context"),
     asks=("engine_version", "v2_runner"),
-    applies=both(drafts_with_weights, lambda spec: spec.method != "medusa"),  # its heads know no positions
+    applies=both(names_draft, lambda spec: spec.method != "medusa"),  # whose heads know no positions
 )
 def draft_context(spec: Spec, facts: Facts) -> Said:
     """Requests longer than the draft's context index past its position table and take the whole engine down."""

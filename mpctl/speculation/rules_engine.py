@@ -175,7 +175,9 @@ def model_runner(spec: Spec, facts: Facts) -> Said:
     adaptive = spec.settings.get("enable_adaptive_verification") is True
     if facts.v2_runner is False and (not method_of(spec).v1_runner or adaptive):
         what = "adaptive verification" if adaptive and method_of(spec).v1_runner else spec.method
-        return "refuse", f"{what} needs Model Runner V2, the service runs V1", "remove VLLM_USE_V2_MODEL_RUNNER=0"
+        todo = "a CPU build without Triton has V1 alone: use eagle3, or dflash for one pass"
+        todo = todo if facts.device == "CPU" else "remove VLLM_USE_V2_MODEL_RUNNER=0"
+        return "refuse", f"{what} needs Model Runner V2, the service runs V1", todo
     if not _only_on_v1(spec) or facts.v2_runner is False:
         return None
     if facts.v2_runner:

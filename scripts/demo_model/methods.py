@@ -53,7 +53,11 @@ def rows(random_head: Path) -> list[Row]:
             "trained heads",
             ("--spec", "medusa", "--set", "num_speculative_tokens=3", "--draft", str(DEMO / "medusa")),
         ),
-        Row("p-eagle", "a trained head", ("--spec", "p-eagle", "--draft", str(DEMO / "p-eagle"))),
+        Row(
+            "p-eagle",
+            "a trained head",
+            ("--spec", "p-eagle", "--set", "num_speculative_tokens=3", "--draft", str(DEMO / "p-eagle")),
+        ),
         Row("mtp", "a layer in the target", ("--spec", "mtp"), service="demo-mtp"),
     ]
 

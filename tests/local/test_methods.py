@@ -39,10 +39,10 @@ def running(engine, method):
     return [p for p in engine.engines() if f'"{method}"' in " ".join(p.cmdline())]
 
 
-def promoted_and_back(engine, method, *options):
+def promoted_and_back(engine, method, *options, tokens_per_step=1.5):
     """The rollout is promoted, its engine runs, and the way back gives the manifest byte for byte."""
     before = engine.live_text()
-    rollout(engine, "--spec", method, *options, code=0)
+    rollout(engine, "--spec", method, *options, code=0, tokens_per_step=tokens_per_step)
     assert engine.live_text() != before
     assert running(engine, method)
     done = last_rollout(engine).done
@@ -80,6 +80,14 @@ def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
     assert f"KV cache size: {ready['kvPoolTokens']:,} tokens" in log
     # Three layers of the target and one of the head's, each with the same keys and values.
     assert ready["kvPoolTokens"] / ready["baselineKvPoolTokens"] == pytest.approx(3 / 4, rel=0.02)
+
+
+def test_medusa_heads_fit_and_leave_the_kv_pool_alone(engine):
+    """They keep no keys and values, and accept less than a head that sees the earlier positions."""
+    options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
+    done = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
+    assert done["match"]["fit"] == "fits"
+    assert done["ready"]["kvPoolTokens"] == done["ready"]["baselineKvPoolTokens"]
 
 
 def test_a_head_of_random_weights_is_stopped_by_the_warm_up(engine):

@@ -37,7 +37,7 @@ def read_prompts(name: str) -> list[str]:
     return [row["prompt"] for row in rows]
 
 
-@pytest.mark.parametrize("model", ["model", "draft", "eagle3", "medusa"])
+@pytest.mark.parametrize("model", ["model", "draft", "eagle3", "medusa", "p-eagle", "mtp"])
 def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     listed = {}
     for line in (DEMO / model / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
@@ -46,7 +46,7 @@ def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     files = {path.name: path for path in (DEMO / model).iterdir() if path.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
     needed = {"config.json", "model.safetensors"}
-    assert needed | (set() if model in ("eagle3", "medusa") else {"tokenizer.json", "chat_template.jinja"}) <= set(
+    assert needed | (set() if model not in ("model", "draft") else {"tokenizer.json", "chat_template.jinja"}) <= set(
         listed
     )
 
@@ -74,6 +74,22 @@ def test_the_medusa_heads_have_the_shapes_of_the_target() -> None:
     shapes = tensors("medusa")
     assert shapes["lm_head.weight"] == [target["vocab_size"], target["hidden_size"]]
     assert len([name for name in shapes if name.endswith(".layers.0.weight")]) == heads["medusa_num_heads"]
+
+
+def test_the_parallel_head_brings_what_its_masked_places_read() -> None:
+    head = json.loads((DEMO / "p-eagle" / "config.json").read_text(encoding="utf-8"))
+    assert 0 <= head["ptd_token_id"] < head["vocab_size"]
+    assert tensors("p-eagle")["mask_hidden"] == [1, 1, 3 * head["hidden_size"]]
+
+
+def test_the_mtp_layer_is_one_of_the_target_written_as_mimo() -> None:
+    target, joined = (
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "mtp")
+    )
+    assert joined["architectures"] == ["MiMoForCausalLM"] and joined["num_nextn_predict_layers"] == 1
+    same = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    assert [joined[key] for key in same] == [target[key] for key in same]
+    assert all(name.startswith("model.mtp_layers.0.") for name in tensors("mtp"))
 
 
 def tensors(model: str) -> dict[str, list[int]]:
