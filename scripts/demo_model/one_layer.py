@@ -134,10 +134,11 @@ def config_of(target: Target, *, mtp: bool) -> dict[str, object]:
             "rms_norm_eps", "rope_parameters", "max_position_embeddings", "hidden_act", "bos_token_id", "eos_token_id",
             "pad_token_id")  # fmt: skip
     common = {name: getattr(config, name) for name in same} | {"dtype": "bfloat16", "tie_word_embeddings": False}
+    # As model type the demo's own: the tokenizer is loaded by it, and under qwen2 it would split text otherwise.
     if not mtp:
         return {**common, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1,
                 "head_dim": config.head_dim, "attention_bias": False}  # fmt: skip
-    return {**common, "architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "qk_norm": True,
+    return {**common, "architectures": ["MiMoForCausalLM"], "model_type": "qwen3", "qk_norm": True,
             "num_hidden_layers": config.num_hidden_layers, "num_nextn_predict_layers": 1}  # fmt: skip
 
 
