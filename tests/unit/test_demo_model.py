@@ -88,7 +88,14 @@ def test_the_mtp_layer_is_one_of_the_target_written_as_mimo() -> None:
     )
     assert joined["architectures"] == ["MiMoForCausalLM"] and joined["num_nextn_predict_layers"] == 1
     # By the model type the tokenizer is loaded, which has to be the demo's.
-    same = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "model_type")
+    same = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "model_type",
+    )
     assert [joined[key] for key in same] == [target[key] for key in same]
     assert all(name.startswith("model.mtp_layers.0.") for name in tensors("mtp"))
 
