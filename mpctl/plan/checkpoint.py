@@ -35,8 +35,8 @@ class ModelFacts:
     the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
     a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
     ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
-    ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``shape`` the dimensions,
-    None where incomplete.
+    ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``medusa_heads`` how many
+    tokens Medusa's heads can draft; ``shape`` the dimensions, None where incomplete.
     """
 
     name: str | None = None
@@ -59,6 +59,7 @@ class ModelFacts:
     trained_for: str | None = None
     map_rows: int | None = None
     mtp_layers: int | None = None
+    medusa_heads: int | None = None
     shape: Shape | None = None
 
     @property
@@ -141,6 +142,7 @@ def describe_model(
         trained_for=_trained_for(config) if head else None,
         map_rows=_map_rows(tensors),
         mtp_layers=_mtp_layers(config),
+        medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
         shape=shape_of(config),
     )
 

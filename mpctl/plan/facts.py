@@ -60,6 +60,7 @@ def facts_of(
         draft_map_rows=draft.map_rows,
         draft_trained_for=draft.trained_for,
         target_mtp_layers=target.mtp_layers,
+        medusa_heads=draft.medusa_heads,
         target_name=target_name_of(service, target.name),
         target_is_moe=target.moe,
         thinking=_thinking(service, target),

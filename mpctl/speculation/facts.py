@@ -22,8 +22,8 @@ class Facts:
     ``draft_expects_hidden``: width of the target's hidden states a head was built for. ``draft_reads_vocab``: size of
     the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
-    ``target_mtp_layers``: how many layers of the target's own checkpoint draft. ``device``: what the engine runs on,
-    "CPU" or "GPU".
+    ``target_mtp_layers``: how many layers of the target's own checkpoint draft. ``medusa_heads``: how many heads
+    the draft holds. ``device``: what the engine runs on, "CPU" or "GPU".
     """
 
     engine_version: str | None = None
@@ -54,6 +54,7 @@ class Facts:
     draft_map_rows: int | None = None
     draft_trained_for: str | None = None
     target_mtp_layers: int | None = None
+    medusa_heads: int | None = None
     target_is_moe: bool | None = None
     thinking: bool | None = None
     enable_lora: bool | None = None

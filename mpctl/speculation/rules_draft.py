@@ -205,6 +205,19 @@ def mtp_layers(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
+    "medusa-heads",
+    source="vLLM 0.32.0 (seen): Following weights were not initialized from checkpoint",
+    todo="set num_speculative_tokens to the number of heads, or below",
+    needs=("medusa_heads",),
+    applies=both(names_draft, one_of("medusa")),
+)
+def medusa_heads(spec: Spec, facts: Facts) -> Said:
+    """Each head drafts one place. The engine makes K heads, and exits at start-up where the draft holds fewer."""
+    heads, k = facts.medusa_heads or 0, spec.k or 0
+    return ("refuse", f"K={k}, and the draft holds {heads} heads") if k > heads else None
+
+
+@rule(
     "mtp-repeated-layer",
     source="vLLM 0.32.0 warns: multiple forwards on the same MTP layer; recipes use K 1 to 5",
     todo="start at K=1 and let measurement raise it",
@@ -242,6 +255,7 @@ RULES = (
     kv_dtype_mismatch,
     quantization_mismatch,
     mtp_layers,
+    medusa_heads,
     mtp_repeated_layer,
     suffix_library,
 )

@@ -282,6 +282,19 @@ def test_mtp_layers_of_a_target(config, layers):
     assert describe_model(config).mtp_layers == layers
 
 
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, 3),
+        ({"architectures": ["MedusaModel"], "num_heads": 5}, 5),
+        ({"architectures": ["MedusaModel"]}, None),
+        ({"architectures": ["LlamaForCausalLM"], "num_heads": 32}, None),
+    ],
+)
+def test_heads_of_a_medusa_checkpoint(config, heads):
+    assert describe_model(config).medusa_heads == heads
+
+
 TRITON = "WARNING [vllm.py:725] Model Runner V2 requires Triton; using the V1 model runner instead."
 
 
