@@ -3,6 +3,8 @@
 ``test_journeys_as_operator`` holds the requests of whole journeys against the table both ways.
 """
 
+import signal
+
 import pytest
 
 from mpctl.platform.kubernetes.calls import TABLE
@@ -11,6 +13,7 @@ from .listed import KNOWN
 from .objects import MODEL, hpa, taken_route
 from .rig.api import ApiError
 from .roles import Granted
+from .unmeasured import Unmeasured
 
 # Limits that any candidate keeps: what is looked at here is which calls are made.
 ANY = """\
@@ -92,7 +95,21 @@ def refused(cluster):
     return [f"{c.verb} {c.resource}/{c.subresource} {c.path}" for c in cluster.proxy.calls if c.status == 403]
 
 
+def every_other_command(mine):
+    """What follows an interruption: unlock, resume, rollback, abandon; the candidate's engine still crashes."""
+    run = Unmeasured(mine)
+    begun = ("rollout", "--spec", "ngram")
+    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run("unlock", "-y")
+    run("resume", code=7)
+    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run("rollback", "-y")
+    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run("abandon", "-y")
+
+
 def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_path):
+
     namespace.deploy(MODEL)
     namespace.client.apply(hpa())
     namespace.client.apply(SCALED_OBJECT)
@@ -116,6 +133,7 @@ def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_pat
     cluster.pods.rule(crash)
     failed = mine("rollout", "--spec", "ngram", *QUICK, code=None)
     assert failed.returncode not in (0, 4), failed.stderr
+    every_other_command(mine)
     assert refused(cluster) == []
     made = cluster.proxy.rules()
     assert made <= KNOWN, sorted(made - KNOWN)
