@@ -100,6 +100,11 @@ class Namespace:
         running = (self.cluster.pods.named(self.name, p["metadata"]["name"]) for p in self.pods(service))
         return [pod.units[0].argv for pod in running if pod]
 
+    def jobs_made(self):
+        """How many Jobs were asked for through the proxy."""
+        calls = [c for c in self.cluster.proxy.calls if c.namespace == self.name]
+        return sum((c.verb, c.resource) == ("create", "jobs") for c in calls)
+
     def delete(self):
         """Delete what tests make first, so that pods end at once, then the namespace; returns when pods are gone."""
         for kind in ("isvc", "jobs", "deployments"):

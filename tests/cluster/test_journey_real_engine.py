@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.local.engine import installed_version
 
 from .conftest import ROOT
 from .objects import CONTAINERS
@@ -54,15 +55,26 @@ def test_measured_promoted_and_exactly_back(cluster, namespace, mpctl):
     namespace.deploy(service(), timeout_s=600)
     before = text_of(namespace.client.get("isvc", "demo"))
 
-    done = mpctl("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "8", "--max-tokens", "64")
+    few = ("--requests", "4", "--repeats", "8", "--max-tokens", "64")
+    done = mpctl("rollout", "--spec", "ngram", *few, "--calibrate")
     assert "promoted: service" in done.stderr
     (argv,) = namespace.argv()
     assert any(word.startswith("--speculative-config") for word in argv)
     (found,) = mpctl.json("status")["items"]
     assert found["status"]["state"] == "Ready"
     assert found["status"]["speculation"].startswith("ngram")
-    run = json.loads(mpctl("report", "rollout-1", "-o", "json").stdout)
-    assert run
+    (arm,) = found["status"]["arms"]
+    assert any(word.startswith("--speculative-config") for word in arm["command"])
+    report = json.loads(mpctl("report", "rollout-1", "-o", "json").stdout)
+    assert report["outcome"] == "promote"
+    assert report["client"]["requests"] > 0  # calibrated in the Job's pod
+    versions = {report[side]["engineVersion"].partition("+")[0] for side in ("baseline", "candidate")}
+    assert versions == {str(installed_version()).partition("+")[0]}
+    (cell,) = report["cells"]
+    rules = {rule["name"]: rule for rule in cell["rules"]}
+    assert rules["tokens"]["outcome"] == rules["outputs"]["outcome"] == "pass"  # the client's figures are the engine's
+    assert rules["tokens per step"]["figure"]["value"] > 1.5  # an edit repeats most of its prompt
+    assert namespace.jobs_made() == 1
 
     mpctl("rollback")
     assert text_of(namespace.client.get("isvc", "demo")) == before

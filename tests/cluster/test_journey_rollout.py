@@ -17,13 +17,16 @@ def live(namespace):
     return text_of(namespace.client.get("isvc", "demo"))
 
 
-@pytest.mark.parametrize("manifest", [CONTAINERS, MODEL], ids=["containers", "model and runtime"])
-def test_there_and_exactly_back(cluster, namespace, mpctl, manifest):
+@pytest.mark.parametrize(
+    ("manifest", "load"), [(CONTAINERS, "job"), (MODEL, "local")], ids=["containers", "model and runtime"]
+)
+def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load):
     cluster.pods.rule(lambda pod: {"script": STEADY})
     namespace.deploy(manifest)
     before = live(namespace)
-    done = mpctl("rollout", "--spec", "ngram", *QUICK)
+    done = mpctl("rollout", "--spec", "ngram", "--load", load, *QUICK)
     assert "promoted: service" in done.stderr
+    assert namespace.jobs_made() == (load == "job")
     (argv,) = namespace.argv()
     assert any(word.startswith(NGRAM) for word in argv)
     assert namespace.client.find("isvc", "demo-candidate") is None

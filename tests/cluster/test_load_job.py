@@ -44,8 +44,7 @@ def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, names
     assert "resourceClaims" not in pod["spec"] and "claims" not in container["resources"]
     assert KEY not in json.dumps(pod)
     namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
-    created = [c for c in cluster.proxy.calls if c.verb == "create" and c.resource == "jobs"]
-    assert len(created) == 1
+    assert namespace.jobs_made() == 1
 
 
 def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace, mpctl):
