@@ -191,6 +191,15 @@ def conditions() -> str:
     )
 
 
+def standing(under: str) -> list[tuple[str, ...]]:
+    """Rows of the page, where they were measured under the same conditions on the same day; none otherwise."""
+    part = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
+    if under not in part:
+        return []
+    cells = [tuple(c.strip() for c in line.strip("|").split("|")) for line in part.splitlines() if line.startswith("|")]
+    return cells[2:]
+
+
 def write(text: str) -> None:
     """Put the text between the page's markers."""
     page = PAGE.read_text(encoding="utf-8")
@@ -227,7 +236,10 @@ def main() -> None:
                 serving = row.service
             found += measure(row, state / "local" / "default" / serving / "desired.json")
     finally:  # stopped half-way, it keeps what was measured
-        missing = [row.name for row in rows(head) if row.name not in {line[0] for line in found}]
+        old = [line for line in standing(conditions()) if line[0] not in {new[0] for new in found}]
+        names = [row.name for row in rows(head)]
+        found = sorted(found + old, key=lambda line: names.index(line[0]))
+        missing = [name for name in names if name not in {line[0] for line in found}]
         left_out += [f"{name} was not measured." for name in missing if name != "suffix" or not left_out]
         text = "\n\n".join([conditions(), table(found), *left_out])
         print(text)
