@@ -97,17 +97,22 @@ class Routes:
             raise MpctlError(f"{self._title(record)} is not taken any more: {state.message}")
 
     def restore(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        """Put the route back as recorded; returns what was left because somebody else changed it."""
+        """Put the route back as recorded; returns what was left because somebody else changed it.
+
+        Raises:
+            Conflict: what they wrote gives the candidate traffic, so it cannot be left.
+        """
         left: tuple[str, ...] = ()
         try:
             self._write(record, record["spec"])
         except Conflict as error:
+            self.require_idle(f"{error.message}; ")
             left = (f"{error.message}; it is left as it is",)
         self._await_taken(record, good=False)
         return left
 
-    def require_idle(self) -> None:
-        """Raise while a route gives the candidate traffic, which would find nobody once it is gone.
+    def require_idle(self, why: str = "") -> None:
+        """Raise while a route gives the candidate traffic, which would find nobody then; ``why`` comes first.
 
         Raises:
             Conflict: the message names the routes, the hint the way out.
@@ -116,9 +121,10 @@ class Routes:
         if leading:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
-                f"HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so {self._candidate} stays",
-                hint=f"take that backend out (kubectl edit httproute {leading[0]['metadata']['name']} "
-                f"-n {self._namespace}); the same command then goes on",
+                f"{why}HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so "
+                f"{self._candidate} stays",
+                hint=f"take that backend out, or the change back (kubectl edit httproute "
+                f"{leading[0]['metadata']['name']} -n {self._namespace}); the same command then goes on",
             )
 
     def shares_in_words(self) -> tuple[str, str]:

@@ -144,6 +144,8 @@ class RollingPlatform(MemoryPlatform):
     def unshift(self, route):
         assert route == ROUTE
         with self._world.acting("unshift"):
+            if self.disk.edited and self.disk.share:
+                raise Conflict("HTTPRoute users was changed; it gives Service svc-candidate-predictor traffic")
             if self.disk.edited:
                 return ("HTTPRoute users was changed by somebody meanwhile; it is left as it is",)
             self.disk.share = 0

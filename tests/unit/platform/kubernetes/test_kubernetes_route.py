@@ -290,9 +290,26 @@ def test_what_somebody_else_wrote_is_named_and_left(way):
         return
     with pytest.raises(Conflict, match="changed by somebody"):
         users.shift(record, 50)
+    with pytest.raises(Conflict, match=r"changed by somebody .* gives Service demo-candidate-predictor traffic"):
+        users.restore(record)  # it would find nobody
+    del spec["rules"][0]["backendRefs"][1]
+    api.edit(spec)
     (left,) = users.restore(record)
     assert "left as it is" in left
     assert api.found["spec"] == spec
+
+
+def test_a_change_of_somebody_else_that_is_taken_back_again_is_no_obstacle():
+    api, users = opened()
+    record = users.record(None)
+    users.shift(record, 10)
+    ours = copy.deepcopy(api.found["spec"])
+    api.edit(ours | {"hostnames": ["more"]})
+    with pytest.raises(Conflict):
+        users.restore(record)
+    api.edit(ours)
+    assert users.restore(record) == ()
+    assert api.found["spec"] == record["spec"]
 
 
 def test_a_route_that_is_gone_is_no_obstacle_on_the_way_back():
