@@ -6,6 +6,7 @@ from mpctl.errors import Refused
 from mpctl.platform.kubernetes.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.client import Client, Json
 from mpctl.platform.kubernetes.kinds import HPA
+from mpctl.platform.kubernetes.knative import is_knative, require_changeable, starting_pods
 from mpctl.platform.kubernetes.live import LiveService
 from mpctl.platform.kubernetes.look import Found, Looker, deployment_name
 from mpctl.platform.kubernetes.observe import judge
@@ -27,6 +28,8 @@ class Checks:
             Refused: the service does not serve as it is, or there is no room.
         """
         isvc = self._live.need()
+        if is_knative(isvc):
+            require_changeable(isvc, self._live.title, self._live.pods(isvc), downtime=downtime)
         found = self._looker.find(isvc)
         self._require_serving(found)
         notes = self._doomed_scaler(isvc)
@@ -57,6 +60,9 @@ class Checks:
                 f"the old arm's {pods} and one more, with which a rollback replaces the service's pods",
                 "without --keep-baseline a rollout needs one; mpctl capacity adds a node",
             )
+        if is_knative(isvc):
+            pods = starting_pods(isvc)
+            return pods, f"a new revision's {pods} beside it", "mpctl capacity adds a node"
         if beside:
             instead = "--strategy in-place --accept-downtime changes it on the one GPU; mpctl capacity adds a node"
             return 1, "a candidate beside it", instead
@@ -65,6 +71,8 @@ class Checks:
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
         """An HPA that KServe is about to delete: one of its own predictor's name that it does not own (KServe 0.20)."""
+        if is_knative(isvc):
+            return ()
         name = deployment_name(isvc)
         for item in self._client.list(HPA, self._looker.namespace) or []:
             owners = item["metadata"].get("ownerReferences") or []

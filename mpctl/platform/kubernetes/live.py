@@ -15,6 +15,7 @@ from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.hold import Hold
 from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE
+from mpctl.platform.kubernetes.knative import is_knative
 from mpctl.platform.kubernetes.look import Looker
 from mpctl.platform.kubernetes.observe import judge
 from mpctl.platform.kubernetes.text import bridge, bridged, editors_since, object_of, text_of, to_write
@@ -104,7 +105,9 @@ class LiveService:
         for _ in range(_TRIES):
             live = self.need()
             text = text_of(live)
-            form = bridge(arm.manifest, self.pods(live), downtime=downtime) or arm.manifest
+            # Knative starts every revision beside the one before it, and KServe refuses a strategy there.
+            form = None if is_knative(live) else bridge(arm.manifest, self.pods(live), downtime=downtime)
+            form = form or arm.manifest
             # Written by an earlier try that waits for a GPU, it is written again once an old pod may go first.
             if self.is_form_of(live, arm) and (not downtime or text == form or self._serves(live)):
                 return

@@ -17,6 +17,7 @@ from mpctl.platform.kubernetes.client import Client, Json
 from mpctl.platform.kubernetes.engine import runtime_of
 from mpctl.platform.kubernetes.forward import Forwards
 from mpctl.platform.kubernetes.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
+from mpctl.platform.kubernetes.knative import deployment_of, is_knative, newest_revision
 from mpctl.platform.kubernetes.observe import (
     UNSCHEDULABLE_S,
     Seen,
@@ -29,7 +30,6 @@ from mpctl.platform.kubernetes.observe import (
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
-KNATIVE = ("Knative", "Serverless")
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _UNANSWERED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
@@ -283,21 +283,9 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return (_KEY_VARIABLE, None) if named else (None, None)
 
 
-def is_knative(isvc: Json) -> bool:
-    """Whether Knative runs the service's pods and shares out its traffic."""
-    annotations = isvc["metadata"].get("annotations") or {}
-    mode = annotations.get("serving.kserve.io/deploymentMode") or (isvc.get("status") or {}).get("deploymentMode")
-    return mode in KNATIVE
-
-
 def deployment_name(isvc: Json) -> str:
-    """The predictor's Deployment: KServe's in Standard mode, that of the latest revision in Knative mode."""
-    status = isvc.get("status") or {}
-    name = isvc["metadata"]["name"]
-    if is_knative(isvc):
-        latest = ((status.get("components") or {}).get("predictor") or {}).get("latestCreatedRevision")
-        return f"{latest or name + '-predictor-00001'}-deployment"
-    return f"{name}-predictor"
+    """The predictor's Deployment: KServe's in Standard mode, that of the newest revision in Knative mode."""
+    return deployment_of(newest_revision(isvc)) if is_knative(isvc) else f"{isvc['metadata']['name']}-predictor"
 
 
 def _component(pod: Json) -> str:

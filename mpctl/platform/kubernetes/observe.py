@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpctl.platform.kubernetes.knative import is_knative, not_alone, of_newest, same_image
 from mpctl.rollout.ports import Phase
 
 Json = Mapping[str, Any]
@@ -43,7 +44,7 @@ _SPECULATION = ("--speculative", "-sc")
 class Wanted:
     """What the engine's container must be started with. ``whole``: ``args`` are all arguments; else they follow those
     of a ServingRuntime. ``env``: literal values only. ``inherited``: the runtime's own words about speculation, None
-    where the runtime cannot be read."""
+    where the runtime cannot be read. ``resolved``: its image may be spelled with the digest of its tag."""
 
     command: tuple[str, ...] | None
     args: tuple[str, ...]
@@ -51,6 +52,7 @@ class Wanted:
     image: str | None
     env: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] | None = None
+    resolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def wanted(isvc: Json, runtime: Json | None = None) -> Wanted:
         image=container.get("image"),
         env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
         inherited=None if runtime is None else _speculating(_runtime_args(runtime)),
+        resolved=is_knative(isvc),
     )
 
 
@@ -111,8 +114,10 @@ def carries(container: Json, want: Wanted) -> bool:
         return False
     if want.command is not None and tuple(container.get("command") or ()) != want.command:
         return False
-    if want.whole and want.image is not None and container.get("image") != want.image:
-        return False
+    if want.whole and want.image is not None:
+        image = str(container.get("image"))
+        if not (same_image(want.image, image) if want.resolved else want.image == image):
+            return False
     have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
     return all(_same(value, have.get(name, "")) for name, value in want.env.items())
 
@@ -165,8 +170,11 @@ def judge(
     if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
         return Seen(Phase.STARTING, "the Deployment's update has not begun")
     replicas = int(deployment["spec"].get("replicas", 1))
+    knative = is_knative(isvc)
     alive = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
-    new = [p for p in alive if started_as(engine_container(p["spec"]["containers"]), template)]
+    # Another revision's pods may have the same start, as after a way back, and are still on their way out.
+    mine = of_newest(isvc, alive) if knative else alive
+    new = [p for p in mine if started_as(engine_container(p["spec"]["containers"]), template)]
     ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
     restarts = sum(_restarts(p) for p in new)
     updated, available = int(status.get("updatedReplicas") or 0), int(status.get("availableReplicas") or 0)
@@ -175,7 +183,8 @@ def judge(
     if replicas == 0:
         return Seen(Phase.STARTING, "it is scaled to no pod", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
-        return Seen(Phase.READY, pods=ready, argv=argv, matches=True, restarts=restarts)
+        waits = not_alone(isvc, alive) if knative else ""
+        return Seen(Phase.STARTING if waits else Phase.READY, waits, ready, argv, True, restarts)
     for pod in new:
         if not is_ready(pod):
             seen = why_waiting(pod, events)

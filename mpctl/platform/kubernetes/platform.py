@@ -21,8 +21,9 @@ from mpctl.platform.kubernetes.checks import Checks
 from mpctl.platform.kubernetes.client import Client, Json, conditions
 from mpctl.platform.kubernetes.engine import edited, read_service, runtime_of
 from mpctl.platform.kubernetes.hold import Hold
+from mpctl.platform.kubernetes.knative import is_knative
 from mpctl.platform.kubernetes.live import LiveService
-from mpctl.platform.kubernetes.look import Found, Looker, deployment_name, is_knative
+from mpctl.platform.kubernetes.look import Found, Looker, deployment_name
 from mpctl.platform.kubernetes.observe import judge, wanted
 from mpctl.platform.kubernetes.route import require_possible
 from mpctl.platform.kubernetes.routing import Routes
@@ -122,8 +123,11 @@ class KubernetesPlatform:
         return self.looker.cold_start_s(self.looker.find(self.isvc()))
 
     def scaling(self) -> Json | None:
-        """The autoscaler as it is, for the plan; None when there is none."""
+        """The autoscaler as it is, for the plan; None when there is none, and in Knative mode: its limits are part of
+        a revision, so holding it would restart the pods."""
         isvc = self.isvc()
+        if is_knative(isvc):
+            return None
         scalers = find_scalers(self.client, self._namespace, deployment_name(isvc))
         return record_of(scalers, self._live.pods(isvc), isvc)
 

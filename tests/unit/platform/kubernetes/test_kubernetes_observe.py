@@ -216,7 +216,7 @@ def test_pods_that_cannot_be_created_have_failed():
 
 
 def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():
-    model = {"spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}}
+    model = isvc() | {"spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}}
     want = wanted(model)
     assert carries(container(["--port=8080", "--speculative-config={}"]), want)
     assert not carries(container(["--port=8080"]), want)
