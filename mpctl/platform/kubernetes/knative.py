@@ -53,15 +53,19 @@ def of_newest(isvc: Json, pods: Sequence[Json]) -> list[Json]:
     return [p for p in pods if _revision_of(p) == newest_revision(isvc)]
 
 
-def not_alone(isvc: Json, pods: Sequence[Json]) -> str:
-    """Why the newest revision does not serve alone, although its pods are ready; empty when it does."""
+def not_alone(isvc: Json, ready: Sequence[Json]) -> str:
+    """Why the newest revision does not serve alone, although its pods are ready; empty when it does.
+
+    ``ready``: the service's ready pods. Those of a revision that failed are not: Knative keeps them for its progress
+    deadline (600 s as it is installed), and they serve nobody.
+    """
     predictor, newest = _predictor(isvc), newest_revision(isvc)
     if predictor.get("latestReadyRevision") != newest:
         return f"Knative does not call revision {newest} ready yet"
     share = sum(int(t.get("percent") or 0) for t in predictor.get("traffic") or [] if t.get("revisionName") == newest)
     if share != 100:
         return f"revision {newest} gets {share} % of the traffic"
-    older = sorted({_revision_of(p) for p in pods if not p["metadata"].get("deletionTimestamp")} - {newest})
+    older = sorted({_revision_of(p) for p in ready} - {newest})
     return f"Knative has not ended the pods of {', '.join(older)} yet" if older else ""
 
 

@@ -183,7 +183,7 @@ def judge(
     if replicas == 0:
         return Seen(Phase.STARTING, "it is scaled to no pod", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
-        waits = not_alone(isvc, alive) if knative else ""
+        waits = not_alone(isvc, [p for p in alive if is_ready(p)]) if knative else ""
         return Seen(Phase.STARTING if waits else Phase.READY, waits, ready, argv, True, restarts)
     for pod in new:
         if not is_ready(pod):

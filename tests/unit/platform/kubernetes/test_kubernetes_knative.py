@@ -60,7 +60,7 @@ def deployment(*words, revision=FIRST, replicas=1, image=DIGEST, gpus=0):
     }
 
 
-def pod(*words, revision=FIRST, ending=False):
+def pod(*words, revision=FIRST, ending=False, ready=True):
     return {
         "kind": "Pod",
         "metadata": {
@@ -70,7 +70,7 @@ def pod(*words, revision=FIRST, ending=False):
             **({"deletionTimestamp": "2026-11-21T00:00:00Z"} if ending else {}),
         },
         "spec": {"containers": [engine(*words, image=DIGEST), {"name": "queue"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
     }
 
 
@@ -151,6 +151,13 @@ def test_a_revision_is_not_ready_before_it_serves_alone(status, pods, said):
     seen = judge(isvc, deployment(revision=SECOND), [pod(revision=SECOND), *pods])
     assert seen.phase is Phase.STARTING
     assert said in seen.message
+
+
+def test_pods_of_a_revision_that_failed_are_not_waited_for():
+    third = "demo-predictor-00003"
+    failed = pod("--x", revision=SECOND, ready=False)
+    seen = judge(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
+    assert (seen.phase, seen.pods) == (Phase.READY, (f"{third}-x",))
 
 
 def test_pods_of_another_revision_with_the_same_start_are_not_taken_for_this_ones():
