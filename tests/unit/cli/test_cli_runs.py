@@ -72,7 +72,7 @@ def test_a_run_comes_back_from_its_file(tmp_path, name):
         (b"\xff\xfe", "is no measurement"),
         (b"[]", "not a JSON object"),
         (b'{"kind": "Report"}', "kind: must be Run"),
-        (gzip.compress(b"{}")[:-4], "is no measurement"),
+        (gzip.compress(b"{}", mtime=0)[:-4], "is no measurement"),
         (b"\x1f\x8b", "is no measurement"),
         (b"\x1f\x8b" + b"x" * 40, "cannot be read|is no measurement"),
     ],
