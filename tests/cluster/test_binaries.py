@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from .conftest import ROOT
-from .rig import binaries
+from .rig import binaries, knative
 
 
 @pytest.fixture
@@ -37,9 +37,10 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
     pinned = (binaries.HERE / "kubernetes" / "go.mod").read_text()
     assert re.search(rf"k8s.io/kubernetes {re.escape(binaries.KUBERNETES)}\b", pinned)
     assert re.search(r"^go 1\.26", pinned, re.MULTILINE)
-    kserve = (binaries.HERE / "kserve" / "go.mod").read_text()
-    for module, _ in binaries.DEFINITIONS.values():
-        assert f"{module} v" in kserve
+    for recipe in (binaries.BASE, knative.RECIPE):
+        source = (binaries.HERE / recipe.source / "go.mod").read_text()
+        for module, _ in recipe.definitions.values():
+            assert f"{module} v" in source
 
 
 def test_without_go_the_way_to_get_it_is_named(nowhere):

@@ -1,8 +1,9 @@
 """The programs and definitions of the rig: found where somebody has them, otherwise built once from pinned Go modules.
 
-Two modules beside this file pin everything by hash: ``kubernetes`` (1.36 with etcd 3.6) and ``kserve`` (0.20, which
-needs older Kubernetes libraries). What is built goes to a cache keyed by these files, so a change of a version builds
-again and several checkouts share one build. KServe's and Gateway API's definitions come out of the same modules.
+Modules beside this file pin everything by hash: ``kubernetes`` (1.36 with etcd 3.6) and ``kserve`` (0.20, which needs
+older Kubernetes libraries); apart from these, ``knative`` (see there). What is built goes to a cache keyed by these
+files, so a change of a version builds again and several checkouts share one build. KServe's and Gateway API's
+definitions come out of the same modules.
 
 ``MPCTL_RIG_ASSETS`` and ``KUBEBUILDER_ASSETS`` name directories whose programs are taken before ours.
 ``MPCTL_RIG_CACHE`` moves the cache. ``python -m tests.cluster.rig.binaries`` builds and prints where things are.
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,19 @@ DEFINITIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """What is built together, into a cache of its own. ``source``: the module that pins where definitions are from."""
+
+    modules: tuple[str, ...]
+    programs: tuple[Program, ...]
+    definitions: Mapping[str, tuple[str, str]]
+    source: str
+
+
+BASE = Recipe(("kubernetes", "kserve"), PROGRAMS, DEFINITIONS, "kserve")
+
+
 class Missing(Exception):
     """Something the rig needs is not there; the text says what and how to get it."""
 
@@ -90,13 +104,13 @@ class Assets:
         return json.loads((self.definitions / f"{name}.json").read_text())
 
 
-def find() -> Assets:
-    """All programs and definitions, built first where they are missing.
+def find(recipe: Recipe = BASE) -> Assets:
+    """All programs and definitions of a recipe, built first where they are missing.
 
     Raises:
         Missing: there is no Go toolchain that can build them, or a build failed.
     """
-    cache = cache_folder()
+    cache = cache_folder(recipe)
     given = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
     for folder in given:
         if not folder.is_dir():
@@ -106,10 +120,10 @@ def find() -> Assets:
     folders = [*given, cache / "bin"]
 
     def look() -> dict[str, Path]:
-        return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in PROGRAMS}
+        return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in recipe.programs}
 
     def definitions() -> Path | None:
-        names = [f"{name}.json" for name in DEFINITIONS]
+        names = [f"{name}.json" for name in recipe.definitions]
         return next(
             (
                 f
@@ -122,31 +136,33 @@ def find() -> Assets:
     if Path() in look().values() or definitions() is None:
         with _locked(cache):
             go = None
-            for program in PROGRAMS:
+            for place, program in enumerate(recipe.programs, 1):
                 if look()[program.name] == Path():
                     go = go or _go()
-                    _build(go, program, cache / "bin")
+                    _build(go, program, cache / "bin", f"{place} of {len(recipe.programs)}")
             if definitions() is None:
-                _extract(go or _go(), cache / "definitions")
+                _extract(go or _go(), cache / "definitions", recipe)
     found = definitions()
     assert found is not None
     return Assets(look(), found)
 
 
-def cache_folder() -> Path:
+def cache_folder(recipe: Recipe = BASE) -> Path:
     """The folder of this very set of versions."""
     root = os.environ.get("MPCTL_RIG_CACHE")
     base = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig"
-    return base / digest()
+    return base / digest(recipe)
 
 
-def digest() -> str:
+def digest(recipe: Recipe = BASE) -> str:
     """Twelve hex digits over everything that decides what is built."""
-    built = [(p.name, p.package, p.ldflags) for p in PROGRAMS]
-    told = hashlib.sha256(repr((GO, built, sorted(DEFINITIONS.items()))).encode())
-    for module in ("kubernetes", "kserve"):
+    built = [(p.name, p.package, p.ldflags) for p in recipe.programs]
+    told = hashlib.sha256(repr((GO, built, sorted(recipe.definitions.items()))).encode())
+    for module in recipe.modules:
         for name in ("go.mod", "go.sum"):
             told.update((HERE / module / name).read_bytes())
+        for source in sorted((HERE / module).rglob("*.go")):
+            told.update(source.read_bytes())
     return told.hexdigest()[:12]
 
 
@@ -193,11 +209,10 @@ def _version(go: str, environment: dict[str, str]) -> str:
     return done.stdout.split()[2] if done.returncode == 0 else ""
 
 
-def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path) -> None:
+def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path, place: str) -> None:
     command, environment = go
     folder.mkdir(parents=True, exist_ok=True)
-    place = [p.name for p in PROGRAMS].index(program.name) + 1
-    _say(f"building {program.name} ({place} of {len(PROGRAMS)}), up to {program.slow} on two cores")
+    _say(f"building {program.name} ({place}), up to {program.slow} on two cores")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         target = Path(scratch) / program.name
@@ -215,18 +230,18 @@ def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path) -> No
     _say(f"built {program.name} in {time.monotonic() - start:.0f} s")
 
 
-def _extract(go: tuple[str, dict[str, str]], folder: Path) -> None:
-    """Write each entry of DEFINITIONS as one JSON list."""
+def _extract(go: tuple[str, dict[str, str]], folder: Path, recipe: Recipe) -> None:
+    """Write each entry of a recipe's definitions as one JSON list."""
     import yaml
 
     command, environment = go
-    _say("reading KServe's and Gateway API's definitions")
+    _say(f"reading the definitions that module {recipe.source} pins")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (module, inside) in DEFINITIONS.items():
+    for name, (module, inside) in recipe.definitions.items():
         done = subprocess.run(
             [command, "mod", "download", "-json", module],
-            cwd=HERE / "kserve",
+            cwd=HERE / recipe.source,
             env=environment,
             capture_output=True,
             text=True,

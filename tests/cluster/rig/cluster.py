@@ -31,6 +31,7 @@ from . import binaries
 from .api import Api, Client
 from .certificates import Authority, Pair
 from .gateway import Gateway
+from .knative import Knative
 from .kserve import KServe
 from .kubelet import Kubelet
 from .metrics_api import MetricsApi
@@ -48,12 +49,14 @@ class Settings:
     """What a cluster is made of. ``nodes`` are there from the start, more can be added.
 
     ``gateway_api``: whether KServe writes HTTPRoutes (True) or Ingresses; the definitions and the gateway are there
-    either way. ``kserve``: False leaves KServe out. ``hpa_period_s``: how often the autoscaler looks (15 s by
-    default in Kubernetes). ``hpa_settle_s``: its wait before it scales down (300 s by default).
+    either way. ``kserve``: False leaves KServe out. ``knative``: Knative Serving, too (another build).
+    ``hpa_period_s``: how often the autoscaler looks (15 s by default in Kubernetes). ``hpa_settle_s``: its wait before
+    it scales down (300 s by default).
     """
 
     nodes: Sequence[Machine] = (L4, L4)
     kserve: bool = True
+    knative: bool = False
     gateway_api: bool = False
     hpa_period_s: int = 2
     hpa_settle_s: int = 2
@@ -127,6 +130,10 @@ class Cluster:
         self.proxy = Proxy(self)
         self.pods.proxy_url = self.gateway.proxy_url
         self.run(self._start_own())
+        if self.settings.knative:
+            self.knative = Knative(self)
+            self.knative.start()
+            self.timing.mark("knative")
         if self.settings.kserve:
             self.kserve = KServe(self, gateway_api=self.settings.gateway_api)
             self.kserve.start()
@@ -243,7 +250,7 @@ class Cluster:
     def stop(self) -> None:
         """End everything and remove the folder."""
         if self._thread.is_alive():
-            for part in ("gateway", "proxy", "metrics", "kubelet", "pods", "nodes"):
+            for part in ("knative", "gateway", "proxy", "metrics", "kubelet", "pods", "nodes"):
                 if hasattr(self, part):
                     self.run(getattr(self, part).stop(), 60)
             for api in self._apis:

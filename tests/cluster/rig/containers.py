@@ -10,10 +10,11 @@ by it wherever it stands in arguments and values. A pod's HTTP proxy resolves na
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def runs(container: Mapping[str, Any], *, job: bool) -> bool:
     words = [*container.get("command", ()), *container.get("args", ())]
     image = container.get("image", "")
     return job or "vllm" in image or any("vllm" in word for word in words[:4])
+
+
+def with_knatives_probe(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A pod's containers, the engine with the readiness probe that Knative takes from it: its queue-proxy is told the
+    probe in a variable and asks it in the kubelet's place."""
+    told = {e["name"]: e.get("value") for c in containers if c["name"] == "queue-proxy" for e in c.get("env", ())}
+    probe = told.get("SERVING_READINESS_PROBE")
+    if probe is None:
+        return list(containers)
+    return [c if c["name"] == "queue-proxy" else {**c, "readinessProbe": json.loads(probe)} for c in containers]
 
 
 def argv(container: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:

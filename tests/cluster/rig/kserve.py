@@ -1,4 +1,5 @@
-"""KServe 0.20's own manager against the rig's API server: Standard mode, no Knative, no Istio, no cert-manager.
+"""KServe 0.20's own manager against the rig's API server: Standard mode (and Knative's, where it is), no Istio, no
+cert-manager.
 
 Its definitions, configuration, webhooks and runtime are those of the release, out of the same Go module as the binary.
 Changed: the webhooks are called by address (``url``) instead of through a Service, and the ConfigMap says Standard mode
@@ -62,6 +63,7 @@ class KServe:
             "ingress": {
                 "enableGatewayApi": self._gateway_api,
                 "kserveIngressGateway": f"{GATEWAY_NAMESPACE}/{GATEWAY}",
+                "disableIstioVirtualHost": self._cluster.settings.knative,
             },
         }
         data = {k: v for k, v in config["data"].items() if not k.startswith("_")}

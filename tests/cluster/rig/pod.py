@@ -43,11 +43,12 @@ class Pod:
         self.uid = found["metadata"]["uid"]
         self.folder = pods.folder / self.uid
         self.task: asyncio.Task[None] | None = None
-        self.units = [Unit(c["name"], c) for c in found["spec"]["containers"]]
+        self.units = [Unit(c["name"], c) for c in containers.with_knatives_probe(found["spec"]["containers"])]
         self.ending = asyncio.Event()
         self.address = ""
         self._killed = False
         self._posted: dict[str, Any] = {}
+        self._posting = asyncio.Lock()
         self._began = now()
         self._initialized = False
         owners = found["metadata"].get("ownerReferences", ())
@@ -271,23 +272,24 @@ class Pod:
                 await self._pods.api.request("DELETE", path, body)
 
     async def _post(self) -> None:
-        """Write the status if it changed."""
-        status = status_of(self._known(), self._posted)
-        if status == self._posted or self._killed:
-            return
-        try:
-            await self._pods.api.patch(
-                "pods",
-                self.name,
-                {"metadata": {"uid": self.uid}, "status": status},
-                self.namespace,
-                subresource="status",
-                content=STRATEGIC,
-            )
-            self._posted = status
-        except ApiError as error:
-            if error.status not in (404, 409):  # deleted, or another pod of the name
-                raise
+        """Write the status if it changed. One at a time: of two containers' an older one could be written last."""
+        async with self._posting:
+            status = status_of(self._known(), self._posted)
+            if status == self._posted or self._killed:
+                return
+            try:
+                await self._pods.api.patch(
+                    "pods",
+                    self.name,
+                    {"metadata": {"uid": self.uid}, "status": status},
+                    self.namespace,
+                    subresource="status",
+                    content=STRATEGIC,
+                )
+                self._posted = status
+            except ApiError as error:
+                if error.status not in (404, 409):  # deleted, or another pod of the name
+                    raise
 
     def _known(self) -> Known:
         return Known(

@@ -1,0 +1,170 @@
+"""A service in Knative mode: Knative's own controller makes the revisions (``rig.knative`` says what stands in)."""
+
+import threading
+
+import pytest
+
+from mpctl.platform.kubernetes.text import text_of
+
+from .objects import is_true
+from .rig.cluster import Cluster, Settings
+from .rig.nodes import CPU
+from .unmeasured import Unmeasured
+
+ROLLOUT = ("rollout", "--spec", "ngram")
+NGRAM = "--speculative-config"
+# Knative takes no resource claims: a GPU is asked for as the device plugin counts it.
+SERVICE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: demo
+  annotations:
+    serving.kserve.io/deploymentMode: Serverless
+spec:
+  predictor:
+    minReplicas: 1
+    containers:
+      - name: kserve-container
+        image: vllm/vllm-openai:v0.32.0
+        args:
+          - --model=org/target
+          - --served-model-name=demo
+          - --port=8080
+          - --max-model-len=2048
+        ports:
+          - {containerPort: 8080, protocol: TCP}
+        readinessProbe:
+          httpGet: {path: /health, port: 8080}
+        resources:
+          requests: {cpu: "1", memory: 2Gi, nvidia.com/gpu: "1"}
+          limits: {cpu: "2", memory: 4Gi, nvidia.com/gpu: "1"}
+"""
+REVISION = "serving.knative.dev/revision"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster of its own: KServe looks for Knative only when it starts. Its GPUs are counted by a device plugin."""
+    with Cluster(Settings(nodes=(CPU,), knative=True)) as opened:
+        (node,) = opened.nodes.numbers
+        gpus = {"nvidia.com/gpu": "3"}  # one for a revision that failed, whose pods Knative keeps for 600 s
+        opened.client.patch("nodes", node, {"status": {"capacity": gpus, "allocatable": gpus}}, subresource="status")
+        yield opened
+
+
+@pytest.fixture
+def service(namespace):
+    namespace.client.apply(SERVICE)
+    namespace.client.wait("demo is ready", lambda: is_true(namespace.client.get("isvc", "demo"), "Ready"))
+    return namespace
+
+
+@pytest.fixture
+def run(mpctl):
+    return Unmeasured(mpctl)
+
+
+class Served:
+    """Looks all the time at the ready pods of the revision that the route leads to."""
+
+    def __init__(self, namespace):
+        self.namespace, self.least, self.revisions = namespace, 10, []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._stop.wait(0.15):
+            route = self.namespace.client.get("routes", "demo-predictor")
+            (target,) = route["status"]["traffic"]
+            deployment = self.namespace.client.get("deployments", f"{target['revisionName']}-deployment")
+            again = self.namespace.client.get("routes", "demo-predictor")
+            if route["status"]["traffic"] != again["status"]["traffic"]:
+                continue  # the old revision's pods may go meanwhile
+            self.least = min(self.least, deployment["status"].get("readyReplicas", 0))
+            if self.revisions[-1:] != [target["revisionName"]]:
+                self.revisions.append(target["revisionName"])
+
+
+def live(namespace):
+    return text_of(namespace.client.get("isvc", "demo"))
+
+
+def pods(namespace):
+    return {p["metadata"]["labels"][REVISION]: p["metadata"]["uid"] for p in namespace.pods()}
+
+
+def test_there_and_exactly_back_with_a_new_revision_each(cluster, service, run):
+    before = live(service)
+    assert list(pods(service)) == ["demo-predictor-00001"]
+    (status,) = run.json("status")["items"]
+    assert status["status"]["state"] == "Ready"
+    run("preflight", "--spec", "ngram")
+    with Served(service) as served:
+        done = run(*ROLLOUT)
+        assert "promoted: service" in done.stderr
+        assert list(pods(service)) == ["demo-predictor-00002"]
+        (argv,) = service.argv()
+        assert any(word.startswith(NGRAM) for word in argv)
+        assert service.client.find("isvc", "demo-candidate") is None
+        run("rollback")
+    assert live(service) == before
+    assert list(pods(service)) == ["demo-predictor-00003"]
+    (argv,) = service.argv()
+    assert not any(word.startswith(NGRAM) for word in argv)
+    assert [op["ending"] for op in run.json("history")["operations"]] == ["promoted", "rolled back"]
+    assert (served.least, served.revisions) == (1, [f"demo-predictor-0000{n}" for n in (1, 2, 3)])
+
+
+def fails(name):
+    """Engines of one InferenceService that speculate end right after their start."""
+
+    def rule(pod):
+        mine = pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == name
+        return {"script": {"exit": 3, "only_speculating": True}} if mine else None
+
+    return rule
+
+
+def test_an_engine_that_crashes_changes_nothing_or_is_taken_back(cluster, service, run):
+    before, found = live(service), pods(service)
+    take_back = cluster.pods.rule(fails("demo-candidate"))
+    with Served(service) as served:
+        done = run(*ROLLOUT, code=7)
+        assert "ended with code 3" in done.stderr
+        assert (live(service), pods(service)) == (before, found)
+        assert service.client.find("isvc", "demo-candidate") is None
+
+        take_back()
+        cluster.pods.rule(fails("demo"))  # the candidate is fine, the revision of the promoted service is not
+        run(*ROLLOUT, code=7)
+        assert live(service) == before
+        assert sorted(pods(service)) == ["demo-predictor-00002", "demo-predictor-00003"]
+        (state,) = run.json("status")["items"]
+        assert state["status"]["state"] == "Ready"
+    assert (served.least, served.revisions) == (1, ["demo-predictor-00001", "demo-predictor-00003"])
+
+
+def test_what_knative_cannot_do_is_refused_before_anything_changes(cluster, service, run):
+    before = live(service)
+    cluster.proxy.clear()
+    for words, said in (
+        (("--strategy", "in-place", "--accept-downtime"), "no pod can go first"),
+        (("--traffic-steps", "10"), "Knative itself shares out the traffic"),
+    ):
+        done = run(*ROLLOUT, *words, code=9)
+        assert said in done.stderr
+    assert live(service) == before
+    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry
+    service.client.patch("isvc", "demo", {"spec": {"predictor": {"minReplicas": 0}}})
+    done = run(*ROLLOUT, code=9)
+    assert "minReplicas 0" in done.stderr
+    assert "set minReplicas to 1" in done.stderr
