@@ -1,6 +1,7 @@
 """Users' traffic shared out by an HTTPRoute of theirs, and an old arm that is kept, while users go on asking.
 
-The gateway (``rig/gateway.py``) is a real HTTP server that keeps a route's weights exactly. Pods take a second to stop,
+KServe is in Gateway API mode, where it writes HTTPRoutes of its own for every InferenceService, candidates too. The
+gateway (``rig/gateway.py``) is a real HTTP server that keeps a route's weights exactly. Pods take a second to stop,
 as with a preStop hook: what an engine without one drops when it is replaced is not mpctl's to prevent.
 """
 
@@ -49,8 +50,9 @@ class Users:
 
     def weights(self):
         """As the gateway has them now."""
-        routes = [r for r in self.cluster.gateway._routes.values() if r["metadata"]["namespace"] == self.namespace.name]
-        return tuple((ref["name"], ref["weight"]) for ref in routes[0]["spec"]["rules"][0]["backendRefs"])
+        found = (r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users")
+        (route,) = (r for r in found if r["metadata"]["namespace"] == self.namespace.name)
+        return tuple((ref["name"], ref["weight"]) for ref in route["spec"]["rules"][0]["backendRefs"])
 
     def _counts(self):
         routed = self.cluster.gateway.routed
@@ -113,6 +115,16 @@ class Service:
         assert self.candidate() is None
 
 
+@pytest.fixture(scope="module", autouse=True)
+def gateway_api(cluster):
+    """KServe's mode, which it reads at its start."""
+    cluster.kserve.configure({"ingress": {"enableGatewayApi": True}})
+    cluster.kserve.restart()
+    yield
+    cluster.kserve.configure({})
+    cluster.kserve.restart()
+
+
 @pytest.fixture
 def service(cluster, namespace):
     return Service(cluster, namespace)
@@ -165,6 +177,8 @@ def test_killed_while_traffic_is_shared_it_goes_on(cluster, service, run):
     run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
     (status,) = run.json("status")["items"]
     assert [a["traffic"] for a in status["status"]["arms"]] == ["90 %", "10 %"]
+    own = {route["metadata"]["name"] for route in service.namespace.client.list("httproutes")} - {"users"}
+    assert {"demo-candidate", "demo-candidate-predictor"} <= own  # KServe's, and no traffic of users
     with Users(cluster, service.namespace) as users:
         run("resume")
     assert users.failed == []

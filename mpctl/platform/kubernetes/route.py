@@ -61,6 +61,13 @@ def is_controlled(route: Mapping[str, Any]) -> bool:
     return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
 
 
+def is_own(route: Mapping[str, Any], isvc: str) -> bool:
+    """Whether KServe wrote the route for this InferenceService (Gateway API mode). It goes when that goes, and no
+    client of the service comes by it unless it is told that InferenceService's own host name."""
+    owners = route["metadata"].get("ownerReferences") or []
+    return any(o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc) for o in owners)
+
+
 def choose(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
     """The user's route to a service.
 

@@ -17,7 +17,7 @@ from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.fields import changed_fields
 from mpctl.platform.kubernetes.kinds import HTTP_ROUTE
 from mpctl.platform.kubernetes.owners import owner_of
-from mpctl.platform.kubernetes.route import backend_of, choose, is_ours, routes_to, shares, taken, weighted
+from mpctl.platform.kubernetes.route import backend_of, choose, is_ours, is_own, routes_to, shares, taken, weighted
 from mpctl.platform.kubernetes.text import candidate_name, editors_since
 
 _TRIES = 6
@@ -112,12 +112,13 @@ class Routes:
         return left
 
     def require_idle(self, why: str = "") -> None:
-        """Raise while a route gives the candidate traffic, which would find nobody then; ``why`` comes first.
+        """Raise while a route gives the candidate traffic, which would find nobody then; ``why`` comes first. The route
+        that KServe writes for the candidate itself goes with it.
 
         Raises:
             Conflict: the message names the routes, the hint the way out.
         """
-        leading = routes_to(self._every(), backend_of(self._candidate))
+        leading = routes_to(self._users(), backend_of(self._candidate))
         if leading:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
@@ -129,7 +130,7 @@ class Routes:
 
     def shares_in_words(self) -> tuple[str, str]:
         """What the routes give the candidate, and what the service: ``10 %``; both empty when it gets nothing."""
-        found = sorted(set(shares(self._every(), self._service, self._candidate)))
+        found = sorted(set(shares(self._users(), self._service, self._candidate)))
         if not found:
             return "", ""
         ends = found if len(found) < 3 else [found[0], found[-1]]
@@ -138,6 +139,10 @@ class Routes:
 
     def _every(self) -> list[Json]:
         return self._client.list(HTTP_ROUTE, self._namespace) or []
+
+    def _users(self) -> list[Json]:
+        """All but those that KServe writes for the candidate."""
+        return [route for route in self._every() if not is_own(route, self._candidate)]
 
     def _live(self, record: Mapping[str, Any]) -> Json | None:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 from typing import TYPE_CHECKING, Any
 
 from .gateway import GATEWAY, GATEWAY_NAMESPACE
@@ -73,9 +74,18 @@ class KServe:
         self._cluster.client.apply({**config, "data": data})
 
     def restart(self) -> None:
-        """As after an upgrade or an eviction."""
-        self._cluster.processes.stop("kserve-manager")
+        """As after an upgrade or an eviction; returns when its webhooks answer again."""
+        processes = self._cluster.processes
+        processes.stop("kserve-manager")
         self._start_manager(port=self._port)
+        processes.wait("kserve-manager", self._hears)  # the port is open a moment after it calls itself ready
+
+    def _hears(self) -> bool:
+        try:
+            socket.create_connection((self._cluster.slot.host, self._port), timeout=5).close()
+        except OSError:
+            return False
+        return True
 
     def _start_manager(self, port: int | None = None) -> None:
         cluster = self._cluster

@@ -203,13 +203,14 @@ def test_every_gateway_must_have_taken_the_route_as_it_is_now(parents, generatio
 
 
 class Api:
-    """One route behind the client's methods. ``takes``: whether the gateway looks at what is written."""
+    """One route behind the client's methods, and ``others`` that are only listed. ``takes``: whether the gateway looks
+    at what is written."""
 
-    def __init__(self, found, *, takes=True):
-        self.found, self.takes, self.stale, self.writes = found, takes, 0, []
+    def __init__(self, found, *, takes=True, others=()):
+        self.found, self.takes, self.stale, self.writes, self.others = found, takes, 0, [], list(others)
 
     def list(self, kind, namespace=None):
-        return [] if self.found is None else [copy.deepcopy(self.found)]
+        return copy.deepcopy([route for route in [self.found, *self.others] if route is not None])
 
     def get(self, kind, name, namespace=None):
         return copy.deepcopy(self.found)
@@ -261,6 +262,30 @@ def test_a_share_is_written_once_and_the_route_put_back_exactly():
     assert len(api.writes) == 3
     assert users.shares_in_words() == ("", "")
     users.require_idle()
+
+
+def of_the_candidate(title, **changes):
+    """A route as KServe 0.20 writes it for the second InferenceService, where enableGatewayApi is true."""
+    owner = {"kind": "InferenceService", "name": "demo-candidate", "controller": True} | changes
+    return route([ref("demo-candidate-predictor")], name=title, owners=[owner])
+
+
+def test_what_kserve_writes_for_the_candidate_is_no_traffic_of_users():
+    own = [of_the_candidate(name) for name in ("demo-candidate", "demo-candidate-predictor")]
+    _, users = opened(others=own)
+    users.require_idle()
+    assert users.shares_in_words() == ("", "")
+    users.shift(users.record(None), 10)
+    assert users.shares_in_words() == ("10 %", "90 %")
+    with pytest.raises(Conflict, match="HTTPRoute users gives Service"):
+        users.require_idle()
+
+
+@pytest.mark.parametrize("changes", [{"controller": False}, {"name": "demo"}, {"kind": "Deployment"}])
+def test_a_route_that_only_looks_like_kserves_still_holds_the_candidate(changes):
+    _, users = opened(others=[of_the_candidate("mine", **changes)])
+    with pytest.raises(Conflict, match="HTTPRoute mine gives Service"):
+        users.require_idle()
 
 
 def test_a_stale_version_is_read_again():
