@@ -16,15 +16,19 @@ from mpctl.cli.settings import Settings
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, output: str, **shared: Any) -> None:
-    """Go on with a rollout or rollback that was interrupted, from its last finished step."""
+    """Go on with what was interrupted (rollout, rollback, retire), from its last finished step."""
     settings = Settings.of(ctx, shared)
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.session import open_session
-    from mpctl.rollout.operation import open_operation
+    from mpctl.rollout.operation import open_operation, open_retirement
 
     session = open_session(settings, name, gone=True)
     with session.store.lease("resume"):
-        operation = open_operation(session.store.entries())
+        entries = session.store.entries()
+        operation = open_operation(entries)
+        retirement = open_retirement(entries)
+        if operation is None and retirement is not None and session.live_text() == retirement.plan.text:
+            operation = retirement
         if operation is None:
             session.terminal.note(f"nothing of {session.title} is unfinished")
             return

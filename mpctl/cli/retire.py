@@ -11,6 +11,7 @@ from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
+    from mpctl.rollout.decide import Decision
     from mpctl.rollout.operation import Plan
 
 
@@ -23,41 +24,51 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, /, name: str | None, output: str, **options: Any) -> None:
     """End the old engine that mpctl rollout --keep-baseline left running, and give its GPUs back.
 
-    A rollback then takes an engine start. A next rollout and a rollback end it by themselves.
+    A rollback then takes an engine start. A next rollout and a rollback end it by themselves. Interrupted, the same
+    command goes on.
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.session import open_session
     from mpctl.rollout import machine
+    from mpctl.rollout.decide import Act
 
     session = open_session(settings, name)
-    plan = planned(session)
-    if plan is None:
+    decision = decide(session)
+    if decision.act is Act.ALREADY:
         session.terminal.note(f"nothing is kept beside {session.title}")
         return
-    question = f"{plan.why}; a rollback then takes an engine start"
-    session.terminal.confirm(f"{question}\nGo on ({session.place})?", yes=options["yes"])
+    if decision.plan is not None:
+        question = f"{decision.plan.why}; a rollback then takes an engine start"
+        session.terminal.confirm(f"{question}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("retire"), session.world() as world:
-        plan = planned(session)
-        if plan is not None:
-            carry_out(session, world, machine.open_plan(world, plan), output)
+        decision = decide(session)
+        operation = decision.operation
+        if operation is not None:
+            session.terminal.note(f"going on with {operation.id}, opened {operation.opened_at}")
+        elif decision.plan is not None:
+            operation = machine.open_plan(world, decision.plan)
+        if operation is not None:
+            carry_out(session, world, operation, output)
 
 
-def planned(session: Session) -> Plan | None:
-    """What ends, from the service as it is now; None when nothing is kept.
+def decide(session: Session) -> Decision:
+    """What to end, from the service and the ledger as they are now.
 
     Raises:
         Conflict: an operation is unfinished, and its arms are not ours to end.
     """
-    from mpctl.errors import Conflict
-    from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation
+    from mpctl.rollout.decide import decide_retire
+    from mpctl.rollout.operation import open_operation, open_retirement
 
-    unfinished = open_operation(session.store.entries())
-    if unfinished is not None:
-        raise Conflict(
-            f"{unfinished.id} of {session.title} is unfinished ({unfinished.plan.spec})",
-            hint="mpctl resume goes on with it, mpctl rollback restores the service",
-        )
+    entries = session.store.entries()
+    return decide_retire(planned(session), session.platform.read(), open_operation(entries), open_retirement(entries))
+
+
+def planned(session: Session) -> Plan | None:
+    """What ends, from the service as it is now; None when nothing is kept."""
+    from mpctl.rollout.operation import Kind, Plan, Strategy
+
     status = session.status()
     beside = [arm.id for arm in status.arms if arm.id != status.routed]
     if not beside:

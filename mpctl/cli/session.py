@@ -23,7 +23,7 @@ from mpctl.platform.local.files import service_dirs
 from mpctl.platform.local.models import read_model
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import open_operation, open_retirement
 from mpctl.service import Service
 
 if TYPE_CHECKING:
@@ -163,7 +163,11 @@ class Session(ABC):
 
     def interrupted(self) -> Cancelled:
         """What is unfinished after Ctrl-C, and how to go on."""
-        operation = open_operation(self.store.entries())
+        entries = self.store.entries()
+        operation = open_operation(entries)
+        if operation is None and (retirement := open_retirement(entries)) is not None:
+            hint = f"mpctl retire {self.name} goes on with it"
+            return Cancelled(f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint)
         if operation is None:
             return Cancelled(f"interrupted; nothing of {self.title} is unfinished")
         step = f" at step {operation.begun}" if operation.begun else ""

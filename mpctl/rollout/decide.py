@@ -55,6 +55,26 @@ def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> D
     return Decision(Act.OPEN, plan=request)
 
 
+def decide_retire(
+    request: Plan | None, live: Live, unfinished: Operation | None, interrupted: Operation | None
+) -> Decision:
+    """Go on with the ``interrupted`` one of the service as it is now, or end what stands beside the service.
+
+    ``request``: None when nothing stands there.
+
+    Raises:
+        Conflict: an operation is unfinished, and its arms are not ours to end.
+    """
+    if unfinished is not None:
+        raise Conflict(
+            f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec})",
+            hint="mpctl resume goes on with it, mpctl rollback restores the service",
+        )
+    if interrupted is not None and interrupted.plan.text == live.text:
+        return Decision(Act.RESUME, operation=interrupted)
+    return Decision(Act.ALREADY) if request is None else Decision(Act.OPEN, plan=request)
+
+
 def decide_rollback(
     live: Live,
     unfinished: Operation | None,

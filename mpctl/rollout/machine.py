@@ -37,6 +37,9 @@ def open_plan(world: World, plan: Plan) -> Operation:
     """Write the plan down as a new operation. The service's lease must be held."""
     taken = operations(world.store.entries())
     operation_id = f"{plan.kind.value}-{len(taken) + 1}"
+    for other in taken:
+        if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
+            _close(world, other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     _append(world, operation_id, Event.OPENED, data={"plan": plan.to_record(), "digest": plan.digest()})
     return _reread(world, operation_id)
 

@@ -217,6 +217,19 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
 
 
 def open_operation(entries: Iterable[Entry]) -> Operation | None:
-    """The last operation that has not ended, or None. A rollback stands for what it undoes."""
-    unfinished = [op for op in operations(entries) if op.ending is None]
+    """The last operation that has not ended, or None. A rollback stands for what it undoes.
+
+    One that only ends a kept arm does not count: it changes nothing that serves and can be repeated at any time, so it
+    must neither stand in the way nor be undone in the place of what was promoted (:func:`open_retirement`).
+    """
+    return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK))
+
+
+def open_retirement(entries: Iterable[Entry]) -> Operation | None:
+    """The interrupted operation that ends a kept arm, or None. Whatever is opened after it takes its place."""
+    return _last_unfinished(entries, (Kind.RETIRE,))
+
+
+def _last_unfinished(entries: Iterable[Entry], kinds: tuple[Kind, ...]) -> Operation | None:
+    unfinished = [op for op in operations(entries) if op.ending is None and op.plan.kind in kinds]
     return unfinished[-1] if unfinished else None

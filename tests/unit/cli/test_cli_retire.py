@@ -1,13 +1,15 @@
 """What ``mpctl retire`` ends, and when it does not."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli.retire import planned
+from mpctl.cli.retire import decide, planned
 from mpctl.errors import Conflict
+from mpctl.rollout.decide import Act
 from mpctl.rollout.operation import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Phase
+from mpctl.rollout.ports import Arm, ArmState, Live, Phase
 from mpctl.rollout.records import Entry, Event
 
 LIVE, OLD = Arm("new"), Arm("old")
@@ -19,6 +21,7 @@ def session(*arms, entries=()):
         store=SimpleNamespace(entries=lambda: entries),
         status=lambda: status,
         text=lambda: LIVE.manifest,
+        platform=SimpleNamespace(read=lambda: Live("demo", "ns", LIVE.manifest, "v", LIVE.id)),
         title="service ns/demo",
     )
 
@@ -33,12 +36,23 @@ def test_with_nothing_beside_there_is_nothing_to_end():
     assert planned(session(LIVE)) is None
 
 
-def test_an_unfinished_operation_keeps_its_arms():
-    from datetime import UTC, datetime
-
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, baseline="old", text="new", spec="ngram")
+def opened(kind, *, text="new"):
+    plan = Plan(kind, Strategy.SIDE_BY_SIDE, baseline="old", text=text, spec="ngram")
     at = datetime(2026, 1, 1, tzinfo=UTC)
     data = {"plan": plan.to_record()}
-    opened = Entry.after(None, at=at, operation="rollout-1", event=Event.OPENED, who="ann", data=data)
-    with pytest.raises(Conflict, match=r"rollout-1 of service ns/demo is unfinished \(ngram\)"):
-        planned(session(LIVE, OLD, entries=(opened,)))
+    return (Entry.after(None, at=at, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data),)
+
+
+def test_an_unfinished_operation_keeps_its_arms():
+    with pytest.raises(Conflict, match=r"rollout-1 of demo is unfinished \(ngram\)"):
+        decide(session(LIVE, OLD, entries=opened(Kind.ROLLOUT)))
+
+
+@pytest.mark.parametrize("beside", [(OLD,), ()])
+def test_an_interrupted_one_is_gone_on_with(beside):
+    decision = decide(session(LIVE, *beside, entries=opened(Kind.RETIRE)))
+    assert (decision.act, decision.operation.id) == (Act.RESUME, "retire-1")
+
+
+def test_one_of_another_service_text_is_not():
+    assert decide(session(LIVE, OLD, entries=opened(Kind.RETIRE, text="older"))).act is Act.OPEN

@@ -1,0 +1,71 @@
+"""A retirement that is killed: it goes on, and is never taken for the change that a rollback undoes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rolling import BESIDE, RollingWorld, guard
+from test_rollout_traffic import check, kept, rollback, rollout, unmeasured  # noqa: F401
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash
+
+from mpctl.rollout import machine
+from mpctl.rollout.decide import Act, decide_retire
+from mpctl.rollout.operation import Kind, Operation, Plan, Strategy, open_retirement
+
+
+def retire(memory):
+    """What ``mpctl retire`` does after it has read the service."""
+    live = memory.live()
+    request = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline=live.text, text=live.text, spec="ngram")
+    beside = request if BESIDE in memory.disk.engines else None
+    decision = decide_retire(beside, live, memory.unfinished(), open_retirement(memory.disk.ledger))
+    if decision.act is not Act.ALREADY:
+        machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+
+
+def retired_and_died():
+    """What is left of a retirement that died, for every boundary it passes."""
+    promoted = RollingWorld(FASTER)
+    kept(promoted)
+    found = []
+    while True:
+        memory = guard(promoted.again())
+        memory.die_at(len(found) + 1)
+        try:
+            retire(memory)
+        except Crash:
+            found.append(memory)
+        else:
+            return found
+
+
+def test_a_rollback_after_an_interrupted_retirement_undoes_the_rollout():
+    left = retired_and_died()
+    for boundary, memory in enumerate(left, start=1):
+        again = guard(memory.again())
+        rollback(again)
+        check(again, BASELINE_TEXT)
+        assert open_retirement(again.disk.ledger) is None, f"boundary {boundary}"
+        rollback(again)
+        check(again, BASELINE_TEXT)  # the same command again is already done
+    assert len(left) > 8
+
+
+def test_an_interrupted_retirement_goes_on_with_the_same_command_and_stops_no_rollout():
+    for memory in retired_and_died():
+        again = guard(memory.again())
+        retire(again)
+        check(again, CANDIDATE_TEXT)
+        assert again.endings() == ["promoted", "retired"]  # the same operation, not another one
+        other = guard(memory.again())
+        rollout(other, baseline=CANDIDATE_TEXT, text=BASELINE_TEXT, releases=True, traffic_steps=(), route=None)
+        check(other, BASELINE_TEXT)
+        assert None not in other.endings()
+
+
+def test_a_retirement_of_a_service_that_was_changed_since_is_not_gone_on_with():
+    plan = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline="old", text="old", spec="ngram")
+    stale = Operation("retire-2", plan, opened_at="2026-01-01T00:00:00+00:00", who="ann")
+    live = RollingWorld(FASTER).live()
+    assert decide_retire(None, live, None, stale).act is Act.ALREADY
+    assert decide_retire(replace(plan, text=live.text), live, None, stale).act is Act.OPEN
