@@ -11,7 +11,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.gate import Outcome, Verdict
-from mpctl.rollout import steps
+from mpctl.rollout import steps, traffic
 from mpctl.rollout.operation import Ending, Kind, Operation, Plan, operations
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Store
 from mpctl.rollout.records import Entry, Event
@@ -112,6 +112,7 @@ def _judgement(operation: Operation) -> tuple[Ending, str]:
 
 
 def _run_rollback(world: World, operation: Operation) -> Operation:
+    traffic.Leaving(world, operation).look()  # whatever keeps the way back from its end, users need not wait for it
     if "pin" in operation.done and "unpin" not in operation.done and operation.plan.scaling is not None:
         world.platform.pin(operation.plan.scaling)  # an earlier try that could not go on let it go
     try:

@@ -83,7 +83,7 @@ _BACK_INSTANTLY: dict[str, Step] = {
     "keep": steps.keep_foreign,
     "pin": steps.pin,
     "restore": steps.adopt,
-    "settle": steps.settle,
+    "settle": traffic.settle,
     "unshift": traffic.unshift,
     "retire": steps.retire,
     "unpin": steps.unpin,

@@ -6,6 +6,7 @@ What a step returns is written to the ledger, so it is small and JSON; whole mea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
@@ -87,11 +88,16 @@ def unpin(world: World, operation: Operation) -> dict[str, Any]:
     return {"left": list(left)}
 
 
-def settle(world: World, operation: Operation) -> dict[str, Any]:
-    """Wait until the written service serves, then take back what was only set for the change."""
+def _nothing() -> None:
+    pass
+
+
+def settle(world: World, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> dict[str, Any]:
+    """Wait until the written service serves, then take back what was only set for the change. ``meanwhile``: as with
+    :func:`await_ready`."""
     plan = operation.plan
     world.progress.step("settle", f"waiting until every pod runs {plan.spec}, at most {plan.ready_timeout_s:.0f} s")
-    state = await_ready(world, plan.arm, plan.ready_timeout_s)
+    state = await_ready(world, plan.arm, plan.ready_timeout_s, meanwhile=meanwhile)
     world.platform.settle(plan.arm)
     return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
 
@@ -150,9 +156,9 @@ def wait_ready(world: World, operation: Operation) -> dict[str, Any]:
     return {"arm": state.id, "argv": list(redacted(state.argv or ())), **known}
 
 
-def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
+def await_ready(world: World, arm: Arm, timeout_s: float, *, meanwhile: Callable[[], None] = _nothing) -> ArmState:
     """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
-    which start one after the other, it begins anew with each that got ready.
+    which start one after the other, it begins anew with each that got ready. ``meanwhile`` is called with each poll.
 
     Raises:
         MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.
@@ -160,6 +166,7 @@ def await_ready(world: World, arm: Arm, timeout_s: float) -> ArmState:
     started = world.clock.now()
     most = 0
     while True:
+        meanwhile()
         state = world.platform.state(arm)
         if state.pods_ready > most:
             most, started = state.pods_ready, world.clock.now()

@@ -111,17 +111,59 @@ def unshift(world: World, operation: Operation) -> dict[str, Any]:
 def redirect(world: World, operation: Operation) -> dict[str, Any]:
     """All of the route's traffic to the kept arm, by one write; the service is restored behind it.
 
-    Without effect when the kept arm does not serve (any more): the service is then restored as it is without one.
+    Where the kept arm does not serve (any more), the service is restored as it is without one. The route is put back
+    then: an earlier try may have moved it before the arm ended.
     """
     plan = operation.plan
     route = _route(operation)
     state = world.platform.state(plan.arm)
     if state.phase is not Phase.READY:
         world.progress.note(f"the kept {plan.arm.id} does not serve: {state.message or state.phase.value}")
-        return {"moved": False}
+        left = world.platform.unshift(route)
+        for line in left:
+            world.progress.note(line)
+        return {"moved": False, "left": list(left)}
     world.progress.step("redirect", f"all traffic of route {route['name']} to {plan.spec}, which was kept")
     world.platform.shift(route, 100)
     return {"moved": True}
+
+
+class Leaving:
+    """Puts the route back as soon as the kept arm that has its traffic serves nobody any more: the service behind it,
+    restored or not yet, does."""
+
+    def __init__(self, world: World, operation: Operation) -> None:
+        self._world, self._operation = world, operation
+        moved = bool(operation.done.get("redirect", {}).get("moved"))
+        self._left = not moved or "unshift" in operation.done
+        self._told = ""
+
+    def look(self) -> None:
+        """Once, without raising: what cannot be put back now is tried again, and is the unshift step's to report."""
+        if self._left:
+            return
+        try:
+            kept = self._world.platform.kept()
+            if kept is not None and kept.pods_ready:
+                return
+            left = self._world.platform.unshift(_route(self._operation))
+        except MpctlError as error:
+            self._note(f"whether the kept arm has the traffic and serves is not known: {error.message}")
+            return
+        self._left = True
+        self._note("the kept arm has no ready pod any more: the route is put back before the service is restored")
+        for line in left:
+            self._world.progress.note(line)
+
+    def _note(self, line: str) -> None:
+        if line != self._told:
+            self._told = line
+            self._world.progress.note(line)
+
+
+def settle(world: World, operation: Operation) -> dict[str, Any]:
+    """As :func:`steps.settle`, while the kept arm has the traffic and may end."""
+    return steps.settle(world, operation, meanwhile=Leaving(world, operation).look)
 
 
 def keep_baseline(world: World, operation: Operation) -> dict[str, Any]:

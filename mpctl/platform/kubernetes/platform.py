@@ -24,7 +24,7 @@ from mpctl.platform.kubernetes.hold import Hold
 from mpctl.platform.kubernetes.knative import is_knative
 from mpctl.platform.kubernetes.live import LiveService
 from mpctl.platform.kubernetes.look import Found, Looker, deployment_name
-from mpctl.platform.kubernetes.observe import judge, wanted
+from mpctl.platform.kubernetes.observe import is_ready, wanted
 from mpctl.platform.kubernetes.route import require_possible
 from mpctl.platform.kubernetes.routing import Routes
 from mpctl.platform.kubernetes.scaling import Scaling, find_scalers, record_of
@@ -177,9 +177,9 @@ class KubernetesPlatform:
         route = None if isvc is None else kept_route(isvc)
         if isvc is None or route is None:
             return None
-        found = self.looker.find(isvc)
-        seen = judge(isvc, found.deployment, found.pods, runtime=found.runtime)
-        ready = len(seen.pods) if seen.phase is Phase.READY else 0
+        with self.looker.paced():
+            found = self.looker.find(isvc)
+        ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in found.pods)
         since = str(isvc["metadata"].get("creationTimestamp") or "")
         return Kept(str(arm_of(isvc)), since, route, ready, self._live.pods(self.isvc()))
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
-from mpctl.errors import Conflict
+from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.counters import Window
 from mpctl.measure.policy import Policy
 from mpctl.rollout import machine, sequence
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Kind, Plan, Strategy, last_change
-from mpctl.rollout.ports import Arm
+from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.traffic import failing
 
 
@@ -211,6 +211,66 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []
     assert any("does not serve" in line for line in memory.progress.lines)
+
+
+def test_a_kept_arm_that_ended_after_it_got_the_traffic_loses_it_again():
+    promoted = guard(RollingWorld(FASTER))
+    kept(promoted)
+    memory = promoted.again()
+    memory.watch = lambda where: memory.die_at(len(memory.trail)) if where == "after shift" else None
+    with pytest.raises(Crash):
+        rollback(memory)
+    again = memory.again()
+    assert again.disk.share == 100
+    again.disk.engines[BESIDE] = replace(again.disk.engines[BESIDE], phase=Phase.FAILED)
+    rollback(again)
+    check(again, BASELINE_TEXT)
+    assert any("does not serve" in line for line in again.progress.lines)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["removed", "failed"])
+def test_a_kept_arm_that_ends_while_the_service_is_restored_leaves_the_traffic_to_it(gone):
+    memory = RollingWorld(FASTER)
+    kept(memory)
+    memory.behaviours = {**FASTER, BASELINE_TEXT: replace(FASTER[BASELINE_TEXT], failures=1000)}
+    with pytest.raises(MpctlError, match="did not start"):
+        rollback(memory)  # the service cannot be restored; users are on the kept arm meanwhile
+    assert memory.disk.share == 100
+    beside = memory.disk.engines[BESIDE]
+    memory.disk.engines |= {BESIDE: replace(beside, phase=Phase.FAILED)}
+    if gone:
+        del memory.disk.engines[BESIDE]
+    with pytest.raises(MpctlError, match="did not start"):
+        rollback(memory)
+    assert memory.disk.share == 0
+    assert memory.disk.engines[memory.disk.routed].manifest == CANDIDATE_TEXT
+    assert any("the route is put back before" in line for line in memory.progress.lines)
+    memory.behaviours = FASTER
+    del memory.disk.engines[Arm(BASELINE_TEXT).id]
+    memory.world.platform._start(Arm(BASELINE_TEXT))  # as KServe does of itself
+    rollback(memory)
+    check(memory, BASELINE_TEXT)
+
+
+def test_the_kept_arm_is_looked_at_while_the_service_starts():
+    memory = RollingWorld(FASTER)
+    kept(memory)
+    looks = 0
+
+    def watch(where):
+        nonlocal looks
+        if where == "state" and memory.unfinished() and memory.unfinished().begun == "settle":
+            looks += 1
+            beside = memory.disk.engines[BESIDE]
+            if looks == 1:
+                memory.disk.engines[BESIDE] = replace(beside, phase=Phase.FAILED)
+            else:
+                assert memory.disk.share == 0, "users wait for an arm that is not there"
+
+    memory.watch = watch
+    rollback(memory)
+    assert looks > 1
+    check(memory, BASELINE_TEXT)
 
 
 def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
