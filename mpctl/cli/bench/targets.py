@@ -104,12 +104,17 @@ def _serving(session: Session) -> Target:
 
 
 def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
-    """The service and a second engine with another speculation."""
+    """The service and a second engine with another speculation.
+
+    Raises:
+        Conflict: an old engine is kept in the only place there is beside the service.
+    """
     from mpctl.cli.change import read_change, require_allowed, show_findings
     from mpctl.cli.request import loader_for
     from mpctl.rollout.ports import Arm
     from mpctl.rollout.steps import target_of
 
+    _require_nothing_kept(session)
     most = max(options["concurrency"] or (1,))
     change = read_change(session, options, concurrency=most, temperature=max(options["temperature"] or (0.0,)))
     show_findings(session.terminal, change, tuple(options["ignore"]))
@@ -131,12 +136,22 @@ def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
     )
 
 
+def _require_nothing_kept(session: Session) -> None:
+    """Starting an engine would remove the kept one, and with it the instant way back, without a word."""
+    kept = session.platform.kept()
+    if kept is not None:
+        raise Conflict(
+            f"{kept.arm} is kept beside {session.title} for an instant way back",
+            hint=f"mpctl retire {session.name} lets it go",
+        )
+
+
 @contextmanager
 def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iterator[None]:
     """The engine beside the serving one, stopped in the end unless it was there before.
 
     Raises:
-        Conflict: a rollout of the service is unfinished, or somebody else works on it.
+        Conflict: a rollout of the service is unfinished, an old engine is kept, or somebody else works on it.
     """
     from mpctl.rollout.operation import open_operation
     from mpctl.rollout.ports import Phase
@@ -149,6 +164,7 @@ def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iter
                 f"{unfinished.id} of {session.title} is unfinished",
                 hint="mpctl resume goes on with it, mpctl rollback restores the service",
             )
+        _require_nothing_kept(session)  # since we looked, a rollout may have ended that keeps one
         record = f"started-{arm.id}"
         begun = session.store.load("bench", record) or {}
         ours = world.platform.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
