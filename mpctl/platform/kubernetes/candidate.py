@@ -116,23 +116,25 @@ class Candidate:
         )
 
     def drain(self) -> tuple[str, ...]:
-        """Wait until its engines have answered what the route sent them; returns what was left unanswered.
+        """Wait until its engines have answered what the route sent them; returns what was left unanswered, or could
+        not be asked.
 
         Two looks in a row must find nothing: a gateway's proxies learn of a route one after the other.
         """
         isvc = self.ours()
-        if isvc is None:
-            return ()
-        found = self._looker.find(isvc)
         end = time.monotonic() + _DRAIN_TIMEOUT_S
         quiet = 0
-        while quiet < 2:
-            busy = self._looker.requests(found)
-            if busy is None:
-                return ()  # nothing of it answers, so there is nothing to wait for
-            quiet = 0 if busy else quiet + 1
+        while isvc is not None:
+            found = self._looker.find(isvc)
+            if not found.ready:
+                break  # nothing gets requests, so there is nothing to wait for
+            busy, unheard = self._looker.requests(found)
+            quiet = 0 if busy or unheard else quiet + 1
+            if quiet == 2:
+                break
             if time.monotonic() > end:
-                return (f"{busy:.0f} requests are still unanswered by {self.name} after {_DRAIN_TIMEOUT_S:.0f} s",)
-            if quiet < 2:
-                self._sleep(_POLL_S)
+                left = [f"{busy:.0f} requests are still unanswered by {self.name}"] if busy else []
+                left += [f"pod {name} could not be asked whether it has answered all" for name in unheard]
+                return tuple(f"{line} after {_DRAIN_TIMEOUT_S:.0f} s" for line in left)
+            self._sleep(_POLL_S)
         return ()

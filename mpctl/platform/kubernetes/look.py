@@ -75,6 +75,11 @@ class Found:
         """Of the InferenceService."""
         return str(self.isvc["metadata"]["name"])
 
+    @property
+    def ready(self) -> list[Json]:
+        """Pods that may get requests, as Kubernetes sees it."""
+        return [pod for pod in self.pods if is_ready(pod)]
+
 
 class Looker:
     """Looks at one namespace as one user."""
@@ -186,24 +191,27 @@ class Looker:
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         return Endpoint(base, model, "", token, inside=_address(pod, port)), counters
 
-    def requests(self, found: Found) -> float | None:
-        """How many requests the ready pods' engines run or hold in their queues; None when none of them answers."""
+    def requests(self, found: Found) -> tuple[float, tuple[str, ...]]:
+        """How many requests the ready pods' engines run or hold in their queues; and the ready pods that could not be
+        asked, as when a forward is lost."""
         import httpx
         from prometheus_client.parser import text_string_to_metric_families
 
-        answers = []
-        for pod in found.pods:
-            if not is_ready(pod):
-                continue
+        total, unheard = 0.0, []
+        for pod in found.ready:
+            name = pod["metadata"]["name"]
             port = port_of(engine_container(pod["spec"]["containers"]))
             try:
-                base = self.forwards.url(pod["metadata"]["name"], port)
+                base = self.forwards.url(name, port)
                 text = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False).text
                 families = list(text_string_to_metric_families(text))
             except (httpx.HTTPError, MpctlError, ValueError):
-                continue
-            answers += [s.value for f in families for s in f.samples if s.name in _UNANSWERED]
-        return sum(answers) if answers else None
+                families = []
+            told = [s.value for f in families for s in f.samples if s.name in _UNANSWERED]
+            total += sum(told)
+            if not told:
+                unheard.append(name)
+        return total, tuple(unheard)
 
     def _token(self, container: Mapping[str, Any]) -> str | None:
         """The engine's API key: of its arguments, its environment, or the Secret its environment names.
