@@ -177,7 +177,10 @@ def keep_baseline(world: World, operation: Operation) -> dict[str, Any]:
         steps.await_ready(world, arm, plan.ready_timeout_s)
     except MpctlError as error:
         world.progress.note(f"the old arm is not kept, a rollback takes an engine start: {error.message}")
-        world.platform.stop(arm)
+        try:
+            world.platform.stop(arm)
+        except MpctlError as left:
+            world.progress.note(f"it is left beside the service: {left.message}; mpctl retire ends it")
         return {"kept": None, "reason": error.message}
     return {"kept": arm.id}
 

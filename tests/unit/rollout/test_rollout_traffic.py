@@ -290,6 +290,19 @@ def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
     assert any("a rollback takes an engine start" in line for line in memory.progress.lines)
 
 
+def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promotion():
+    memory = guard(RollingWorld(FASTER))
+
+    def refuse(*_):
+        raise MpctlError("the API server does not answer")
+
+    memory.world.platform.keep = memory.world.platform.stop = refuse
+    kept(memory)
+    check(memory, CANDIDATE_TEXT)
+    assert memory.endings() == ["promoted"]
+    assert any("left beside the service: the API server" in line for line in memory.progress.lines)
+
+
 def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
     memory = guard(RollingWorld(FASTER))
     kept(memory)
