@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.interrupt import interruptible
+from mpctl.cli.load_options import load_of
 from mpctl.cli.session import READY_S, Session, SystemClock, choose, who
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
@@ -22,7 +23,7 @@ from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.kubernetes.text import ARM_ANNOTATION
 from mpctl.platform.local.models import read_model
-from mpctl.rollout.operation import Kind, open_operation
+from mpctl.rollout.operation import open_operation
 from mpctl.service import Service
 from mpctl.speculation import parse_version
 
@@ -157,7 +158,8 @@ class ClusterSession(Session):
     def _load_client(self) -> LoadClient:
         """The one that is asked for, else that of the unfinished operation. A way back measures nothing and has the
         Job's, which removes what a command that was killed left."""
-        if (self.load or self._load_of_unfinished()) == "local":
+        load = self.load or load_of("auto", "kubernetes", unfinished=open_operation(self.store.entries()))
+        if load == "local":
             from mpctl.platform.local.client import BenchClient
             from mpctl.platform.local.engine import python_of
 
@@ -170,11 +172,6 @@ class ClusterSession(Session):
         from mpctl.platform.kubernetes.load_pod import LoadPod
 
         return JobClient(LoadPod(self.client, self.platform.looker, self.name, scope=self.scope))
-
-    def _load_of_unfinished(self) -> str:
-        operation = open_operation(self.store.entries())
-        rollout = operation is not None and operation.plan.kind is Kind.ROLLOUT
-        return operation.plan.load if operation is not None and rollout else "job"
 
 
 def open_client(settings: Settings) -> Client:

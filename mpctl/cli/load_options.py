@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mpctl.cli.options import Duration, Word, option
 from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.rollout.operation import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 LOADS = ("job", "local")
@@ -43,18 +46,25 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return tuple(found)
 
 
-def load_of(asked: str, platform: str, *, unfinished: str | None = None) -> str:
+def load_of(asked: str, platform: str, *, unfinished: Operation | None = None) -> str:
     """Where the load client runs: as asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose
     requests take the way that the service's clients take and need no vLLM on this machine.
+
+    An unfinished way back measures nothing and says nothing of it; in a cluster the client of Jobs, where nothing else
+    is asked for, removes the one that the undone rollout left.
 
     Raises:
         InputError: a Job is asked for where there is no cluster.
     """
+    from mpctl.rollout.operation import Kind
+
     if asked == "job" and platform != "kubernetes":
         raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")
     if asked != "auto":
         return asked
-    return unfinished or ("job" if platform == "kubernetes" else "local")
+    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
+        return unfinished.plan.load
+    return "job" if platform == "kubernetes" else "local"
 
 
 def load_options(function: F) -> F:

@@ -74,7 +74,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.cli.strategy import first_choice, fitting, with_traffic
     from mpctl.rollout import machine
     from mpctl.rollout.decide import Act, decide_rollout
-    from mpctl.rollout.operation import open_operation
+    from mpctl.rollout.operation import Kind, open_operation
 
     require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
@@ -82,8 +82,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     workload = read_workload(options, loader_for(session))
     change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
     unfinished = open_operation(session.store.entries())
-    session.load = load_of(options["load"], settings.platform, unfinished=unfinished.plan.load if unfinished else None)
-    options["load"] = session.load
+    session.load = options["load"] = load_of(options["load"], settings.platform, unfinished=unfinished)
     plan = with_traffic(make_plan(change, first_choice(options, unfinished), workload), options)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
@@ -94,7 +93,8 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     ignored = tuple(options["ignore"])
     show_findings(session.terminal, change, ignored)
     require_allowed(change, ignored)
-    session.require_load_client()
+    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a way back measures nothing
+        session.require_load_client()
     if decision.act is Act.OPEN:
         plan, notes = fitting(session, plan, options)
         for note in notes:
