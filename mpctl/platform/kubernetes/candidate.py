@@ -89,6 +89,15 @@ class Candidate:
         _, seen = self._looker.seen(lambda: self._looker.find(isvc))
         return seen.phase is Phase.FAILED
 
+    def require_removable(self) -> None:
+        """Raise while it could not be removed again, before anything is started or changed.
+
+        Raises:
+            Conflict: a route gives it traffic.
+            NotPermitted: nobody can tell, because routes may not be listed.
+        """
+        self._routes.require_idle()
+
     def remove_ours(self) -> None:
         """Remove it, if it is there and ours."""
         found = self.ours()

@@ -26,6 +26,7 @@ class Checks:
 
         Raises:
             Refused: the service does not serve as it is, or there is no room.
+            Conflict: a route gives the second InferenceService traffic, so that it could not be removed.
         """
         isvc = self._live.need()
         if is_knative(isvc):
@@ -41,10 +42,13 @@ class Checks:
                     f"InferenceService {self._candidate.name} is there already and is not a candidate of ours",
                     hint="rename or remove it, or use --strategy in-place",
                 )
+        ours = other is not None and arm_of(other) is not None
+        if beside or ours:
+            self._candidate.require_removable()
         if text_of(isvc) == arm.manifest or (downtime and not beside):
             return notes
         # Another arm of ours goes first, and its GPUs are free then.
-        freed = len(self._looker.find(other).pods) if other is not None and arm_of(other) is not None else 0
+        freed = len(self._looker.find(other).pods) if other is not None and ours else 0
         pods, what, instead = self._needed(isvc, beside=beside, keep=keep)
         if pods <= freed:
             return notes

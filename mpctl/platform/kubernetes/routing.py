@@ -123,7 +123,7 @@ class Routes:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
                 f"{why}HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so "
-                f"{self._candidate} stays",
+                f"{self._candidate} must not be removed",
                 hint=f"take that backend out, or the change back (kubectl edit httproute "
                 f"{leading[0]['metadata']['name']} -n {self._namespace}); the same command then goes on",
             )

@@ -217,6 +217,35 @@ def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     assert cluster.written == []
 
 
+@pytest.mark.parametrize(("there", "alongside"), [(False, True), (True, True), (True, False)])
+def test_what_could_not_be_removed_again_is_refused_before_anything(there, alongside):
+    candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
+    things = [service(), deployment(), pod(), *([beside(candidate)] if there else [])]
+    one, cluster = platform(*things, shared(1))
+    with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
+        one.check(other, beside=alongside)
+    one, cluster = platform(*things)
+    one.looker.client.list = forbidding(cluster.list)
+    with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
+        one.check(other, beside=alongside)
+    assert cluster.written == []
+
+
+def forbidding(listed):
+    def refuse(kind, namespace=None, **more):
+        if kind.name == "HTTPRoute":
+            raise NotPermitted("not allowed to list httproutes")
+        return listed(kind, namespace, **more)
+
+    return refuse
+
+
+def test_a_change_in_place_needs_no_look_at_routes():
+    one, cluster = platform(service(), deployment(), pod(), shared(1))
+    one.looker.client.list = forbidding(cluster.list)
+    one.check(Arm(text_of(service(more="y"))), beside=False, downtime=True)
+
+
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     old = Arm(text_of(service(more="x")))
     kept = beside(old, pods=3, kept="users")
@@ -231,11 +260,11 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     one, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
-    monkeypatch.setattr(one.looker, "requests", lambda found: next(asked))
+    monkeypatch.setattr(one.looker, "requests", lambda found: (next(asked), ()))
     assert one.unshift({"name": "users", "spec": {}}) == (
         "HTTPRoute ns/users was deleted meanwhile; it is left as it is",
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.candidate._DRAIN_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(one.looker, "requests", lambda found: 2.0)
+    monkeypatch.setattr(one.looker, "requests", lambda found: (2.0, ()))
     assert "2 requests are still unanswered" in one.unshift({"name": "users", "spec": {}})[1]
