@@ -219,11 +219,12 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
 @dataclass(frozen=True)
 class Taken:
     """What gateways say of a route as it is written now. ``seen``: all have looked at this generation; ``good``: and
-    all take it; ``message``: who has not, or why not."""
+    all take it; ``message``: who has not, or why not; ``claimed``: whether there is any."""
 
     seen: bool
     good: bool
     message: str = ""
+    claimed: bool = True
 
 
 def taken(route: Mapping[str, Any]) -> Taken:
@@ -231,7 +232,7 @@ def taken(route: Mapping[str, Any]) -> Taken:
     generation = int(route["metadata"].get("generation") or 0)
     parents = (route.get("status") or {}).get("parents") or []
     if not parents:
-        return Taken(seen=False, good=False, message="no gateway has taken it up")
+        return Taken(seen=False, good=False, message="no gateway has taken it up", claimed=False)
     late, bad = [], []
     for parent in parents:
         gateway = (parent.get("parentRef") or {}).get("name") or parent.get("controllerName") or "?"

@@ -17,7 +17,17 @@ from mpctl.platform.kubernetes.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.fields import changed_fields
 from mpctl.platform.kubernetes.kinds import HTTP_ROUTE
 from mpctl.platform.kubernetes.owners import owner_of
-from mpctl.platform.kubernetes.route import backend_of, choose, is_ours, is_own, routes_to, shares, taken, weighted
+from mpctl.platform.kubernetes.route import (
+    Taken,
+    backend_of,
+    choose,
+    is_ours,
+    is_own,
+    routes_to,
+    shares,
+    taken,
+    weighted,
+)
 from mpctl.platform.kubernetes.text import candidate_name, editors_since
 
 _TRIES = 6
@@ -78,7 +88,12 @@ class Routes:
             MpctlError: the gateway does not take it.
         """
         self._write(record, weighted(self._as_found(record), self._service, self._candidate, percent))
-        self._await_taken(record, good=True)
+        state = self._await(record, lambda state: state.good)
+        if not state.good:
+            raise MpctlError(
+                f"{self._title(record)} was written, and not taken within {_TAKEN_S:.0f} s: {state.message}",
+                hint="look at the gateway's controller",
+            )
 
     def require_shifted(self, record: Mapping[str, Any], percent: int) -> None:
         """Raise unless the route still is as :meth:`shift` wrote it and the gateway still takes it.
@@ -97,19 +112,27 @@ class Routes:
             raise MpctlError(f"{self._title(record)} is not taken any more: {state.message}")
 
     def restore(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        """Put the route back as recorded; returns what was left because somebody else changed it.
+        """Put the route back as recorded, and wait until the gateway has seen it; returns what was left because
+        somebody else changed it, and what no gateway can confirm.
 
         Raises:
             Conflict: what they wrote gives the candidate traffic, so it cannot be left.
+            MpctlError: a gateway that had the candidate's share has not seen that it is gone.
         """
-        left: tuple[str, ...] = ()
         try:
-            self._write(record, record["spec"])
+            wrote = self._write(record, record["spec"])
         except Conflict as error:
             self.require_idle(f"{error.message}; ")
-            left = (f"{error.message}; it is left as it is",)
-        self._await_taken(record, good=False)
-        return left
+            return (f"{error.message}; it is left as it is",)
+        found = self._live(record)
+        if found is None:
+            return ()
+        # Without a write of ours, now or in an earlier try, no gateway has anything to forget.
+        ours = wrote or any(f.get("manager") == MANAGER for f in found["metadata"].get("managedFields") or [])
+        state = taken(found)
+        if wrote or (ours and state.claimed):
+            state = self._await_seen(record)
+        return () if state.seen else (f"{self._title(record)} is as it was found; {state.message}",)
 
     def require_idle(self, why: str = "") -> None:
         """Raise while a route gives the candidate traffic, which would find nobody then; ``why`` comes first. The route
@@ -153,22 +176,26 @@ class Routes:
     def _title(self, record: Mapping[str, Any]) -> str:
         return f"HTTPRoute {self._namespace}/{record['name']}"
 
-    def _write(self, record: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+    def _write(self, record: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+        """Whether it was written; False where it is live already."""
+        written = False  # a write whose outcome is unknown may have been ours
         for _ in range(_TRIES):
             route = self._live(record)
             if route is None:
                 raise Conflict(f"{self._title(record)} was deleted meanwhile")
             if route["spec"] == spec:
-                return
+                return written
             if not is_ours(route, self._as_found(record), self._service, self._candidate):
                 raise self._foreign(route, record)
             body = {k: v for k, v in copy.deepcopy(route).items() if k != "status"}
             body["metadata"].pop("managedFields", None)
             try:
                 self._client.replace(HTTP_ROUTE, {**body, "spec": copy.deepcopy(dict(spec))})
-                return
-            except (Stale, OutcomeUnknown):
+                return True
+            except Stale:
                 continue
+            except OutcomeUnknown:
+                written = True
         raise MpctlError(
             f"{self._title(record)} could not be written in {_TRIES} tries", hint="the same command goes on"
         )
@@ -181,19 +208,23 @@ class Routes:
             hint="nothing was overwritten",
         )
 
-    def _await_taken(self, record: Mapping[str, Any], *, good: bool) -> None:
-        """``good``: it must be accepted, too; a route that is put back need only be seen."""
+    def _await_seen(self, record: Mapping[str, Any]) -> Taken:
+        """A route that is put back need not be accepted, and a gateway that is gone will not see it."""
+        state = self._await(record, lambda state: state.seen)
+        if not state.seen and state.claimed:
+            raise MpctlError(
+                f"{self._title(record)} is put back, and not seen within {_TAKEN_S:.0f} s: {state.message}",
+                hint="look at the gateway's controller: it may still send the candidate requests; the same command "
+                "then goes on",
+            )
+        return state
+
+    def _await(self, record: Mapping[str, Any], enough: Callable[[Taken], bool]) -> Taken:
+        """What gateways say once it is ``enough``, or time is up. A route that is gone is seen by all."""
         end = time.monotonic() + _TAKEN_S
         while True:
             route = self._live(record)
-            if route is None:
-                return
-            state = taken(route)
-            if state.good or (state.seen and not good):
-                return
-            if time.monotonic() > end:
-                raise MpctlError(
-                    f"{self._title(record)} was written, and not taken within {_TAKEN_S:.0f} s: {state.message}",
-                    hint="look at the gateway's controller",
-                )
+            state = Taken(seen=True, good=True) if route is None else taken(route)
+            if enough(state) or time.monotonic() > end:
+                return state
             self._sleep(_POLL_S)

@@ -356,6 +356,52 @@ def test_a_gateway_that_does_not_look_is_waited_for_and_named(monkeypatch):
         users.shift(record, 10)
 
 
+def gone(api):
+    """The gateway is deleted, and its controller takes its word back."""
+    api.takes = False
+    api.found["status"] = {"parents": []}
+
+
+def test_what_somebody_else_wrote_is_left_without_waiting_for_a_gateway(monkeypatch):
+    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    api, users = opened()
+    record = users.record(None)
+    api.takes = False
+    api.edit(record["spec"] | {"hostnames": ["more"]})
+    (left,) = users.restore(record)
+    assert "left as it is" in left
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "silent"])
+def test_where_nothing_was_shifted_no_gateway_has_to_confirm_it(deleted, monkeypatch):
+    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    api, users = opened()
+    record = users.record(None)
+    api.takes = False
+    api.edit(record["spec"])  # a new generation that nobody looks at
+    if deleted:
+        gone(api)
+    (told,) = users.restore(record)
+    why = "no gateway has taken it up" if deleted else "gateway gw has not looked at it yet"
+    assert f"HTTPRoute ns/users is as it was found; {why}" in told
+    assert api.writes == []
+
+
+def test_a_gateway_that_had_the_share_must_have_seen_it_go_unless_it_is_gone(monkeypatch):
+    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    api, users = opened()
+    record = users.record(None)
+    users.shift(record, 10)
+    api.takes = False
+    for _ in range(2):  # also when an earlier try wrote it
+        with pytest.raises(MpctlError, match=r"is put back, and not seen within 0 s: gateway gw has not looked"):
+            users.restore(record)
+    gone(api)
+    (told,) = users.restore(record)
+    assert "no gateway has taken it up" in told
+    assert api.found["spec"] == record["spec"]
+
+
 def test_a_route_of_a_tool_that_writes_it_back_is_refused_unless_forced():
     found = route()
     found["metadata"]["annotations"] = {
