@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from mpctl.rollout.machine import World
 
 
+UNREACHED_S = 30.0  # of a pod that is ready: a forward that is opened anew takes seconds
+
+
 def failing(window: Window, policy: Policy, draft: str) -> str:
     """Why a candidate's drafts are not worth it on what it was sent; empty while nothing says so.
 
@@ -76,17 +79,30 @@ def shift(world: World, operation: Operation, percent: int) -> dict[str, Any]:
 
 
 def _look(world: World, operation: Operation, before: ArmState | None) -> tuple[ArmState, Counters]:
-    """The candidate and its counters, while it is well."""
+    """The candidate and its counters, while it is well. An engine that cannot be reached from here, while its platform
+    says it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the candidate."""
     arm = operation.plan.arm
-    state = world.platform.state(arm)
-    restarted = before is not None and state.restarts > before.restarts
-    if state.phase is not Phase.READY or state.endpoint is None or restarted:
-        why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
-        raise MpctlError(f"{arm.id} fell over under users' traffic: {why}", hint=world.platform.describe_failure(arm))
-    try:
-        return state, world.meter.counters(state.endpoint)
-    except CounterError as error:
-        raise MpctlError(f"{arm.id}: its counters cannot be read: {error}") from error
+    began = world.clock.now()
+    while True:
+        state = world.platform.state(arm)
+        restarted = before is not None and state.restarts > before.restarts
+        up = state.phase is Phase.READY or (state.phase is Phase.STARTING and state.pods_ready > 0)
+        if restarted or not up:
+            why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
+            hint = world.platform.describe_failure(arm)
+            raise MpctlError(f"{arm.id} fell over under users' traffic: {why}", hint=hint)
+        why = state.message
+        if state.phase is Phase.READY and state.endpoint is not None:
+            try:
+                return state, world.meter.counters(state.endpoint)
+            except CounterError as error:
+                why = f"its counters cannot be read: {error}"
+        waited = (world.clock.now() - began).total_seconds()
+        if waited >= UNREACHED_S:
+            hint = world.platform.describe_failure(arm)
+            raise MpctlError(f"{arm.id} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
+        world.progress.update(why)
+        world.clock.sleep(steps.POLL_S)
 
 
 def _in_words(window: Window) -> str:

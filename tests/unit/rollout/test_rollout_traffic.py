@@ -4,6 +4,7 @@ traffic, routes that somebody else writes. Nobody is sent to an arm that is not 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,13 @@ from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard,
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.measure.counters import Window
+from mpctl.measure.counters import CounterError, Window
 from mpctl.measure.policy import Policy
 from mpctl.rollout import machine, sequence
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Kind, Plan, Strategy, last_change
 from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.records import Event
 from mpctl.rollout.traffic import failing
 
 
@@ -101,6 +103,63 @@ def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, s
     assert said in memory.operations()[0].detail
     back = memory.operations()[1]
     assert next(iter(back.done)) == "unshift"  # before anything else
+
+
+def unreached(memory, looks, by, **changes):
+    """From 10 % on, so many looks do not reach an engine whose pod is ready: at its address, or at its counters."""
+    state, counters, left = memory.world.platform.state, memory.world.meter.counters, looks
+
+    def lost():
+        nonlocal left
+        left -= memory.disk.share == 10
+        return memory.disk.share == 10 and left >= 0
+
+    def no_state(arm):
+        found = state(arm)
+        if arm.manifest == CANDIDATE_TEXT and lost():
+            more = {"phase": Phase.STARTING, "pods_ready": 1, "message": "does not answer: Connection lost"}
+            return replace(found, endpoint=None, **more | changes)
+        return found
+
+    def no_counters(endpoint):
+        if lost():
+            raise CounterError("Connection lost")
+        return counters(endpoint)
+
+    if by == "state":
+        memory.world.platform.state = no_state
+    else:
+        memory.world.meter.counters = no_counters
+
+
+@pytest.mark.parametrize("by", ["state", "counters"])
+def test_a_connection_that_is_lost_for_a_moment_ends_no_step(by):
+    memory = guard(RollingWorld(FASTER))
+    unreached(memory, 50, by)
+    rollout(memory)
+    check(memory, CANDIDATE_TEXT)
+    assert memory.disk.sent == [1, 10, 50]
+
+
+@pytest.mark.parametrize(
+    ("by", "changes", "said", "after_s"),
+    [
+        ("state", {}, "was not reached for 30 s under users' traffic: does not answer", 30),
+        ("counters", {}, "was not reached for 30 s under users' traffic: its counters cannot be read", 30),
+        ("state", {"pods_ready": 0}, "fell over under users' traffic", 0),
+        ("state", {"restarts": 1}, "fell over under users' traffic: it restarted", 0),
+    ],
+)
+def test_an_engine_that_is_not_reached_again_or_whose_pod_is_not_ready_is_taken_back(by, changes, said, after_s):
+    memory = guard(RollingWorld(FASTER))
+    unreached(memory, 10_000, by, **changes)
+    rollout(memory)
+    check(memory, BASELINE_TEXT)
+    assert said in memory.operations()[0].detail
+    ledger = {entry.event: entry.at for entry in memory.disk.ledger if entry.operation == "rollout-1"}
+    begun = next(e.at for e in memory.disk.ledger if (e.event, e.step) == (Event.BEGUN, "shift-10"))
+    waited = datetime.fromisoformat(ledger[Event.FAILED]) - datetime.fromisoformat(begun)
+    assert after_s <= waited.total_seconds() < after_s + 3
 
 
 @pytest.mark.parametrize("world", [{}, {"falls_at": 50}], ids=["promoted", "falls over at 50 %"])
