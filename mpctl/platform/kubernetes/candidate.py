@@ -17,7 +17,8 @@ from mpctl.platform.kubernetes.text import ARM_ANNOTATION, KEPT_ANNOTATION, cand
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
-_GONE_TIMEOUT_S = 180.0  # pods drain: vLLM's own shutdown plus the grace period
+_GONE_TIMEOUT_S = 180.0  # pods drain: vLLM's own shutdown, for at most their grace period
+_AFTER_GRACE_S = 60.0  # until a pod that was killed is gone from the API
 _DRAIN_TIMEOUT_S = 120.0  # an answer of some thousand tokens
 _POLL_S = 1.0
 
@@ -32,6 +33,11 @@ def kept_route(isvc: Json) -> str | None:
     """The route by which a kept arm gets the traffic back; None for a candidate."""
     found = (isvc["metadata"].get("annotations") or {}).get(KEPT_ANNOTATION)
     return None if found is None else str(found)
+
+
+def _grace_s(pod: Json) -> float:
+    """How long a pod may take to end; Kubernetes gives 30 s where nothing is said."""
+    return float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30)
 
 
 class Candidate:
@@ -105,7 +111,8 @@ class Candidate:
             self.remove(found)
 
     def remove(self, isvc: Json) -> None:
-        """Delete an InferenceService of ours and wait until its pods have left their GPUs.
+        """Delete an InferenceService of ours and wait until its pods have left their GPUs: 180 s, or their own grace
+        period and a minute where that is longer.
 
         Raises:
             Conflict: a route gives it traffic.
@@ -113,14 +120,17 @@ class Candidate:
         self._routes.require_idle()
         name = isvc["metadata"]["name"]
         self._client.delete(INFERENCE_SERVICE, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
-        end = time.monotonic() + _GONE_TIMEOUT_S
-        while time.monotonic() < end:
-            pods = self._client.list(POD, self._namespace, labels=f"{ISVC_LABEL}={name}")
+        began, patience = time.monotonic(), _GONE_TIMEOUT_S
+        while True:
+            pods = self._client.list(POD, self._namespace, labels=f"{ISVC_LABEL}={name}") or []
             if not pods and self._looker.isvc(name) is None:
                 return
+            patience = max([patience, *(_grace_s(pod) + _AFTER_GRACE_S for pod in pods)])
+            if time.monotonic() - began > patience:
+                break
             self._sleep(_POLL_S)
         raise MpctlError(
-            f"pods of InferenceService {name} did not end within {_GONE_TIMEOUT_S:.0f} s",
+            f"pods of InferenceService {name} did not end within {patience:.0f} s",
             hint=f"kubectl get pods -n {self._namespace} -l {ISVC_LABEL}={name} shows them",
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes import candidate
 from mpctl.platform.kubernetes.candidate import Candidate
 from mpctl.platform.kubernetes.look import Found, Looker
@@ -77,3 +80,45 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
     monkeypatch.setattr(httpx, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
     assert looker.requests(Found(ISVC, None, pods)) == (2.0, ("lost", "odd"))
+
+
+class Ending:
+    """An InferenceService whose pods end after ``ends_s`` of a clock that only sleeping moves."""
+
+    namespace = "ns"
+
+    def __init__(self, monkeypatch, ends_s, grace_s):
+        self.now, self.ends_s = 0.0, ends_s
+        self.pod = pod()
+        if grace_s is not None:
+            self.pod["spec"]["terminationGracePeriodSeconds"] = grace_s
+        monkeypatch.setattr(candidate.time, "monotonic", lambda: self.now)
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def isvc(self, name):
+        return None
+
+    def delete(self, kind, name, namespace, **_):
+        pass
+
+    def list(self, kind, namespace, *, labels):
+        return [self.pod] if self.now < self.ends_s else []
+
+    def require_idle(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "ends_s", "limit"), [(None, 179, 180), (30, 179, 180), (600, 650, 660), (600, 662, 660), (30, 182, 180)]
+)
+def test_pods_have_their_grace_period_to_end(monkeypatch, grace_s, ends_s, limit):
+    world = Ending(monkeypatch, ends_s, grace_s)
+    one = Candidate(world, world, world, "demo", sleep=world.sleep)
+    if ends_s <= limit:
+        one.remove(ISVC)
+        assert world.now == ends_s
+    else:
+        with pytest.raises(MpctlError, match=f"did not end within {limit} s"):
+            one.remove(ISVC)
