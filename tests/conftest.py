@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 ENGINES = ("autoscaling", "local")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items):
     for item in items:
         room, *below = item.path.relative_to(HERE).parts
