@@ -4,20 +4,20 @@ Real engines take whole cores and the test cluster mostly waits, so these two go
 made once, by one worker.
 """
 
-from pathlib import Path
+from xdist.scheduler import LoadScopeScheduling
 
-import pytest
-
-HERE = Path(__file__).parent
 ENGINES = ("autoscaling", "local")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
-def pytest_collection_modifyitems(items):
-    for item in items:
-        room, *below = item.path.relative_to(HERE).parts
+class Rooms(LoadScopeScheduling):
+    """A room of tests is a worker's as a whole."""
+
+    def _split_scope(self, nodeid):
+        room, *below = nodeid.partition("::")[0].split("/")[1:]
         if room in ENGINES:
-            room = "engines"
-        elif room == "unit":
-            room = f"unit-{below[0]}"
-        item.add_marker(pytest.mark.xdist_group(room))
+            return "engines"
+        return f"unit/{below[0]}" if room == "unit" else room
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Rooms(config, log)
