@@ -62,7 +62,7 @@ class ClusterSession(Session):
     def _held_scaling(self) -> dict[str, Any] | None:
         """The autoscaler as an unfinished operation found it."""
         operation = open_operation(self.store.entries())
-        return None if operation is None else operation.plan.scaling
+        return None if operation is None else operation.scaling
 
     def service(self) -> Service:
         """The live service, with the arguments of its runtime."""

@@ -142,9 +142,17 @@ def accepting_downtime(decision: Decision) -> Decision:
         return replace(decision, plan=replace(decision.plan, downtime=True))
     if decision.operation is None or decision.operation.plan.downtime:
         return decision
-    plan = decision.operation.plan
-    why = f"{plan.why}; an old engine may go first"
-    again = replace(plan, downtime=True, undoes=decision.operation.id, automatic=False, why=why)
+    operation, plan = decision.operation, decision.operation.plan
+    again = replace(
+        plan,
+        downtime=True,
+        undoes=operation.id,
+        automatic=False,
+        why=f"{plan.why}; an old engine may go first",
+        scaling=operation.scaling,
+        # The kept arm may be gone by then, and the restored service have the traffic.
+        instant=plan.instant and "unshift" not in operation.done,
+    )
     return Decision(Act.OPEN, plan=again)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.gate import Outcome, Verdict
 from mpctl.rollout import steps, traffic
-from mpctl.rollout.operation import Ending, Kind, Operation, Plan, operations
+from mpctl.rollout.operation import GROWN, Ending, Kind, Operation, Plan, operations
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Store
 from mpctl.rollout.records import Entry, Event
 from mpctl.rollout.sequence import Step, steps_of
@@ -113,12 +113,13 @@ def _judgement(operation: Operation) -> tuple[Ending, str]:
 
 def _run_rollback(world: World, operation: Operation) -> Operation:
     traffic.Leaving(world, operation).look()  # whatever keeps the way back from its end, users need not wait for it
-    if "pin" in operation.done and "unpin" not in operation.done and operation.plan.scaling is not None:
-        world.platform.pin(operation.plan.scaling)  # an earlier try that could not go on let it go
+    operation = _with_its_size(world, operation)
+    if "pin" in operation.done and "unpin" not in operation.done and operation.scaling is not None:
+        world.platform.pin(operation.scaling)  # an earlier try that could not go on let it go
     try:
         operation = _run_steps(world, operation)
     except MpctlError as error:
-        _let_scale(world, operation.plan)
+        _let_scale(world, operation)
         if not operation.plan.automatic:
             raise
         kind = Conflict if isinstance(error, Conflict) else MpctlError
@@ -137,12 +138,28 @@ def _run_rollback(world: World, operation: Operation) -> Operation:
     return _close(world, operation.id, Ending.ROLLED_BACK, operation.plan.why)
 
 
-def _let_scale(world: World, plan: Plan) -> None:
+def _with_its_size(world: World, operation: Operation) -> Operation:
+    """A rollback whose autoscaler was free meanwhile holds it at the engines there are now: at the recorded number it
+    would end some of them under load. Written down before it is held, since going on and abandoning must know what
+    ours is."""
+    scaling = operation.scaling
+    if scaling is None or "unpin" in operation.done:
+        return operation
+    found = world.platform.scaling()
+    if found is None or found["replicas"] <= scaling["replicas"]:
+        return operation
+    world.platform.unpin(scaling)  # one held at the recorded number would be taken for somebody else's change
+    _append(world, operation.id, Event.DONE, step=GROWN, data={"replicas": found["replicas"]})
+    world.progress.note(f"the autoscaler started more meanwhile: {found['replicas']}, {scaling['replicas']} before")
+    return _reread(world, operation.id)
+
+
+def _let_scale(world: World, operation: Operation) -> None:
     """Free the autoscaler of a way back that cannot go on: until somebody looks, the service must be able to scale."""
-    if plan.scaling is None:
+    if operation.scaling is None:
         return
     try:
-        left = world.platform.unpin(plan.scaling)
+        left = world.platform.unpin(operation.scaling)
     except MpctlError as error:
         world.progress.note(f"the autoscaler is still held: {error.message}")
         return
@@ -170,7 +187,7 @@ def abandon(world: World, *, why: str) -> tuple[Operation, ...]:
     """
     unfinished = [op for op in operations(world.store.entries()) if op.ending is None]
     for operation in unfinished[:1]:
-        steps.leave(world, operation)
+        steps.leave(world, operation, unfinished[-1].scaling)
     for operation in reversed(unfinished):  # a rollback before what it undoes
         _close(world, operation.id, Ending.ABANDONED, why)
     return tuple(_reread(world, op.id) for op in unfinished)

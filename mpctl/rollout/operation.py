@@ -17,6 +17,8 @@ from mpctl.measure.policy import Policy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.records import Entry, Event
 
+GROWN = "grown"  # not a step that acts: an entry with the number of engines that the autoscaler started meanwhile
+
 
 class Kind(StrEnum):
     """What an operation wants: a new arm judged, a recorded revision back, or an arm that was kept to end."""
@@ -147,6 +149,14 @@ class Operation:
     closed_at: str = ""
     detail: str = ""
 
+    @property
+    def scaling(self) -> dict[str, Any] | None:
+        """The autoscaler as the plan found it, with the number of engines at which it is held: that of the plan, or
+        the greater one there was when a way back went on (``GROWN``)."""
+        if self.plan.scaling is None:
+            return None
+        return {**self.plan.scaling, **self.done.get(GROWN, {})}
+
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
         plan = self.plan
@@ -163,7 +173,7 @@ class Operation:
             why=why,
             automatic=automatic,
             downtime=plan.downtime,
-            scaling=plan.scaling,
+            scaling=self.scaling,
             route=plan.route,
         )
 

@@ -70,7 +70,7 @@ def _expected(plan: Plan) -> tuple[Arm, ...]:
 
 def pin(world: World, operation: Operation) -> dict[str, Any]:
     """Hold the autoscaler, which would answer measurements and new pods with more pods."""
-    scaling = operation.plan.scaling
+    scaling = operation.scaling
     assert scaling is not None  # else there is no such step
     world.progress.step("pin", f"holding the autoscaler at {scaling['replicas']}")
     world.platform.pin(scaling)
@@ -79,7 +79,7 @@ def pin(world: World, operation: Operation) -> dict[str, Any]:
 
 def unpin(world: World, operation: Operation) -> dict[str, Any]:
     """Put the autoscaler back as it was found."""
-    scaling = operation.plan.scaling
+    scaling = operation.scaling
     assert scaling is not None
     world.progress.step("unpin", "putting the autoscaler back")
     left = world.platform.unpin(scaling)
@@ -112,9 +112,9 @@ def keep_foreign(world: World, operation: Operation) -> dict[str, Any]:
     return {"revision": _record(world, operation, live.text, why="as found before the rollback", spec="as found")}
 
 
-def leave(world: World, operation: Operation) -> None:
+def leave(world: World, operation: Operation, scaling: dict[str, Any] | None) -> None:
     """End an operation without another change to the service: record it, put the route back, remove the candidate,
-    free the autoscaler."""
+    free the autoscaler. ``scaling``: as the last that held it did."""
     plan = operation.plan
     text = world.platform.live_text()
     if text is not None:
@@ -128,8 +128,8 @@ def leave(world: World, operation: Operation) -> None:
         for line in world.platform.unshift(plan.route):
             world.progress.note(line)
     world.platform.retire(Arm(plan.baseline if text is None else text))
-    if plan.scaling is not None:
-        for line in world.platform.unpin(plan.scaling):
+    if scaling is not None:
+        for line in world.platform.unpin(scaling):
             world.progress.note(line)
 
 

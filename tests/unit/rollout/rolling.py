@@ -18,7 +18,13 @@ from mpctl.rollout import sequence
 from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
 
 FOUND = {"min": 1, "max": 5}
-HELD = {"min": 2, "max": 2}
+
+
+def held(replicas):
+    return {"min": replicas, "max": replicas}
+
+
+HELD = held(2)
 SCALING = {"replicas": 2, "limits": FOUND}
 ROUTE = {"name": "users", "spec": "as found"}
 BESIDE = "beside"
@@ -26,10 +32,12 @@ BESIDE = "beside"
 
 @dataclass
 class RollingDisk(Disk):
-    """``share``: percent of the route that the arm beside gets; ``edited``: somebody else wrote the route; ``kept``:
-    the arm beside is an old one that stays; ``sent``: routed shares, one after the other."""
+    """``pods``: what the autoscaler keeps there; ``share``: percent of the route that the arm beside gets; ``edited``:
+    somebody else wrote the route; ``kept``: the arm beside is an old one that stays; ``sent``: routed shares, one after
+    the other."""
 
     limits: dict = field(default_factory=lambda: dict(FOUND))
+    pods: int = 2
     share: int = 0
     edited: bool = False
     kept: bool = False
@@ -119,12 +127,19 @@ class RollingPlatform(MemoryPlatform):
             if beside is not None and beside.manifest == arm.manifest:
                 self._remove_beside()
 
+    def scaling(self):
+        return {"replicas": self.disk.pods, "limits": dict(self.disk.limits)}
+
     def pin(self, scaling):
         with self._world.acting("pin"):
-            self.disk.limits = {"min": scaling["replicas"], "max": scaling["replicas"]}
+            if self.disk.limits == scaling["limits"]:
+                self.disk.limits = held(scaling["replicas"])
+                self.disk.pods = scaling["replicas"]
 
     def unpin(self, scaling):
         with self._world.acting("unpin"):
+            if self.disk.limits not in (held(scaling["replicas"]), scaling["limits"]):
+                return ("the autoscaler was changed meanwhile and is left as it is",)
             self.disk.limits = dict(scaling["limits"])
         return ()
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rolling import SCALING, held
 from test_rollout_rolling import FOUND, HELD, RollingWorld, check, rollback, rollout, unmeasured  # noqa: F401
-from world import BASELINE_TEXT, FASTER, Behaviour
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash
 
 from mpctl.errors import MpctlError
-from mpctl.rollout.operation import Strategy
+from mpctl.rollout import machine
+from mpctl.rollout.decide import Act, Decision, accepting_downtime
+from mpctl.rollout.operation import GROWN, Strategy
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -54,3 +57,82 @@ def test_one_that_cannot_be_freed_is_said_and_the_cause_stays_the_message(monkey
     with pytest.raises(MpctlError, match="did not start"):
         rollback(memory)
     assert "the autoscaler is still held: the lease is lost" in notes
+
+
+def grown():
+    """A rollback that is stuck and lets the service scale, which it does; its engine would start now."""
+    memory = stuck().again()
+    engine = memory.disk.engines[Arm(BASELINE_TEXT).id]
+    memory.disk.engines[Arm(BASELINE_TEXT).id] = replace(engine, phase=Phase.READY)
+    memory.disk.pods = 6
+    return memory
+
+
+def never_smaller(memory):
+    seen = []
+
+    def watch(where):
+        seen.append(memory.disk.limits)
+        assert memory.disk.pods == 6, where
+
+    memory.watch = watch
+    return seen
+
+
+def test_what_grew_while_it_was_free_is_held_at_its_size():
+    memory = grown()
+    limits = never_smaller(memory)
+    rollback(memory)
+    assert held(6) in limits
+    assert HELD not in limits
+    check(memory, BASELINE_TEXT)
+    assert "the autoscaler started more meanwhile: 6, 2 before" in memory.progress.lines
+
+
+@pytest.mark.parametrize("way_on", ["rollback", "abandon"])
+def test_died_anywhere_after_it_grew_the_autoscaler_is_put_back(way_on):
+    boundary = 0
+    while True:
+        boundary += 1
+        memory = grown()
+        never_smaller(memory)
+        memory.die_at(boundary)
+        try:
+            rollback(memory)
+        except Crash:
+            again = memory.again()
+            never_smaller(again)
+        else:
+            break
+        if way_on == "rollback":
+            if again.unfinished() is not None:
+                rollback(again)
+            check(again, BASELINE_TEXT)
+        else:
+            machine.abandon(again.world, why="by hand")
+            assert again.disk.limits == FOUND
+    assert boundary > 20
+
+
+def test_one_that_grew_after_the_rollout_had_freed_it_is_held_at_its_size():
+    memory = RollingWorld(FASTER)
+    memory.watch = lambda where: memory.die_at(len(memory.trail)) if "verify" in last_step(memory) else None
+    with pytest.raises(Crash):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    left = memory.again()
+    assert (left.disk.text, left.disk.limits) == (CANDIDATE_TEXT, FOUND)
+    left.disk.pods = 6
+    never_smaller(left)
+    rollback(left)
+    check(left, BASELINE_TEXT)
+
+
+def last_step(memory):
+    return memory.disk.ledger[-1].step if memory.disk.ledger else ""
+
+
+def test_another_way_back_in_its_place_knows_the_size():
+    operation = replace(stuck().unfinished(), done={GROWN: {"replicas": 6}})
+    decision = accepting_downtime(Decision(Act.RESUME, operation=operation))
+    assert decision.plan.scaling == {**SCALING, "replicas": 6}
+    assert operation.undo_plan(why="").scaling == {**SCALING, "replicas": 6}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
 
@@ -260,3 +262,9 @@ def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
         assert (decision.plan.undoes, decision.plan.automatic) == (unfinished.id, False)
         again = operation(decision.plan, "rollback-3")
         assert accepting_downtime(decide_rollback(live(), again, None, (ONE, TWO), None)).act is Act.RESUME
+
+
+@pytest.mark.parametrize(("done", "instant"), [({}, True), ({"unshift": {}}, False)])
+def test_the_kept_arm_gets_the_traffic_again_only_while_it_has_it(done, instant):
+    going = replace(BY_HAND, plan=replace(BY_HAND.plan, instant=True), done=done)
+    assert accepting_downtime(decide_rollback(live(), going, None, (ONE, TWO), None)).plan.instant is instant

@@ -67,6 +67,25 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     assert asked == [1]
 
 
+def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
+    first, cluster = opened(limited(minReplicas=1, maxReplicas=8), deployment(replicas=2, ready=2), pod(), hpa(1, 8))
+    before, scaling = first.read(), first.scaling()
+    first.pin(scaling)
+    first.unpin(scaling)
+    cluster.things["Deployment", "demo-predictor"]["spec"]["replicas"] = 6
+    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=lambda: scaling)
+    grown = {**scaling, "replicas": later.scaling()["replicas"]}
+    assert grown["replicas"] == 6
+    assert later.unpin(scaling) == ()
+    later.pin(grown)
+    assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
+    assert later.read().text == before.text
+    later.adopt(Arm(before.text.replace("--model=m", "--model=n")), expect=(Arm(before.text),))
+    assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
+    assert later.unpin(grown) == ()
+    assert limits(cluster) == {"minReplicas": 1, "maxReplicas": 8}
+
+
 def test_limits_that_somebody_else_wrote_meanwhile_are_seen_and_left():
     platform, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
     before, scaling = platform.read(), {**platform.scaling(), "replicas": 2}
