@@ -1,5 +1,6 @@
-"""Users' traffic on a candidate, and an old arm that is kept: dying at every boundary, candidates that fail under
-traffic, routes that somebody else writes. Nobody is sent to an arm that is not there, and the route is put back."""
+"""Users' traffic on a candidate: dying at every boundary, candidates that fail under traffic, routes that somebody else
+writes. Nobody is sent to an arm that is not there, and the route is put back. The helpers are also for an old arm that
+is kept (``test_rollout_kept``)."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict
 from mpctl.measure.counters import CounterError, Window
 from mpctl.measure.policy import Policy
 from mpctl.rollout import machine, sequence
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Ending, Kind, Plan, Strategy, last_change
+from mpctl.rollout.operation import Kind, Plan, Strategy, last_change
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.records import Event
 from mpctl.rollout.traffic import failing
@@ -37,6 +38,10 @@ def rollout(memory, **changes):
     decision = decide_rollout(wanted(**changes), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
         machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+
+
+def kept(memory):
+    rollout(memory, traffic_steps=(), keep_baseline=True)
 
 
 def rollback(memory):
@@ -196,185 +201,6 @@ def test_died_anywhere_abandoned_no_traffic_is_left_on_the_candidate():
             assert (ended.disk.share, ended.disk.limits) == (0, FOUND)
             assert BESIDE not in ended.disk.engines
             assert ended.unfinished() is None
-
-
-# An old arm that is kept
-
-
-def kept(memory):
-    rollout(memory, traffic_steps=(), keep_baseline=True)
-
-
-def test_the_old_arm_is_started_again_and_a_rollback_moves_the_route_first():
-    memory = guard(RollingWorld(FASTER))
-    kept(memory)
-    check(memory, CANDIDATE_TEXT, kept=True)
-    assert memory.disk.engines[BESIDE].manifest == BASELINE_TEXT
-    assert memory.disk.sent == []
-    writes = len(memory.trail)
-    rollback(memory)
-    check(memory, BASELINE_TEXT)
-    assert memory.disk.sent == [100]
-    acted = [w for w in memory.trail[writes:] if w.startswith("before") and w != "before append"]
-    assert acted[0] == "before shift"
-    assert next(iter(memory.operations()[-1].done)) == "redirect"
-
-
-def test_died_anywhere_while_it_is_kept_the_same_command_goes_on():
-    for boundary, left in crashes(FASTER, kept):
-        again = guard(left.again())
-        kept(again)
-        check(again, CANDIDATE_TEXT, kept=True)
-        assert set(again.endings()) == {"promoted"}, f"boundary {boundary}"
-
-
-@pytest.mark.parametrize("way_on", ["rollback", "resume", "abandon"])
-def test_died_anywhere_on_the_instant_way_back_it_goes_on(way_on):
-    promoted = RollingWorld(FASTER)
-    kept(promoted)
-    boundary = 0
-    while True:
-        boundary += 1
-        memory = guard(promoted.again())
-        memory.die_at(boundary)
-        try:
-            rollback(memory)
-        except Crash:
-            pass
-        else:
-            break
-        again = guard(memory.again())
-        if way_on == "rollback":
-            rollback(again)
-        elif again.unfinished() is not None and way_on == "resume":
-            machine.run(again.world, again.unfinished())
-        elif way_on == "abandon":
-            machine.abandon(again.world, why="by hand")
-            assert again.disk.share == 0
-            assert again.unfinished() is None
-            continue
-        if again.disk.ledger != promoted.disk.ledger:
-            check(again, BASELINE_TEXT)
-    assert boundary > 30
-
-
-def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
-    memory = guard(RollingWorld(FASTER))
-    kept(memory)
-    plan_back = decide_rollback(
-        memory.live(), None, last_change(memory.disk.ledger), tuple(memory.disk.revisions), None
-    ).plan
-    del memory.disk.engines[BESIDE]
-    found = replace(plan_back, scaling=SCALING, route=ROUTE, instant=True)
-    machine.run(memory.world, machine.open_plan(memory.world, found))
-    check(memory, BASELINE_TEXT)
-    assert memory.disk.sent == []
-    assert any("does not serve" in line for line in memory.progress.lines)
-
-
-def test_a_kept_arm_that_ended_after_it_got_the_traffic_loses_it_again():
-    promoted = guard(RollingWorld(FASTER))
-    kept(promoted)
-    memory = promoted.again()
-    memory.watch = lambda where: memory.die_at(len(memory.trail)) if where == "after shift" else None
-    with pytest.raises(Crash):
-        rollback(memory)
-    again = memory.again()
-    assert again.disk.share == 100
-    again.disk.engines[BESIDE] = replace(again.disk.engines[BESIDE], phase=Phase.FAILED)
-    rollback(again)
-    check(again, BASELINE_TEXT)
-    assert any("does not serve" in line for line in again.progress.lines)
-
-
-@pytest.mark.parametrize("gone", [True, False], ids=["removed", "failed"])
-def test_a_kept_arm_that_ends_while_the_service_is_restored_leaves_the_traffic_to_it(gone):
-    memory = RollingWorld(FASTER)
-    kept(memory)
-    memory.behaviours = {**FASTER, BASELINE_TEXT: replace(FASTER[BASELINE_TEXT], failures=1000)}
-    with pytest.raises(MpctlError, match="did not start"):
-        rollback(memory)  # the service cannot be restored; users are on the kept arm meanwhile
-    assert memory.disk.share == 100
-    beside = memory.disk.engines[BESIDE]
-    memory.disk.engines |= {BESIDE: replace(beside, phase=Phase.FAILED)}
-    if gone:
-        del memory.disk.engines[BESIDE]
-    with pytest.raises(MpctlError, match="did not start"):
-        rollback(memory)
-    assert memory.disk.share == 0
-    assert memory.disk.engines[memory.disk.routed].manifest == CANDIDATE_TEXT
-    assert any("the route is put back before" in line for line in memory.progress.lines)
-    memory.behaviours = FASTER
-    del memory.disk.engines[Arm(BASELINE_TEXT).id]
-    memory.world.platform._start(Arm(BASELINE_TEXT))  # as KServe does of itself
-    rollback(memory)
-    check(memory, BASELINE_TEXT)
-
-
-def test_the_kept_arm_is_looked_at_while_the_service_starts():
-    memory = RollingWorld(FASTER)
-    kept(memory)
-    looks = 0
-
-    def watch(where):
-        nonlocal looks
-        if where == "state" and memory.unfinished() and memory.unfinished().begun == "settle":
-            looks += 1
-            beside = memory.disk.engines[BESIDE]
-            if looks == 1:
-                memory.disk.engines[BESIDE] = replace(beside, phase=Phase.FAILED)
-            else:
-                assert memory.disk.share == 0, "users wait for an arm that is not there"
-
-    memory.watch = watch
-    rollback(memory)
-    assert looks > 1
-    check(memory, BASELINE_TEXT)
-
-
-def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
-    memory = guard(RollingWorld(FASTER))
-    memory.disk.failed = {}
-    calls = memory.world.platform.keep
-
-    def keep(arm, route):
-        memory.behaviours = {**FASTER, BASELINE_TEXT: replace(FASTER[BASELINE_TEXT], failures=1000)}
-        calls(arm, route)
-
-    memory.world.platform.keep = keep
-    kept(memory)
-    check(memory, CANDIDATE_TEXT)
-    assert memory.endings() == ["promoted"]
-    assert memory.operations()[0].done["keep-baseline"]["kept"] is None
-    assert any("a rollback takes an engine start" in line for line in memory.progress.lines)
-
-
-def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promotion():
-    memory = guard(RollingWorld(FASTER))
-
-    def refuse(*_):
-        raise MpctlError("the API server does not answer")
-
-    memory.world.platform.keep = memory.world.platform.stop = refuse
-    kept(memory)
-    check(memory, CANDIDATE_TEXT)
-    assert memory.endings() == ["promoted"]
-    assert any("left beside the service: the API server" in line for line in memory.progress.lines)
-
-
-def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
-    memory = guard(RollingWorld(FASTER))
-    kept(memory)
-    other = memory.again()
-    live = memory.disk.text
-    retire = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline=live, text=live, spec="ngram")
-    done = machine.run(memory.world, machine.open_plan(memory.world, retire))
-    assert done.ending is Ending.RETIRED
-    check(memory, CANDIDATE_TEXT)
-    back = wanted(baseline=CANDIDATE_TEXT, text=BASELINE_TEXT, releases=True, traffic_steps=())
-    machine.run(other.world, machine.open_plan(other.world, back))
-    check(other, BASELINE_TEXT)
-    assert list(other.operations()[-1].done)[:3] == ["record", "pin", "release"]
 
 
 # Somebody else writes the route
