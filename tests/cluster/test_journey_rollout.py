@@ -11,6 +11,8 @@ from .objects import CONTAINERS, MODEL
 NGRAM = "--speculative-config"
 QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16")
 STEADY = {"token_s": 0.05}  # long enough that a busy machine's own delays do not decide
+# First tokens are no longer than such a delay.
+PATIENT = "ttft_slack_ms: 100000\nqueue_wait_slack_ms: 100000\n"
 
 
 def live(namespace):
@@ -20,11 +22,13 @@ def live(namespace):
 @pytest.mark.parametrize(
     ("manifest", "load"), [(CONTAINERS, "job"), (MODEL, "local")], ids=["containers", "model and runtime"]
 )
-def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load):
+def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load, tmp_path):
     cluster.pods.rule(lambda pod: {"script": STEADY})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(PATIENT)
     namespace.deploy(manifest)
     before = live(namespace)
-    done = mpctl("rollout", "--spec", "ngram", "--load", load, *QUICK)
+    done = mpctl("rollout", "--spec", "ngram", "--load", load, "--policy", str(policy), *QUICK)
     assert "promoted: service" in done.stderr
     assert namespace.jobs_made() == (load == "job")
     (argv,) = namespace.argv()
