@@ -10,7 +10,7 @@ from mpctl.platform.kubernetes.text import text_of
 from mpctl.platform.local.engine import installed_version
 
 from .conftest import ROOT
-from .objects import CONTAINERS
+from .objects import ANY_SPEED, CONTAINERS
 
 # The scheduler wants a bound claim; which folder it is, the rig's kubelet is told.
 CLAIMED = """\
@@ -48,14 +48,16 @@ def service():
 
 
 @pytest.mark.engine
-def test_measured_promoted_and_exactly_back(cluster, namespace, mpctl):
+def test_measured_promoted_and_exactly_back(cluster, namespace, mpctl, tmp_path):
     cluster.pods.rule(lambda pod: {"engine": "real"})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
     namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
     namespace.deploy(service(), timeout_s=600)
     before = text_of(namespace.client.get("isvc", "demo"))
 
-    few = ("--requests", "4", "--repeats", "8", "--max-tokens", "64")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    few = ("--requests", "4", "--repeats", "4", "--max-tokens", "64", "--policy", str(policy))
     done = mpctl("rollout", "--spec", "ngram", *few, "--calibrate")
     assert "promoted: service" in done.stderr
     (argv,) = namespace.argv()

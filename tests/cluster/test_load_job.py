@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from .objects import CONTAINERS
+from .objects import ANY_SPEED, CONTAINERS
 
 FEW = ("--requests", "4", "--repeats", "1", "--max-tokens", "16")
 STEADY = {"token_s": 0.02}
@@ -47,10 +47,12 @@ def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, names
     assert namespace.jobs_made() == 1
 
 
-def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace, mpctl):
+def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace, mpctl, tmp_path):
     cluster.pods.rule(lambda pod: {"script": STEADY})
     namespace.deploy(CONTAINERS)
-    few = ("--requests", "4", "--repeats", "8", "--max-tokens", "16")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    few = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "--policy", str(policy))
     mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=3, killer="killed_sending")
     (pod,) = namespace.client.list("pods", labels="mpctl.dev/part=load")
     log = cluster.pods.named(namespace.name, pod["metadata"]["name"]).log("load")

@@ -10,20 +10,12 @@ import pytest
 from mpctl.platform.kubernetes.calls import TABLE
 
 from .listed import KNOWN
-from .objects import MODEL, hpa, taken_route
+from .objects import ANY_SPEED, MODEL, hpa, taken_route
 from .rig.api import ApiError
 from .roles import Granted
 from .unmeasured import Unmeasured
 
 # Limits that any candidate keeps: what is looked at here is which calls are made.
-ANY = """\
-min_speedup: 0.001
-min_throughput_ratio: 0.001
-max_tpot_ratio: 1000
-max_ttft_ratio: 1000
-ttft_slack_ms: 100000
-queue_wait_slack_ms: 100000
-"""
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "-y")
 SHARED = ("--traffic-steps", "10", "--step-duration", "1s")
 # Calls that only a damaged run makes, so that no command on a sound service misses them.
@@ -117,7 +109,7 @@ def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_pat
     cluster.metrics.set("queue_wait_ms", 100)
     mine = mpctl.as_user(operator.user)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(ANY)
+    policy.write_text(ANY_SPEED)
     cluster.proxy.clear()
     found = mine.json("doctor", code=9)  # two autoscalers on one Deployment: it says so
     assert {i["id"] for i in found["items"] if i["severity"] == "fail"} == {"autoscaler-twice"}
