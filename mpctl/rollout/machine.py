@@ -13,7 +13,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.measure.gate import Outcome, Verdict
 from mpctl.rollout import steps, traffic
 from mpctl.rollout.operation import GROWN, Ending, Kind, Operation, Plan, operations
-from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Store
+from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 from mpctl.rollout.records import Entry, Event
 from mpctl.rollout.sequence import Step, steps_of
 
@@ -28,6 +28,18 @@ class World:
     clock: Clock
     progress: Progress
     who: str
+
+    @property
+    def scaler(self) -> Scaler:
+        """Of a platform that gave the plan its ``scaling``."""
+        assert self.platform.scaler is not None
+        return self.platform.scaler
+
+    @property
+    def router(self) -> Router:
+        """Of a platform that gave the plan its ``route``."""
+        assert self.platform.router is not None
+        return self.platform.router
 
 
 _ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECIDED}
@@ -115,7 +127,7 @@ def _run_rollback(world: World, operation: Operation) -> Operation:
     traffic.Leaving(world, operation).look()  # whatever keeps the way back from its end, users need not wait for it
     operation = _with_its_size(world, operation)
     if "pin" in operation.done and "unpin" not in operation.done and operation.scaling is not None:
-        world.platform.pin(operation.scaling)  # an earlier try that could not go on let it go
+        world.scaler.pin(operation.scaling)  # an earlier try that could not go on let it go
     try:
         operation = _run_steps(world, operation)
     except MpctlError as error:
@@ -148,7 +160,7 @@ def _with_its_size(world: World, operation: Operation) -> Operation:
     found = world.platform.scaling()
     if found is None or found["replicas"] <= scaling["replicas"]:
         return operation
-    world.platform.unpin(scaling)  # one held at the recorded number would be taken for somebody else's change
+    world.scaler.unpin(scaling)  # one held at the recorded number would be taken for somebody else's change
     _append(world, operation.id, Event.DONE, step=GROWN, data={"replicas": found["replicas"]})
     world.progress.note(f"the autoscaler started more meanwhile: {found['replicas']}, {scaling['replicas']} before")
     return _reread(world, operation.id)
@@ -159,7 +171,7 @@ def _let_scale(world: World, operation: Operation) -> None:
     if operation.scaling is None:
         return
     try:
-        left = world.platform.unpin(operation.scaling)
+        left = world.scaler.unpin(operation.scaling)
     except MpctlError as error:
         world.progress.note(f"the autoscaler is still held: {error.message}")
         return

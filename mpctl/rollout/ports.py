@@ -131,24 +131,8 @@ class Live:
     routed: str | None
 
 
-class Platform(Protocol):
-    """Where a service runs. Errors are those of ``mpctl.errors``."""
-
-    name: str
-    rolls: bool
-    """Whether making an arm the service replaces the serving pods by itself, with no second arm needed."""
-
-    def read(self) -> Live:
-        """The service as it is now. Raises InputError when it does not exist."""
-
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
-        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
-
-        ``downtime``: the service may be down while an engine starts. ``keep``: the old arm is to stay.
-        """
-
-    def scaling(self) -> dict[str, Any] | None:
-        """The service's autoscaler as it is, as a JSON object; None without one."""
+class Scaler(Protocol):
+    """What adds and removes engines of a service by itself."""
 
     def pin(self, scaling: dict[str, Any]) -> None:
         """Hold the autoscaler at the recorded number of engines, unless somebody else changed it since."""
@@ -156,12 +140,9 @@ class Platform(Protocol):
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
         """Put the autoscaler back as recorded; returns what was left because somebody else changed it."""
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
-        """The route by which users reach the service, as it is, as a JSON object with its ``name``.
 
-        ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``force``: also one
-        that somebody else writes. Raises InputError or Refused where there is none, or a step is not possible.
-        """
+class Router(Protocol):
+    """What shares users' traffic between a service and the arm beside it."""
 
     def shift(self, route: dict[str, Any], percent: int) -> None:
         """Give the arm beside the service so much of the route's traffic, 1..100; returns once it is so."""
@@ -175,6 +156,41 @@ class Platform(Protocol):
 
     def keep(self, arm: Arm, route: dict[str, Any]) -> None:
         """Start an old arm beside the service with as many engines, to stay, without traffic."""
+
+
+class Platform(Protocol):
+    """Where a service runs. Errors are those of ``mpctl.errors``."""
+
+    name: str
+    rolls: bool
+    """Whether making an arm the service replaces the serving pods by itself, with no second arm needed."""
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """None where nothing scales services; :meth:`scaling` is None there, too."""
+
+    @property
+    def router(self) -> Router | None:
+        """None where traffic cannot be shared; :meth:`route` refuses there."""
+
+    def read(self) -> Live:
+        """The service as it is now. Raises InputError when it does not exist."""
+
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
+        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
+
+        ``downtime``: the service may be down while an engine starts. ``keep``: the old arm is to stay.
+        """
+
+    def scaling(self) -> dict[str, Any] | None:
+        """The service's autoscaler as it is, as a JSON object; None without one."""
+
+    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
+        """The route by which users reach the service, as it is, as a JSON object with its ``name``.
+
+        ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``force``: also one
+        that somebody else writes. Raises InputError or Refused where there is none, or a step is not possible.
+        """
 
     def kept(self) -> Kept | None:
         """The old arm that stayed and can get the traffic back by one write; None without one."""

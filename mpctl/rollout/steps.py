@@ -73,7 +73,7 @@ def pin(world: World, operation: Operation) -> dict[str, Any]:
     scaling = operation.scaling
     assert scaling is not None  # else there is no such step
     world.progress.step("pin", f"holding the autoscaler at {scaling['replicas']}")
-    world.platform.pin(scaling)
+    world.scaler.pin(scaling)
     return {}
 
 
@@ -82,7 +82,7 @@ def unpin(world: World, operation: Operation) -> dict[str, Any]:
     scaling = operation.scaling
     assert scaling is not None
     world.progress.step("unpin", "putting the autoscaler back")
-    left = world.platform.unpin(scaling)
+    left = world.scaler.unpin(scaling)
     for line in left:
         world.progress.note(line)
     return {"left": list(left)}
@@ -125,11 +125,11 @@ def leave(world: World, operation: Operation, scaling: dict[str, Any] | None) ->
     if text is not None and all(r.text != text for r in world.store.revisions()):
         _record(world, operation, text, why=f"as {operation.id} was abandoned", spec="as found")
     if plan.route is not None:
-        for line in world.platform.unshift(plan.route):
+        for line in world.router.unshift(plan.route):
             world.progress.note(line)
     world.platform.retire(Arm(plan.baseline if text is None else text))
     if scaling is not None:
-        for line in world.platform.unpin(scaling):
+        for line in world.scaler.unpin(scaling):
             world.progress.note(line)
 
 

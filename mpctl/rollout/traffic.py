@@ -55,12 +55,12 @@ def shift(world: World, operation: Operation, percent: int) -> dict[str, Any]:
     seconds = plan.step_duration_s
     world.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec} for {seconds:.0f} s")
     state, before = _look(world, operation, None)
-    world.platform.shift(route, percent)
+    world.router.shift(route, percent)
     window = Window.between(before, before)
     began = world.clock.now()
     while (passed := (world.clock.now() - began).total_seconds()) < seconds:
         world.clock.sleep(min(steps.POLL_S, seconds - passed))
-        world.platform.require_shifted(route, percent)
+        world.router.require_shifted(route, percent)
         state, now = _look(world, operation, state)
         try:
             window = Window.between(before, now)
@@ -118,7 +118,7 @@ def _in_words(window: Window) -> str:
 def unshift(world: World, operation: Operation) -> dict[str, Any]:
     """Put the route back exactly as it was found, and let what the other arm was sent be answered."""
     world.progress.step("unshift", "putting the route back")
-    left = world.platform.unshift(_route(operation))
+    left = world.router.unshift(_route(operation))
     for line in left:
         world.progress.note(line)
     return {"left": list(left)}
@@ -135,12 +135,12 @@ def redirect(world: World, operation: Operation) -> dict[str, Any]:
     state = world.platform.state(plan.arm)
     if state.phase is not Phase.READY:
         world.progress.note(f"the kept {plan.arm.id} does not serve: {state.message or state.phase.value}")
-        left = world.platform.unshift(route)
+        left = world.router.unshift(route)
         for line in left:
             world.progress.note(line)
         return {"moved": False, "left": list(left)}
     world.progress.step("redirect", f"all traffic of route {route['name']} to {plan.spec}, which was kept")
-    world.platform.shift(route, 100)
+    world.router.shift(route, 100)
     return {"moved": True}
 
 
@@ -162,7 +162,7 @@ class Leaving:
             kept = self._world.platform.kept()
             if kept is not None and kept.pods_ready:
                 return
-            left = self._world.platform.unshift(_route(self._operation))
+            left = self._world.router.unshift(_route(self._operation))
         except MpctlError as error:
             self._note(f"whether the kept arm has the traffic and serves is not known: {error.message}")
             return
@@ -189,7 +189,7 @@ def keep_baseline(world: World, operation: Operation) -> dict[str, Any]:
     arm = plan.baseline_arm
     world.progress.step("keep-baseline", f"starting {plan.baseline_spec} again, to be kept for an instant way back")
     try:
-        world.platform.keep(arm, _route(operation))
+        world.router.keep(arm, _route(operation))
         steps.await_ready(world, arm, plan.ready_timeout_s)
     except MpctlError as error:
         world.progress.note(f"the old arm is not kept, a rollback takes an engine start: {error.message}")

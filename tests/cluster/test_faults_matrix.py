@@ -8,13 +8,13 @@ no candidate is left, the autoscaler is as it was, and no look at the service ev
 import os
 import signal
 import sys
-import threading
 import time
 
 import pytest
 
 from mpctl.platform.kubernetes.text import text_of
 
+from .meanwhile import Meanwhile
 from .objects import CONTAINERS, hpa
 from .unmeasured import Unmeasured
 
@@ -33,28 +33,18 @@ FAULTS = {
 MOST_TRIES = 6
 
 
-class Watcher:
+class Watcher(Meanwhile):
     """Looks at the ready pods of the service all the time."""
 
     def __init__(self, namespace):
+        super().__init__()
         self.namespace, self.least, self.looks = namespace, 10, 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self):
-        while not self._stop.wait(0.15):
-            found = self.namespace.client.find("deployments", "demo-predictor")
-            if found is not None:
-                self.least = min(self.least, found.get("status", {}).get("readyReplicas", 0))
-                self.looks += 1
+    def look(self):
+        found = self.namespace.client.find("deployments", "demo-predictor")
+        if found is not None:
+            self.least = min(self.least, found.get("status", {}).get("readyReplicas", 0))
+            self.looks += 1
 
 
 def steal(namespace):

@@ -1,12 +1,12 @@
 """A service in Knative mode: Knative's own controller makes the revisions (``rig.knative`` says what stands in)."""
 
-import threading
-
 import pytest
+import yaml
 
 from mpctl.platform.kubernetes.text import text_of
 
-from .objects import is_true
+from .meanwhile import Meanwhile
+from .objects import CONTAINERS, is_true
 from .rig.cluster import Cluster, Settings
 from .rig.nodes import CPU
 from .unmeasured import Unmeasured
@@ -14,32 +14,13 @@ from .unmeasured import Unmeasured
 ROLLOUT = ("rollout", "--spec", "ngram")
 NGRAM = "--speculative-config"
 # Knative takes no resource claims: a GPU is asked for as the device plugin counts it.
-SERVICE = """\
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata:
-  name: demo
-  annotations:
-    serving.kserve.io/deploymentMode: Serverless
-spec:
-  predictor:
-    minReplicas: 1
-    containers:
-      - name: kserve-container
-        image: vllm/vllm-openai:v0.32.0
-        args:
-          - --model=org/target
-          - --served-model-name=demo
-          - --port=8080
-          - --max-model-len=2048
-        ports:
-          - {containerPort: 8080, protocol: TCP}
-        readinessProbe:
-          httpGet: {path: /health, port: 8080}
-        resources:
-          requests: {cpu: "1", memory: 2Gi, nvidia.com/gpu: "1"}
-          limits: {cpu: "2", memory: 4Gi, nvidia.com/gpu: "1"}
-"""
+SERVICE = yaml.safe_load(CONTAINERS)
+SERVICE["metadata"]["annotations"] = {"serving.kserve.io/deploymentMode": "Serverless"}
+del SERVICE["spec"]["predictor"]["resourceClaims"]
+RESOURCES = SERVICE["spec"]["predictor"]["containers"][0]["resources"]
+del RESOURCES["claims"]
+for bounds in RESOURCES.values():
+    bounds["nvidia.com/gpu"] = "1"
 REVISION = "serving.knative.dev/revision"
 
 
@@ -65,33 +46,23 @@ def run(mpctl):
     return Unmeasured(mpctl)
 
 
-class Served:
+class Served(Meanwhile):
     """Looks all the time at the ready pods of the revision that the route leads to."""
 
     def __init__(self, namespace):
+        super().__init__()
         self.namespace, self.least, self.revisions = namespace, 10, []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self):
-        while not self._stop.wait(0.15):
-            route = self.namespace.client.get("routes", "demo-predictor")
-            (target,) = route["status"]["traffic"]
-            deployment = self.namespace.client.get("deployments", f"{target['revisionName']}-deployment")
-            again = self.namespace.client.get("routes", "demo-predictor")
-            if route["status"]["traffic"] != again["status"]["traffic"]:
-                continue  # the old revision's pods may go meanwhile
-            self.least = min(self.least, deployment["status"].get("readyReplicas", 0))
-            if self.revisions[-1:] != [target["revisionName"]]:
-                self.revisions.append(target["revisionName"])
+    def look(self):
+        route = self.namespace.client.get("routes", "demo-predictor")
+        (target,) = route["status"]["traffic"]
+        deployment = self.namespace.client.get("deployments", f"{target['revisionName']}-deployment")
+        again = self.namespace.client.get("routes", "demo-predictor")
+        if route["status"]["traffic"] != again["status"]["traffic"]:
+            return  # the old revision's pods may go meanwhile
+        self.least = min(self.least, deployment["status"].get("readyReplicas", 0))
+        if self.revisions[-1:] != [target["revisionName"]]:
+            self.revisions.append(target["revisionName"])
 
 
 def live(namespace):

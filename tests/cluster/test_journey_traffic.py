@@ -8,18 +8,19 @@ as with a preStop hook: what an engine without one drops when it is replaced is 
 import json
 import signal
 import sys
-import threading
 import time
 
 import pytest
 
 from mpctl.platform.kubernetes.text import text_of
 
+from .meanwhile import Meanwhile
 from .objects import CONTAINERS, ROUTE, taken_route
 from .rig.nodes import L4
 from .test_rig import ask
 from .unmeasured import Unmeasured
 
+QUESTION = "one two three four"  # the scripted engine answers with it
 ROLLOUT = ("rollout", "--spec", "ngram")
 STEPS = (*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "1s")
 OURS = ("configmaps", "leases", "controllerrevisions")  # ledger, records and the hold: written about, not changed
@@ -31,22 +32,15 @@ def host_of(namespace):
     return f"{namespace.name}.example.com"
 
 
-class Users:
+class Users(Meanwhile):
     """Asks one question after the other; ``seen`` has (began, weights, backend) of each, ``failed`` what went wrong."""
 
+    pause_s = 0.005  # both processors are needed by others, too
+
     def __init__(self, cluster, namespace):
+        super().__init__()
         self.cluster, self.namespace = cluster, namespace
         self.seen, self.failed = [], []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
 
     def weights(self):
         """As the gateway has them now."""
@@ -58,21 +52,17 @@ class Users:
         routed = self.cluster.gateway.routed
         return {s: routed[self.namespace.name, s] for s in ("demo-predictor", "demo-candidate-predictor")}
 
-    def _run(self):
-        while not self._stop.wait(0.005):  # both processors are needed by others, too
-            began, weights, before = time.monotonic(), self.weights(), self._counts()
-            try:
-                if (
-                    ask(self.cluster.gateway.url, "one two three four", Host=host_of(self.namespace))
-                    != "one two three four"
-                ):
-                    self.failed.append("another answer")
-            except OSError as error:
-                self.failed.append(repr(error))
-            after = self._counts()
-            went = [s for s in after if after[s] > before[s]]
-            if weights == self.weights():
-                self.seen.append((began, weights, went[0] if went else ""))
+    def look(self):
+        began, weights, before = time.monotonic(), self.weights(), self._counts()
+        try:
+            if ask(self.cluster.gateway.url, QUESTION, Host=host_of(self.namespace)) != QUESTION:
+                self.failed.append("another answer")
+        except OSError as error:
+            self.failed.append(repr(error))
+        after = self._counts()
+        went = [s for s in after if after[s] > before[s]]
+        if weights == self.weights():
+            self.seen.append((began, weights, went[0] if went else ""))
 
     def shares(self):
         """{candidate's weight in percent: (requests, those that went to the candidate)}"""

@@ -29,7 +29,7 @@ from mpctl.platform.kubernetes.route import require_possible
 from mpctl.platform.kubernetes.routing import Routes
 from mpctl.platform.kubernetes.scaling import Scaling, find_scalers, record_of
 from mpctl.platform.kubernetes.text import text_of
-from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase, Router, Scaler
 from mpctl.service import Service
 
 
@@ -57,6 +57,16 @@ class KubernetesPlatform:
         self._live = LiveService(client, self.looker, service, self._hold)
         self._routes = Routes(client, namespace, service, sleep=sleep)
         self._candidate = Candidate(client, self.looker, self._routes, service, sleep=sleep)
+
+    @property
+    def scaler(self) -> Scaler:
+        """This one."""
+        return self
+
+    @property
+    def router(self) -> Router:
+        """This one."""
+        return self
 
     @property
     def title(self) -> str:

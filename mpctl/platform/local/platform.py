@@ -44,6 +44,8 @@ class LocalPlatform:
 
     name = "local"
     rolls = False
+    scaler = None
+    router = None
 
     def __init__(self, namespace: str, service: str, *, keeps: bool = False) -> None:
         self._keeps = keeps
@@ -113,17 +115,9 @@ class LocalPlatform:
         """Nothing scales processes of this machine."""
         return
 
-    def pin(self, scaling: dict[str, Any]) -> None:
-        """Never asked for: there is nothing to hold."""
-        raise NotImplementedError
-
     def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         """Nothing is: a manifest is kept here as it is written."""
         return () if live.text == arm.manifest else None
-
-    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
-        """Never asked for: there is nothing to put back."""
-        raise NotImplementedError
 
     def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
         """The service's port leads to one arm.
@@ -136,22 +130,6 @@ class LocalPlatform:
             field="--traffic-steps",
             hint="leave it out; both engines are measured on the same prompts",
         )
-
-    def shift(self, route: dict[str, Any], percent: int) -> None:
-        """Never asked for: there is no route."""
-        raise NotImplementedError
-
-    def require_shifted(self, route: dict[str, Any], percent: int) -> None:
-        """Never asked for: there is no route."""
-        raise NotImplementedError
-
-    def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
-        """Never asked for: there is no route."""
-        raise NotImplementedError
-
-    def keep(self, arm: Arm, route: dict[str, Any]) -> None:
-        """Never asked for: an old engine is not stopped in the first place."""
-        raise NotImplementedError
 
     def kept(self) -> Kept | None:
         """An old engine that stays is one of the service's arms, which a rollback finds by itself."""

@@ -51,6 +51,7 @@ class RollingPlatform(MemoryPlatform):
     """The live text has an engine of its own; an old one goes when the new one is seen ready."""
 
     rolls = True
+    scaler = router = property(lambda self: self)
 
     @property
     def behaviours(self):

@@ -69,6 +69,8 @@ class MemoryPlatform:
 
     name = "memory"
     rolls = False
+    scaler = None
+    router = None
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -89,12 +91,6 @@ class MemoryPlatform:
 
     def scaling(self) -> None:
         return None
-
-    def pin(self, scaling: dict[str, Any]) -> None:
-        raise AssertionError("nothing to pin")
-
-    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
-        raise AssertionError("nothing to unpin")
 
     def settle(self, arm: Arm) -> None:
         pass
