@@ -20,10 +20,12 @@ from typing import Any
 import pytest
 
 from mpctl.cloud.kubeconfig import Entry, write_entry
+from tests.cluster.rig.binaries import cache_folder
 
 pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("cryptography", reason="pip install 'mpctl[dev]' brings it with moto")
 
+BUILT = cache_folder() / "bin"  # asked now: tests have another home
 PLUGIN = ("-c", "from mpctl.cli.credential import command; command()")
 
 
@@ -87,9 +89,9 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 
 
 def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path) -> None:
-    kubectl = shutil.which("kubectl")
+    kubectl = shutil.which("kubectl", path=f"{os.environ['PATH']}:{BUILT}")
     if kubectl is None:
-        pytest.skip("kubectl is not on PATH")
+        pytest.skip("kubectl is not on PATH, and tests/cluster has built none yet")
     path = tmp_path / "config"
     name = "eks/us-east-1/serving"
     server = f"https://127.0.0.1:{api.server_port}"
