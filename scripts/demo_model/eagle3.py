@@ -350,10 +350,25 @@ def answers(target: Target, count: int, seed: int) -> list[Example]:
     return found
 
 
+def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
+    """What every head is trained with: the arguments, and the target it is for."""
+    parser.add_argument("--target", type=Path, default=Path(__file__).parent / "model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    return args, Target(args.target)
+
+
+def tell(rates: list[float]) -> None:
+    """Say how often each position's draft is right."""
+    print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
+
+
 def main() -> None:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="Train an EAGLE-3 head for the demo model.")
-    parser.add_argument("--target", type=Path, default=here / "model")
     parser.add_argument("--out", type=Path, default=here / "eagle3", help="where to write")
     parser.add_argument("--parallel", action="store_true", help="a P-EAGLE head")
     parser.add_argument("--start", type=Path, help="a head to start from, with its draft vocabulary")
@@ -362,18 +377,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--unroll", type=int, default=3, help="draft steps in one training step")
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(args.seed)
-    target = Target(args.target)
+    args, target = begun(parser)
     examples = answers(target, args.examples, args.seed + 1) if args.steps else []
-    begun = load_file(args.start / "model.safetensors") if args.start else {}
-    kept = begun["t2d"].nonzero().flatten() if begun else draft_vocabulary(target, examples)
+    start = load_file(args.start / "model.safetensors") if args.start else {}
+    kept = start["t2d"].nonzero().flatten() if start else draft_vocabulary(target, examples)
     head = Head(target.model, kept, parallel=args.parallel)
-    if begun:
-        weights = {name: value.float() for name, value in begun.items() if name not in ("d2t", "t2d")}
+    if start:
+        weights = {name: value.float() for name, value in start.items() if name not in ("d2t", "t2d")}
         head.load_state_dict({**head.state_dict(), **weights})
     elif args.steps:
         head.start_from(target.model)
@@ -381,8 +391,7 @@ def main() -> None:
     train(head, target, examples, args)
     export(head, target, args.out)
     if args.steps:
-        rates = acceptance(head, target, target.answer(held_out_edits()), args.unroll)
-        print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
+        tell(acceptance(head, target, target.answer(held_out_edits()), args.unroll))
 
 
 if __name__ == "__main__":

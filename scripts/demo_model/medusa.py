@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-from eagle3 import Target
+from eagle3 import Target, begun, tell
 from safetensors.torch import save_file
 from tasks import Task, TrainingTasks, held_out_edits
 from torch import nn
@@ -114,18 +114,12 @@ def export(heads: Heads, target: Target, out: Path) -> None:
 def main() -> None:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="Train Medusa heads for the demo model.")
-    parser.add_argument("--target", type=Path, default=here / "model")
     parser.add_argument("--out", type=Path, default=here / "medusa", help="where to write")
     parser.add_argument("--steps", type=int, default=1500, help="0 leaves the heads as they were drawn: random")
     parser.add_argument("--examples", type=int, default=500, help="right answers to learn from")
     parser.add_argument("--batch", type=int, default=1024, help="positions in one step")
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(args.seed)
-    target = Target(args.target)
+    args, target = begun(parser)
     heads = Heads(target.model.config.hidden_size, target.model.config.vocab_size)
     print(f"heads: {sum(p.numel() for p in heads.parameters())} parameters", flush=True)
     if args.steps:
@@ -135,8 +129,7 @@ def main() -> None:
         train(heads, *places(target, [stream.take((2, 5)) for _ in range(args.examples)]), args)
     export(heads, target, args.out)
     if args.steps:
-        rates = acceptance(heads, *places(target, held_out_edits()))
-        print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
+        tell(acceptance(heads, *places(target, held_out_edits())))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from eagle3 import Past, Target, acceptance, train
+from eagle3 import Past, Target, acceptance, begun, tell, train
 from safetensors.torch import load_file, save_file
 from tasks import TrainingTasks, held_out_edits
 from torch import nn
@@ -161,10 +161,8 @@ def joined(target: Target, layer: dict[str, torch.Tensor]) -> dict[str, torch.Te
 
 
 def main() -> None:
-    here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="Train a head of one layer for the demo model.")
     parser.add_argument("method", choices=("eagle", "mtp"))
-    parser.add_argument("--target", type=Path, default=here / "model")
     parser.add_argument("--out", type=Path, required=True, help="where to write")
     parser.add_argument("--join", type=Path, help="mtp: write the target with this layer, and train nothing")
     parser.add_argument("--steps", type=int, default=900, help="0 leaves the head as it was drawn: random")
@@ -172,13 +170,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--unroll", type=int, default=1, help="draft steps in one training step")
     parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
+    args, target = begun(parser)
     mtp = args.method == "mtp"
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(args.seed)
-    target = Target(args.target)
     if args.join:
         layer = load_file(args.join / "model.safetensors")
         export(joined(target, layer), config_of(target, mtp=True), args.out)
@@ -194,8 +187,7 @@ def main() -> None:
     export(head.weights(), config_of(target, mtp=mtp), args.out)
     if args.steps:
         held_out = [encode(target.tokenizer, task) for task in held_out_edits()[:64]]
-        rates = acceptance(head, target, held_out, args.unroll)
-        print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
+        tell(acceptance(head, target, held_out, args.unroll))
 
 
 if __name__ == "__main__":
