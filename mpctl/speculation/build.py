@@ -216,7 +216,7 @@ def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> lis
                 "warn",
                 f"num_speculative_tokens is {k}; every step verifies that many tokens per request",
                 f"published drafts use K up to 15, vLLM's suffix example {LARGE_K}; vLLM 0.32.0 accepts any K",
-                "lower K; `mpctl plan` compares values",
+                "lower K; `mpctl bench --set` compares values",
             )
         )
     for name in settings:

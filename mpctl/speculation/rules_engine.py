@@ -200,7 +200,7 @@ def gpu_needed(spec: Spec, facts: Facts) -> Said:
 @rule(
     "dynamic-k",
     source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374",
-    todo="use one K; `mpctl plan` ranks K per concurrency",
+    todo="use one K; `mpctl bench --concurrency` compares K at each",
     asks=("data_parallel", "v2_runner"),
     applies=sets_key(_SCHEDULE),
 )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,6 +10,8 @@ import yaml
 from mpctl.cli.root import COMMANDS
 from mpctl.cli.settings_files import COMMON
 from mpctl.errors import EXIT_CODES
+
+TREE = Path(__file__).parents[3]
 
 
 def test_the_listing_names_every_command_once_below_its_topic(cli):
@@ -49,6 +52,15 @@ def test_environment_and_config_topics(cli):
 def test_help_of_a_command_is_its_help(cli):
     for words in (["rollout"], ["local", "up"], ["config", "view"]):
         assert cli("help", *words).out == cli(*words, "--help").out
+
+
+def test_commands_that_texts_name_are_there():
+    texts = (*(TREE / "mpctl").rglob("*.py"), *TREE.glob("*.md"), *(TREE / "docs").rglob("*.md"))
+    named = {path: re.findall(r"`mpctl ([a-z]+)", path.read_text()) for path in texts}
+    assert len([path for path in named if named[path]]) > 20
+    assert not {
+        path: set(names) - {*COMMANDS, "help"} for path, names in named.items() if {*names} - {*COMMANDS, "help"}
+    }
 
 
 def test_help_alone_is_the_listing_with_the_topics(cli):
