@@ -11,6 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 2**30
+# Keys of config.json that say that some layers keep a window, a state or a compressed form instead of all keys and
+# values (vLLM 0.32.0, its model classes): windows, Llama 4's chunks, Mamba and linear attention beside attention, MLA.
+_HYBRID_KEYS = (
+    "use_sliding_window",
+    "sliding_window_pattern",
+    "sliding_window_size",
+    "swa_window_size",
+    "attention_chunk_size",
+    "hybrid_layer_pattern",
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "layer_group_size",
+    "attn_type_list",
+    "attn_layer_indices",
+    "attn_layer_period",
+    "full_attention_interval",
+    "linear_attn_config",
+    "mamba_d_state",
+    "kv_lora_rank",
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +76,6 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         return None
     if nested is not config and "transformer_layer_config" in config:
         layers = _whole(config, "num_hidden_layers") or layers
-    kinds = nested.get("layer_types")
-    mixed = isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds)
     return Shape(
         layers=layers,
         hidden=hidden,
@@ -66,8 +84,16 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         head_dim=_whole(nested, "head_dim") or hidden // heads,
         vocab=vocab,
         intermediate=_whole(nested, "intermediate_size"),
-        hybrid=mixed or bool(nested.get("use_sliding_window")) or "kv_lora_rank" in nested,
+        hybrid=_is_hybrid(nested),
     )
+
+
+def _is_hybrid(config: Mapping[str, Any]) -> bool:
+    """Whether any key says so. A window alone counts unless it is switched off: Mistral names no switch, Qwen2 does."""
+    kinds = config.get("layer_types")
+    mixed = isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds)
+    window = config.get("sliding_window") and config.get("use_sliding_window") is not False
+    return mixed or bool(window) or any(config.get(key) for key in _HYBRID_KEYS)
 
 
 def _whole(config: Mapping[str, Any], key: str) -> int | None:

@@ -189,6 +189,29 @@ def test_shapes_of_configurations():
     assert shape_of(json.loads("{}")) is None
 
 
+@pytest.mark.parametrize(
+    ("config", "hybrid"),
+    [
+        ({}, False),
+        ({"layer_types": ["full_attention", "full_attention"]}, False),
+        ({"sliding_window": 131072, "use_sliding_window": False}, False),  # Qwen2.5
+        ({"sliding_window": None}, False),
+        ({"sliding_window": 4096}, True),  # Mistral-7B-v0.1, Gemma 2
+        ({"sliding_window": 4096, "use_sliding_window": True}, True),
+        ({"sliding_window": 1024, "sliding_window_pattern": 6}, True),  # Gemma 3
+        ({"attention_chunk_size": 8192}, True),  # Llama 4
+        ({"hybrid_override_pattern": "M-M*-"}, True),  # Nemotron-H
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, True),  # Jamba
+        ({"full_attention_interval": 4}, True),  # Qwen3-Next
+        ({"kv_lora_rank": 512}, True),  # DeepSeek
+    ],
+)
+def test_windows_and_states_are_seen_in_published_configurations(config, hybrid):
+    plain = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, **config}
+    assert shape_of(plain).hybrid is hybrid
+    assert shape_of({"text_config": plain}).hybrid is hybrid
+
+
 def test_the_table_of_models_and_gpus():
     assert model_shape("qwen/qwen3-32b") == QWEN32
     assert model_shape("nobody/nothing") is None
