@@ -4,13 +4,12 @@ Three edits, each with its inverse in :func:`without_draft`: an entry of ``stora
 first, because KServe takes one or the other), a volume claim with its mount, and another image in place of the
 target's. What cannot be told apart later, the place a key was moved from and a replaced value, is kept in a comment
 beside the edit, so that leaving the draft gives back the bytes that were there. Where comments were lost, as in a copy
-that went through a server, the draft's entry goes and the rest stays as the server has it.
+that went through a server, or the list was changed since, the draft's entry goes and the rest stays as it is.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +19,11 @@ from ruamel.yaml.error import YAMLError
 
 from mpctl.errors import InputError
 from mpctl.service.editor import Editor
+from mpctl.service.kserve import MOUNT
 from mpctl.service.listing import line_end
 from mpctl.service.model import Service
 from mpctl.service.structure import (
     DRAFT_MOUNT,
-    SWAPPED,
     VOLUME,
     add_list,
     append,
@@ -32,6 +31,7 @@ from mpctl.service.structure import (
     ends_line,
     move,
     storage_uri,
+    swap,
     undo_move,
     undo_swap,
     uris,
@@ -60,7 +60,7 @@ def with_entry(service: Service, uri: str) -> Service:
             spec["storageUris"].append(entry)
     else:
         held = storage_uri(predictor)
-        first = None if held is None else {"uri": held[1].text(), "mountPath": "/mnt/models"}
+        first = None if held is None else {"uri": held[1].text(), "mountPath": MOUNT}
         move(editor, predictor, held, [one for one in (first, entry) if one])
 
         def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
@@ -119,8 +119,7 @@ def with_image(service: Service, uri: str) -> Service:
         raise found[0].error(
             "The old value has no room beside the new one", hint="Write this key on a line of its own, unquoted"
         )
-    was = json.dumps(text[node.start : node.end])
-    editor.cut(node.start, node.end, f"{json.dumps(uri)}{SWAPPED}{was}")
+    swap(editor, node, uri)
     old = node.value
 
     def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
@@ -135,7 +134,11 @@ def with_image(service: Service, uri: str) -> Service:
 
 
 def without_draft(service: Service) -> Service:
-    """This service without what the functions above added; itself when there is nothing of them."""
+    """This service without what the functions above added; itself when there is nothing of them.
+
+    Raises:
+        InputError: the image that holds target and draft is another one than was written.
+    """
     if service.kind != "InferenceService":
         return service
     predictor, home = _homes(service)

@@ -11,15 +11,16 @@ import re
 from typing import Any
 
 from mpctl.service.editor import Editor
-from mpctl.service.listing import content_end, eol_of, line_end, line_start
+from mpctl.service.kserve import MOUNT
+from mpctl.service.listing import Cut, content_end, eol_of, line_end, line_start
 from mpctl.service.view import View, text_of
 from mpctl.service.yamltext import Mapping, Node, Scalar, Sequence, resolve
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
 MOVED = "# mpctl staging, moved from "
-SWAPPED = "  # mpctl staging, was "
-_WAS = re.compile(re.escape(SWAPPED) + r'("(?:[^"\\]|\\.)*")')
+_TEXT = r'("(?:[^"\\]|\\.)*")'
+_SWAPPED = re.compile(rf"  # mpctl staging, {_TEXT} was {_TEXT}")
 Entry = tuple[Scalar, Node]
 
 
@@ -118,7 +119,8 @@ def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entrie
         )
     begin = line_start(text, above.start)
     blank = " " * (above.start - begin)
-    note = json.dumps({"from": holder, **(removed or {})})
+    uri = {} if held is None else {"uri": held[1].text()}
+    note = json.dumps({"from": holder, **uri, **(removed or {})})
     body = "".join(_item(f"{blank}- ", entry, eol) + eol for entry in entries)
     editor.cut(begin, begin, f"{blank}{MOVED}{note}{eol}{blank}storageUris:{eol}{body}")
 
@@ -183,7 +185,11 @@ def _content_end(text: str, entry: Entry) -> int:
 
 
 def undo_move(editor: Editor, predictor: View) -> bool:
-    """Put back what :func:`move` took; False when there is no comment of it above ``storageUris``."""
+    """Put back what :func:`move` took; False when there is no comment of it above ``storageUris``.
+
+    False as well when the list was changed since: what the comment keeps is no longer what is served, so only the
+    comment goes, and the draft's entry is left to :func:`drop_item`.
+    """
     text = editor.text
     node = resolve(predictor.node)
     if not isinstance(node, Mapping) or node.flow:
@@ -193,26 +199,40 @@ def undo_move(editor: Editor, predictor: View) -> bool:
         return False
     key = line_start(text, node.entries[at][0].start)
     begin = line_start(text, key - len(_break_before(text, key))) if key else 0
-    line = text[begin : line_end(text, begin)].strip()
-    if not line.startswith(MOVED):
+    kept = _kept(text[begin : line_end(text, begin)].strip())
+    items = View(predictor.file, "", node.entries[at][1]).items()
+    listed = [(text_of(one.get("uri")), text_of(one.get("mountPath"))) for one in items]
+    if kept is None or [mount for _, mount in listed].count(DRAFT_MOUNT) != 1:
         return False
-    try:
-        kept = json.loads(line.removeprefix(MOVED))
-    except ValueError:
+    moved = [] if kept.get("from") is None else [(kept.get("uri"), MOUNT)]
+    same = listed[:-1] == moved and listed[-1][1] == DRAFT_MOUNT
+    back = _back(text, predictor, kept) if same else None
+    if back is None:
+        editor.cut(begin - len(_break_before(text, begin)), key - len(_break_before(text, key)), "")
         return False
-    mounts = [text_of(one.get("mountPath")) for one in View(predictor.file, "", node.entries[at][1]).items()]
-    if mounts[-1:] != [DRAFT_MOUNT] or len(mounts) > 2:
-        return False  # somebody added to the list since; only the draft's entry goes
     editor.cut(begin, line_start(text, node.entries[at + 1][0].start), "")
-    if not isinstance(kept, dict) or kept.get("from") is None:
-        return True
+    editor.cuts += back
+    return True
+
+
+def _kept(line: str) -> dict[str, Any] | None:
+    """What the comment of :func:`move` says; None when the line is none."""
+    if not line.startswith(MOVED):
+        return None
+    try:
+        found = json.loads(line.removeprefix(MOVED))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _back(text: str, predictor: View, kept: dict[str, Any]) -> list[Cut] | None:
+    """The cut that puts the moved line back, none where nothing was moved; None when its neighbour is gone."""
+    if kept.get("from") is None:
+        return []
     home = predictor if kept["from"] == "predictor" else predictor.get("model")
     where = None if home is None else _where(text, _mapping(home), kept)
-    if where is None:
-        editor.cuts.pop()
-        return False
-    editor.cut(where, where, str(kept["text"]))
-    return True
+    return None if where is None else [Cut(where, where, str(kept["text"]))]
 
 
 def _where(text: str, node: Mapping, kept: dict[str, Any]) -> int | None:
@@ -225,12 +245,32 @@ def _where(text: str, node: Mapping, kept: dict[str, Any]) -> int | None:
     return None
 
 
+def swap(editor: Editor, node: Scalar, uri: str) -> None:
+    """``uri`` in place of a value, with a comment that holds both."""
+    was = json.dumps(editor.text[node.start : node.end])
+    editor.cut(node.start, node.end, f"{json.dumps(uri)}  # mpctl staging, {json.dumps(uri)} was {was}")
+
+
 def undo_swap(editor: Editor, predictor: View) -> None:
+    """Put back what :func:`swap` replaced.
+
+    Raises:
+        InputError: the value is not what it wrote, so what would be put back may not be what is served.
+    """
     for view in uris(predictor):
         node = view.scalar()
-        found = _WAS.match(editor.text, node.end)
-        if found is not None:
-            editor.cut(node.start, found.end(), str(json.loads(found[1])))
+        found = _SWAPPED.match(editor.text, node.end)
+        if found is None:
+            continue
+        written = json.loads(found[1])
+        if node.value != written:
+            raise view.error(
+                f"The image with target and draft is {node.value}, but staging wrote {written}: where this target "
+                "comes from without the draft is not known",
+                hint="Write here what the target comes from and remove the comment beside it; or remove the comment "
+                "alone to keep this image",
+            )
+        editor.cut(node.start, found.end(), str(json.loads(found[2])))
 
 
 def drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> None:

@@ -182,6 +182,47 @@ def test_what_somebody_added_since_is_kept():
 
 
 @pytest.mark.parametrize(
+    ("there", "now"),
+    [
+        ("uri: hf://Qwen/Qwen3-8B\n", "uri: hf://Qwen/Qwen3-8B:new\n"),
+        ("mountPath: /mnt/models\n", "mountPath: /mnt/models/target\n"),
+    ],
+)
+def test_a_target_changed_since_is_kept(there, now):
+    changed = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(there, now)
+    left = without_draft(load(changed)[0])
+    assert now in left.text
+    assert [one.uri for one in left.storage] == [changed.partition("- uri: ")[2].splitlines()[0]]
+    assert "# mpctl" not in left.text, "the line that it keeps is no longer what is served"
+    again = with_entry(left, "hf://org/other")
+    assert without_draft(again).text == left.text
+
+
+def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():
+    bare = BLOCK.replace("      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB\n", "")
+    entry = "    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n"
+    came = with_entry(load(bare)[0], "hf://org/draft").text.replace("storageUris:\n", "storageUris:\n" + entry)
+    assert [one.uri for one in without_draft(load(came)[0]).storage] == ["hf://Qwen/Qwen3-8B"]
+    went = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(entry, "")
+    assert without_draft(load(went)[0]).text == bare
+
+
+def test_an_image_changed_since_is_not_replaced_by_the_old_target():
+    there = with_image(load(BLOCK)[0], "oci://r.example/both:1").text
+    changed = there.replace('"oci://r.example/both:1"  #', "oci://r.example/both:2  #")
+    with pytest.raises(
+        InputError, match="is oci://r.example/both:2, but staging wrote oci://r.example/both:1"
+    ) as caught:
+        without_draft(load(changed, file="s.yaml")[0])
+    assert caught.value.line
+    assert "remove the comment" in caught.value.hint
+    kept = changed.partition("  # mpctl")[0] + "\n"
+    assert without_draft(load(kept)[0]).text == kept
+    unquoted = there.replace('"oci://r.example/both:1"  #', "oci://r.example/both:1  #")
+    assert without_draft(load(unquoted)[0]).text == BLOCK
+
+
+@pytest.mark.parametrize(
     ("text", "edit", "says"),
     [
         (BLOCK.replace("    model:\n", "    model: &m\n") + "    extra: *m\n", "claim", "an edit would change both"),
