@@ -12,10 +12,12 @@ _HEADS = one_of("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark")
 _OTHER = "choose a draft made for this target: mpctl drafts TARGET"
 # Ends of a repository's name that say how its weights are stored, not which model it is.
 _STORED = re.compile(
-    r"[-_.](?:fp8|fp4|nvfp4|mxfp4|awq|gptq|int4|int8|bf16|fp16|bnb|gguf|4bit|8bit|w\d+a\d+|quantized|dynamic|block|kv)"
-    r"(?=$|[-_.])",
+    r"[-_.](?:fp8|fp4|nvfp4(?:a16)?|mxfp4|mxfp8|awq|gptq|auto-?round|int4|int8|bf16|fp16|bnb|gguf|mlx|unsloth|4bit|8bit"
+    r"|w\d+a\d+|g\d+|quantized|dynamic|block|kv)(?=$|[-_.])",
     re.IGNORECASE,
 )
+# Words and dates at the end of a name that mean other weights, not the same ones stored in another way.
+_RETRAINED = re.compile(r"[-_](?:base|chat|coder|distill|instruct|it|math|thinking|vl|\d{4})(?=$|[-_.])")
 # A path into the hub's cache, whose last part is a commit.
 _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 
@@ -23,6 +25,13 @@ _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 def same_model(one: str, other: str) -> bool:
     """Whether two names mean one model: the last part of each, without case, quantisation or Meta's old prefix."""
     return plain_name(one) == plain_name(other)
+
+
+def extends(one: str, other: str) -> bool:
+    """Whether ``one`` is named like ``other`` with more behind it that is not known to mean another training."""
+    long, short = plain_name(one), plain_name(other)
+    rest = long.removeprefix(short)
+    return rest != long and rest.startswith(("-", "_")) and not _RETRAINED.search(rest)
 
 
 def plain_name(name: str) -> str:
@@ -46,6 +55,8 @@ def wrong_target(spec: Spec, facts: Facts) -> Said:
     ours, named = facts.target_name or "", facts.draft_trained_for or ""
     if same_model(ours, named):
         return None
+    if extends(ours, named) or extends(named, ours):
+        return "warn", f"the head was trained for {named}, the target is {ours}, which may be made of other weights"
     if named.startswith(("/", ".", "~")):
         return "warn", f"the head was trained for {named}, a path of its trainer's machine; the target is {ours}"
     return "refuse", f"the head was trained for {named}, the target is {ours}"

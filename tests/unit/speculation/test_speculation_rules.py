@@ -297,6 +297,18 @@ def test_the_type_that_a_head_is_written_as_says_nothing(config):
         ("Qwen/Qwen3-8B", "/data/base", "warn"),
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-14B", "refuse"),
         ("amd/Llama-3.1-8B-Instruct-FP8-KV", "meta-llama/Meta-Llama-3.1-8B-Instruct", None),
+        ("RedHatAI/Qwen3-32B-NVFP4A16", "Qwen/Qwen3-32B", None),
+        ("RedHatAI/Qwen3-32B-MXFP8", "Qwen/Qwen3-32B", None),
+        ("Intel/Qwen3-32B-int4-AutoRound", "Qwen/Qwen3-32B", None),
+        ("org/Qwen3-32B-W4A16-G128", "Qwen/Qwen3-32B", None),
+        ("mlx-community/Qwen3-32B-MLX-4bit", "Qwen/Qwen3-32B", None),
+        ("unsloth/Qwen3-32B-unsloth-bnb-4bit", "Qwen/Qwen3-32B", None),
+        # more of the name than is known: another way to store it, or other weights
+        ("org/Qwen3-32B-EXL9", "Qwen/Qwen3-32B", "warn"),
+        ("Qwen/Qwen3-32B", "org/Qwen3-32B-tuned", "warn"),
+        ("Qwen/Qwen3-32B-Instruct-EXL9", "Qwen/Qwen3-32B", "refuse"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1", "refuse"),
+        ("Qwen/Qwen3-32B", "Qwen/Qwen3-3", "refuse"),
     ],
 )
 def test_a_path_of_a_trainers_machine_does_not_refuse(ours, named, severity):
