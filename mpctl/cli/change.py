@@ -21,7 +21,7 @@ from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
 from mpctl.plan import facts_of, runs_v2
-from mpctl.plan.memory import beside, memory_findings, read_log
+from mpctl.plan.memory import NotEstimated, beside, memory_findings, read_log
 from mpctl.service import Service
 from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
 from mpctl.speculation.findings import ordered
@@ -118,7 +118,11 @@ def read_change(
         temperature=temperature,
     )
     facts = replace(facts, v2_runner=runs_v2(before, log), device=read_log(log or "").device)
-    memory = memory_of(before, target, draft, options, log=log, concurrency=concurrency)
+    memory, no_memory = None, None
+    try:
+        memory = memory_of(before, target, draft, options, log=log, concurrency=concurrency)
+    except NotEstimated as error:
+        no_memory = str(error) if spec.draft is not None else None
     findings = ordered(
         (
             *notes,
@@ -136,7 +140,11 @@ def read_change(
         spec=spec,
         old_spec=from_config(present),
         findings=findings,
-        unchecked=(*unknowns(spec, facts), *(f"files: {reason}" for reason in (no_target, no_draft) if reason)),
+        unchecked=(
+            *unknowns(spec, facts),
+            *(f"files: {reason}" for reason in (no_target, no_draft) if reason),
+            *((f"kv-pool: not estimated: {no_memory}",) if no_memory else ()),
+        ),
         checks=match(spec, facts),
         staging=staging,
         memory=memory,

@@ -12,7 +12,7 @@ from mpctl.artifacts.staging import Cluster, DraftSource, StagingPlan, plan_stag
 from mpctl.artifacts.ways import REPOSITORY
 from mpctl.errors import InputError
 from mpctl.plan import ModelFacts, target_name_of
-from mpctl.plan.memory import DraftMemory, Estimate, Served, estimate, kv_bytes_of
+from mpctl.plan.memory import DraftMemory, Estimate, NotEstimated, Served, default_sequences, estimate, kv_bytes_of
 from mpctl.plan.table import gpu_gib, gpus, model_shape
 from mpctl.service import Service
 from mpctl.service.storage import DRAFT_MOUNT, without_draft
@@ -96,7 +96,7 @@ def read_facts(
 
 
 def check_cluster(options: dict[str, Any]) -> None:
-    """Refuse numbers and versions that are none, before anything is looked up.
+    """Refuse numbers, versions and names that are none, before anything is looked up.
 
     Raises:
         InputError: with the option.
@@ -108,6 +108,7 @@ def check_cluster(options: dict[str, Any]) -> None:
         size = options.get(key)
         if size is not None and not 0 < size < float("inf"):
             raise InputError(f"{size:g} is no size in GiB", field=f"--{key.replace('_', '-')}")
+    cluster_of(options)  # which refuses names
 
 
 def cluster_of(options: dict[str, Any], kserve: str | None = None) -> Cluster:
@@ -150,13 +151,16 @@ def stage(
     size = options.get("draft_size") or (None if draft is None else draft.weight_gib)
     if size is None and entry is not None:
         size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
-    pinned = revision if isinstance(revision, str) else "main"
+    pinned = revision if isinstance(revision, str) else ""
     here = source.model_facts(spec.draft) is not None
     wanted = DraftSource(spec.draft, pinned, size, _weights(target), here=here)
     plan = plan_staging(bare, wanted, cluster_of(options), way=options.get("way"))
-    staged = replace(spec, settings={**spec.settings, "model": plan.path})
-    if plan.way != "engine" and "revision" in staged.settings:
-        staged = replace(staged, settings={k: v for k, v in staged.settings.items() if k != "revision"})
+    settings = {**spec.settings, "model": plan.path}
+    if plan.way != "engine":
+        settings.pop("revision", None)
+    elif wanted.revision != "main":
+        settings["revision"] = wanted.revision
+    staged = replace(spec, settings=settings)
 
     def edit(service: Service) -> Service:
         clean = service if bare is before else without_draft(service)
@@ -219,13 +223,14 @@ def memory_of(
     *,
     log: str | None = None,
     concurrency: int | None = None,
-) -> Estimate | None:
-    """The KV pool before and after, where the dimensions and the memory are known; else None.
+) -> Estimate:
+    """The KV pool before and after.
 
     Raises:
+        NotEstimated: dimensions or memory are not known.
         InputError: ``--gpu`` names no GPU of the table.
     """
-    from mpctl.plan.facts import served_numbers
+    from mpctl.plan.facts import loaded_gib, served_numbers
     from mpctl.plan.memory import read_log
 
     product = options.get("gpu")
@@ -233,23 +238,26 @@ def memory_of(
     if product is not None and gib is None:
         raise InputError(f"{product!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
     shape = (target.shape if target else None) or model_shape(target_name_of(before, target.name if target else None))
-    if shape is None or draft is None or draft.shape is None or draft.weight_gib is None:
-        return None
+    if shape is None:
+        raise NotEstimated("the target's dimensions are not known")
+    if draft is None or draft.shape is None or draft.weight_gib is None or draft.shape.hybrid:
+        raise NotEstimated("what the draft takes is not known")
     numbers = served_numbers(before, target)
     if numbers.max_model_len is None:
-        return None
+        raise NotEstimated("the longest request is not known; --max-model-len names it")
     tensor = numbers.tensor_parallel
     served = Served(
         numbers.max_model_len,
         gib,
         numbers.utilisation,
-        numbers.max_num_seqs or (1024 if gib is not None and gib >= 70 else 256),
+        numbers.max_num_seqs or (None if product is None or gib is None else default_sequences(product, gib)),
         tensor,
         numbers.kv_element_bytes,
         concurrency,
     )
     joined = DraftMemory(draft.weight_gib / tensor, kv_bytes_of(draft.shape, served))
-    return estimate(shape, joined, served, log=None if log is None else read_log(log), target_gib=_weights(target))
+    said = None if log is None else read_log(log)
+    return estimate(shape, joined, served, log=said, target_gib=loaded_gib(before, target, shape))
 
 
 def _weights(target: ModelFacts | None) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mpctl.plan.checkpoint import ModelFacts
 from mpctl.plan.memory import DEFAULT_UTILISATION
+from mpctl.plan.shape import Shape
 from mpctl.service import Service
 from mpctl.speculation import Facts, Spec
 
@@ -119,6 +120,18 @@ def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers
         _integer(command.get("tensor-parallel-size")) or 1,
         1 if dtype.startswith(("fp8", "int8")) else 2,
     )
+
+
+def loaded_gib(service: Service, target: ModelFacts | None, shape: Shape) -> float | None:
+    """GiB of the target's weights on all GPUs together: as its files are, else in bf16. None where they are stored in
+    another way that is not known, and where ``--quantization`` converts them while they are loaded.
+    """
+    stored = target.quantization if target else "none"
+    if stored == "none" and service.command.get("quantization") is not None:
+        return None
+    if target is not None and target.weight_gib is not None:
+        return target.weight_gib
+    return shape.bf16_gib if stored == "none" else None
 
 
 def target_name_of(service: Service, checkpoint: str | None = None) -> str | None:

@@ -25,7 +25,11 @@ OVERHEAD_GIB = (1.4, 5.9)
 BLOCK = 16  # tokens; vLLM's default block
 MOST_UTILISATION = 0.95  # graphs are captured outside the limit before vLLM 0.21
 DEFAULT_UTILISATION = 0.92  # vLLM 0.32; 0.9 before
-DEFAULT_SEQUENCES = 256  # vLLM below 70 GiB of GPU memory; 1024 above
+DEFAULT_SEQUENCES = (256, 1024)  # vLLM's --max-num-seqs on small and on large GPUs
+
+
+class NotEstimated(Exception):
+    """The KV pool cannot be estimated; the message says what is not known."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +113,23 @@ class DraftMemory:
 
 @dataclass(frozen=True)
 class Served:
-    """How the target is served: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request."""
+    """How the target is served: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request.
+
+    ``max_num_seqs`` None: the engine decides by its GPU, and that is not known.
+    """
 
     max_model_len: int
     gpu_gib: float | None = None
     utilisation: float = DEFAULT_UTILISATION
-    max_num_seqs: int = DEFAULT_SEQUENCES
+    max_num_seqs: int | None = None
     tensor_parallel: int = 1
     element_bytes: int = 2
     concurrency: int | None = None
+
+
+def default_sequences(gpu: str, gib: float) -> int:
+    """--max-num-seqs of a server that is told none (vLLM 0.32.0, EngineArgs.get_batch_defaults); ``gib`` of ``gpu``."""
+    return DEFAULT_SEQUENCES[gib >= 160 or (gib >= 70 and "a100" not in gpu.lower())]
 
 
 def kv_bytes_of(draft: Shape, served: Served) -> int:
@@ -168,18 +180,21 @@ class Estimate:
 
 def estimate(
     target: Shape, draft: DraftMemory, served: Served, *, log: KvLog | None = None, target_gib: float | None = None
-) -> Estimate | None:
-    """The pool before and after ``draft`` joins; None when neither a log nor GPU and weights are known, and for a
-    target some of whose layers keep a window or a state: they share the pool in another way.
+) -> Estimate:
+    """The pool before and after ``draft`` joins.
 
-    ``log``: of the engine that serves without the draft. ``target_gib``: the target's weights on all GPUs together.
-    On a CPU the KV space is a setting of its own, so the draft's weights take nothing from it.
+    ``log``: of the engine that serves without the draft. ``target_gib``: the target's loaded weights on all GPUs
+    together. On a CPU the KV space is a setting of its own, so the draft's weights take nothing from it. The service
+    is taken to run, so its pool holds one longest request.
+
+    Raises:
+        NotEstimated: neither a log nor GPU and weights are known; they leave no room for the target alone; or some
+            layers of the target keep a window or a state, and share the pool in another way.
     """
     if target.hybrid:
-        return None
+        raise NotEstimated("some of the target's layers keep a window or a state, or it compresses its KV")
     per_token = target.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
-    logits = served.max_num_seqs * target.vocab * 4 / GIB if served.max_num_seqs > 1 else 0.0
-    workspace = Range(logits * WORKSPACE_BUFFERS[0], logits * WORKSPACE_BUFFERS[1])
+    workspace = _workspace(target, served)
     if log is not None and log.tokens:
         start = Range(
             log.available_gib or log.tokens * per_token / GIB, log.available_gib or log.tokens * per_token / GIB
@@ -188,20 +203,36 @@ def estimate(
         if log.device == "CPU":
             after = pool_tokens(start.low * GIB, per_token, draft.kv_bytes)
             return Estimate(before, Range(after, after), draft, Range(0, 0), served, basis)
-    elif served.gpu_gib is not None and (target_gib or target.params_b):
-        weights = target_gib if target_gib is not None else (target.params_b or 0) * 1e9 * 2 / GIB  # bf16
-        room = served.gpu_gib * served.utilisation - weights / served.tensor_parallel
-        start = Range(room - OVERHEAD_GIB[1], room - OVERHEAD_GIB[0])
-        before = Range(*(pool_tokens(max(one, 0) * GIB, per_token) for one in (start.low, start.high)))
-        basis = "specifications"
+    elif served.gpu_gib is None:
+        raise NotEstimated("neither the engine's log nor its GPU is known; --gpu names it")
+    elif target_gib is None:
+        raise NotEstimated("how much the target's weights take once they are loaded is not known")
     else:
-        return None
+        room = served.gpu_gib * served.utilisation - target_gib / served.tensor_parallel
+        least = served.max_model_len * per_token / GIB
+        if room - OVERHEAD_GIB[0] < least:
+            raise NotEstimated(
+                f"by specifications {served.gpu_gib:g} GiB hold {target_gib / served.tensor_parallel:.1f} GiB of weights "
+                f"and no request of {served.max_model_len:,} tokens even without the draft"
+            )
+        start = Range(max(room - OVERHEAD_GIB[1], least), room - OVERHEAD_GIB[0])
+        before = Range(*(pool_tokens(one * GIB, per_token) for one in (start.low, start.high)))
+        basis = "specifications"
     left = Range(start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low)
     after_range = Range(*(pool_tokens(max(one, 0) * GIB, per_token, draft.kv_bytes) for one in (left.low, left.high)))
     made = Estimate(before, after_range, draft, workspace, served, basis)
     return Estimate(
         before, after_range, draft, workspace, served, basis, suggest(made, per_token, target.vocab, left.low)
     )
+
+
+def _workspace(target: Shape, served: Served) -> Range:
+    """GiB of the sampler's float32 buffers; none was seen with one sequence."""
+    if served.max_num_seqs == 1:
+        return Range(0, 0)
+    few, many = (served.max_num_seqs,) * 2 if served.max_num_seqs is not None else DEFAULT_SEQUENCES
+    row = target.vocab * 4 / GIB
+    return Range(few * row * WORKSPACE_BUFFERS[0], many * row * WORKSPACE_BUFFERS[1])
 
 
 def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tuple[Suggestion, ...]:
@@ -230,8 +261,9 @@ def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tup
     tokens = pool_tokens(max(room, 0), per_token, found.draft.kv_bytes)
     fits = max(tokens // max(served.max_model_len // 2, 1), 1)  # requests of half the longest length, on average
     wanted_seqs = max(fits, served.concurrency or 1)
-    if missing > gained and wanted_seqs < served.max_num_seqs:
-        freed = (served.max_num_seqs - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
+    present = served.max_num_seqs or DEFAULT_SEQUENCES[0]
+    if missing > gained and wanted_seqs < present:
+        freed = (present - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
         tokens = pool_tokens(max(room + freed * GIB, 0), per_token, found.draft.kv_bytes)
         made.append(
             Suggestion(
@@ -241,11 +273,11 @@ def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tup
                 f"frees {freed:.1f} GiB of the sampler's workspace",
             )
         )
-    if tokens < served.max_model_len:
+    if 0 < tokens < served.max_model_len:
         made.append(
             Suggestion(
                 "--max-model-len",
-                str(max(tokens, BLOCK)),
+                str(tokens),
                 "the engine does not start when one request of the longest length has no room",
             )
         )

@@ -51,6 +51,11 @@ class Shape:
     params_b: float | None = None
     hybrid: bool = False
 
+    @property
+    def bf16_gib(self) -> float | None:
+        """GiB of all weights in bf16, None where the number of parameters is unknown."""
+        return None if self.params_b is None else self.params_b * 1e9 * 2 / GIB
+
     def kv_bytes_per_token(self, *, tensor_parallel: int = 1, element_bytes: int = 2) -> int:
         """Bytes of keys and values of one token on one GPU.
 

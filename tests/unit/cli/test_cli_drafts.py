@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -113,6 +114,11 @@ def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
     done = cli(*plan)
     assert done.code == 2
     assert f"{mine}:3: targets.Qwen/Qwen3-8B[0].method: 'egle3' is no method, did you mean eagle3?" in done.err
+
+
+@pytest.mark.parametrize("form", ["NVFP4A16", "MXFP8", "AutoRound", "W4A16-G128", "MLX-4bit", "unsloth-bnb-4bit"])
+def test_a_quantised_form_has_the_drafts_of_its_model(cli, form):
+    assert HEAD in cli("drafts", f"org/Qwen3-8B-{form}").out
 
 
 def test_the_choice_is_said_and_overruled(cli, service):
@@ -311,6 +317,35 @@ def test_a_listing_of_the_right_head_matches(cli, service):
     table = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
     assert "MATCH" in table.out
     assert "kv-pool" in cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L4").out
+
+
+@pytest.mark.parametrize("flag", ["--quantization=fp8", "-q=bitsandbytes"])
+def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
+    path = cli.directory / "big.yaml"
+    path.write_text(SERVICE.replace("Qwen3-8B", "Qwen3-32B") + f"      - {flag}\n")
+    head = listing(cli, "head.txt", CONFIG, 1_600_000_000)
+    asked = ("--spec", "eagle3", "--draft", "o/head", "--draft-listing", head, "--gpu", "L40S", "-o", "json")
+    body = json.loads(cli("preflight", "-f", str(path), *asked).out)
+    assert body["kvPoolTokens"] is None
+    assert "kv-pool-too-small" not in {one["id"] for one in body["findings"]}
+    assert any(one.startswith("kv-pool: not estimated: how much the target's weights") for one in body["unchecked"])
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
+def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
+    from mpctl.cli.drafting import memory_of
+    from mpctl.plan import ModelFacts
+    from mpctl.plan.shape import Head
+    from mpctl.plan.table import model_shape
+    from mpctl.service import load
+
+    target = model_shape("Qwen/Qwen3-32B")
+    draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
+    before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
+    log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
+    found = memory_of(before, None, draft, options, log=log)
+    assert found.after.low <= 47264 <= found.after.high, "as that engine logged, of 1024 sequences"
+    assert found.after.high == pytest.approx(most, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import textwrap
 import pytest
 
 from mpctl.plan import ModelFacts, TokenizerDigests, describe_model, facts_of, runs_v2, target_name_of
+from mpctl.plan.facts import loaded_gib
+from mpctl.plan.shape import Shape
 from mpctl.service import load, select
 from mpctl.speculation import build
 
@@ -137,6 +139,26 @@ def test_facts_from_the_command_line(args, name, value):
     found = getattr(facts(*args, target=target), name)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("args", "target", "gib"),
+    [
+        ((), None, 16.0),  # the table's parameters in bf16
+        ((), ModelFacts(quantization="none", weight_bytes=12 * 2**30), 12.0),
+        ((), ModelFacts(quantization="none"), 16.0),
+        ((), ModelFacts(quantization="fp8", weight_bytes=8 * 2**30), 8.0),
+        ((), ModelFacts(quantization="fp8"), None),
+        ((), ModelFacts(weight_bytes=8 * 2**30), 8.0),
+        ((), ModelFacts(), None),
+        (("--quantization=fp8",), None, None),
+        (("-q", "bitsandbytes"), ModelFacts(quantization="none", weight_bytes=2**30), None),
+        (("--quantization=awq_marlin",), ModelFacts(quantization="awq", weight_bytes=8 * 2**30), 8.0),
+    ],
+)
+def test_what_the_targets_weights_take_once_they_are_loaded(args, target, gib):
+    shape = Shape(1, 1, 1, 1, 1, 1, params_b=16 * 2**30 / 2 / 1e9)
+    assert loaded_gib(service(*args), target, shape) == gib
 
 
 def test_what_was_measured_elsewhere_is_passed_on():

@@ -12,8 +12,10 @@ from mpctl.plan.memory import (
     BLOCK,
     DraftMemory,
     KvLog,
+    NotEstimated,
     Served,
     beside,
+    default_sequences,
     estimate,
     kv_pool_tokens,
     memory_findings,
@@ -64,14 +66,12 @@ JOINED = [
 @pytest.mark.parametrize(("target", "draft", "served", "log", "after"), JOINED)
 def test_the_range_after_a_draft_joins_holds_what_was_logged(target, draft, served, log, after):
     found = estimate(target, draft, served, log=log)
-    assert found is not None
     assert found.after.low * 0.98 <= after <= found.after.high * 1.02
     assert (found.after.high - found.after.low) / found.before.low < 0.06
 
 
 def test_a_pool_from_specifications_holds_what_was_logged():
-    found = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024))
-    assert found is not None
+    found = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), target_gib=QWEN32.bf16_gib)
     assert found.basis == "specifications"
     assert found.before.low <= 69232 <= found.before.high
     assert found.after.low <= 47264 <= found.after.high
@@ -79,18 +79,45 @@ def test_a_pool_from_specifications_holds_what_was_logged():
 
 def test_a_kv_cache_in_fp8_does_not_halve_the_weights():
     draft = DraftMemory(1.0, 4096)
-    plain = estimate(QWEN17, draft, Served(4096, 22.0))
-    narrow = estimate(QWEN17, draft, Served(4096, 22.0, element_bytes=1))
-    assert plain is not None and narrow is not None
+    plain = estimate(QWEN17, draft, Served(4096, 22.0), target_gib=QWEN17.bf16_gib)
+    narrow = estimate(QWEN17, draft, Served(4096, 22.0, element_bytes=1), target_gib=QWEN17.bf16_gib)
     # the same memory in half the bytes per token, and not a token more than rounding to blocks gives
     assert narrow.before.high == pytest.approx(2 * plain.before.high, abs=32)
 
 
 def test_nothing_is_estimated_from_nothing():
-    assert estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000)) is None
+    with pytest.raises(NotEstimated, match="--gpu names it"):
+        estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000), target_gib=61.1)
     # layers with a window share the pool in another way than the formula has it
-    assert estimate(model_shape("openai/gpt-oss-20b"), DraftMemory(1, 4096), Served(5000, 80.0)) is None
-    assert estimate(Shape(1, 1, 1, 1, 1, 1), DraftMemory(0, 1), Served(5000, 80.0)) is None
+    with pytest.raises(NotEstimated, match="a window or a state"):
+        estimate(model_shape("openai/gpt-oss-20b"), DraftMemory(1, 4096), Served(5000, 80.0), target_gib=40.0)
+    with pytest.raises(NotEstimated, match="weights take once they are loaded"):
+        estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 80.0))
+
+
+def test_a_service_that_runs_is_not_said_to_lack_room_for_itself():
+    """Weights that leave no room for one request without a draft are not those that are loaded."""
+    with pytest.raises(NotEstimated, match="no request of 8,192 tokens even without the draft"):
+        estimate(QWEN32, DraftMemory(1.45, 4096), Served(8192, gpu_gib("L40S")), target_gib=QWEN32.bf16_gib)
+    tight = estimate(QWEN17, DraftMemory(1.0, 4096), Served(8192, 8.0), target_gib=QWEN17.bf16_gib)
+    assert tight.before.low >= 8192
+
+
+def test_without_a_flag_and_a_gpu_the_range_holds_both_of_the_engines_defaults():
+    log, draft = KvLog("GPU", 69232, 16.91), DraftMemory(2.91, 4096)
+    either = estimate(QWEN32, draft, Served(5000, None, 0.9), log=log)
+    many = estimate(QWEN32, draft, Served(5000, None, 0.9, 1024), log=log)
+    few = estimate(QWEN32, draft, Served(5000, None, 0.9, 256), log=log)
+    assert (either.after.low, either.after.high) == (many.after.low, few.after.high)
+    assert either.after.low <= 47264 <= either.after.high
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sequences"),
+    [("L4", 256), ("A100-80GB-SXM", 256), ("NVIDIA A100-SXM4-80GB", 256), ("H100-SXM", 1024), ("GB200", 1024)],
+)
+def test_how_many_sequences_an_engine_takes_by_itself(gpu, sequences):
+    assert default_sequences(gpu, gpu_gib(gpu)) == sequences
 
 
 def test_on_a_cpu_only_the_drafts_kv_counts():
@@ -98,7 +125,6 @@ def test_on_a_cpu_only_the_drafts_kv_counts():
     shape = Shape(4, 64, 4, 2, 16, 512)
     per = shape.kv_bytes_per_token()
     found = estimate(shape, DraftMemory(50.0, per), Served(1536), log=log)
-    assert found is not None
     assert found.after.low == found.after.high == pool_tokens(GIB, per, per)
 
 
@@ -107,10 +133,8 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
     target = model_shape("Qwen/Qwen3-8B")
     assert target is not None
     head = Head(target)
-    tight = estimate(
-        target, DraftMemory(head.gib(), head.kv_bytes_per_token()), Served(40960, gpu_gib("L4"), 0.92, 256)
-    )
-    assert tight is not None
+    joined = DraftMemory(head.gib(), head.kv_bytes_per_token())
+    tight = estimate(target, joined, Served(24576, gpu_gib("L4"), 0.92, 256), target_gib=target.bf16_gib)
     assert [one.flag for one in tight.suggestions] == [
         "--gpu-memory-utilization",
         "--max-num-seqs",
@@ -118,13 +142,11 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
     ]
     (finding,) = memory_findings(tight)
     assert (finding.id, finding.severity) == ("kv-pool-too-small", "refuse")
-    assert "40,960" in finding.reason
+    assert "24,576" in finding.reason
     assert all(one.flag in finding.todo for one in tight.suggestions)
-    roomy = estimate(target, DraftMemory(1.0, 4096), Served(4096, 139.8, 0.9, 8))
-    assert roomy is not None
+    roomy = estimate(target, DraftMemory(1.0, 4096), Served(4096, 139.8, 0.9, 8), target_gib=target.bf16_gib)
     assert memory_findings(roomy)[0].severity == "note"
     halved = estimate(QWEN32, DraftMemory(3.21, 114688), Served(5000, 93.1, 0.9, 1024), log=KvLog("GPU", 69232, 16.91))
-    assert halved is not None
     assert memory_findings(halved)[0].severity == "warn"
 
 
