@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from mpctl.errors import Cancelled
@@ -32,7 +32,8 @@ def interruptible(explain: Callable[[], Cancelled]) -> Iterator[None]:
 def _first(_signal: int, _frame: object) -> NoReturn:
     signal.signal(signal.SIGINT, _second)
     # Not through the terminal: a handler may run in the middle of a line that is being printed.
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping; press Ctrl-C again to stop at once\n")
+    with suppress(OSError):  # whoever read it may have had the Ctrl-C first: mpctl rollout 2>&1 | tee log
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping; press Ctrl-C again to stop at once\n")
     raise KeyboardInterrupt
 
 

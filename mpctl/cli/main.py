@@ -18,17 +18,26 @@ def program_name() -> str:
 
 def main() -> None:
     """Run and exit."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a locale may lack characters
     code = 0
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # mpctl --help | head; the interpreter's own flush would complain, too
-        from mpctl.cli.root import drop_output
+    except OSError as error:  # mpctl --help | head; the interpreter's own flush would complain, too
+        from mpctl.cli.root import unwritten
 
-        drop_output()
+        code = unwritten(error, code)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Open what whoever starts us has closed (``>&-``): a file opened later would get its number and take its text."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def run(arguments: Sequence[str]) -> int:

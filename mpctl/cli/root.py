@@ -6,6 +6,7 @@ completion stay fast.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from mpctl import __version__
 from mpctl.cli.lazy import Call, LazyGroup, named
 from mpctl.cli.options import shared_options
 from mpctl.cli.size import width
+from mpctl.cli.terminal import drop
 from mpctl.errors import Cancelled, MpctlError
 
 # name -> (module, one line of help, topic of the listing)
@@ -51,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 HELP_WIDTH = 80  # columns; narrower where the terminal is
 _COMPLETE = "_MPCTL_COMPLETE"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @click.group(
@@ -84,17 +87,25 @@ def run(program: str, arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        call.terminal.aside(error.ctx.get_help() if error.ctx else "")
         return 2
-    except BrokenPipeError:
-        drop_output()  # mpctl history | head: nothing is wrong
-        return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        if isinstance(error, BrokenPipeError) and _without_reader():
+            return 0  # mpctl rollout --help | head: click prints help itself, and nothing is wrong
         if call.debug or os.environ.get("MPCTL_DEBUG") or "--debug" in arguments:
             import traceback
 
-            traceback.print_exc()
+            call.terminal.aside(traceback.format_exc().rstrip())
         return _tell(call, error)
+
+
+def unwritten(error: OSError, code: int) -> int:
+    """What was left to be written to standard output at the end could not be: the exit code of a call that ended with
+    ``code``; only a reader that went away is no error."""
+    drop(sys.stdout)
+    if code or isinstance(error, BrokenPipeError):
+        return code
+    return _tell(Call("mpctl"), error)
 
 
 def _invoke(call: Call, arguments: list[str]) -> int:
@@ -118,8 +129,23 @@ def _tell(call: Call, error: BaseException) -> int:
     if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
         terminal.error("interrupted", "mpctl status shows what is unfinished")
         return Cancelled.exit_code
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _NO_ROOM):
+        terminal.error(*_refused(error))
+        return 1
     terminal.error(f"{type(error).__name__}: {error}", "this is a fault of mpctl; run again with --debug and report it")
     return 1
+
+
+def _refused(error: OSError) -> tuple[str, str]:
+    """What the system refused, and a hint: no fault of ours."""
+    from mpctl.platform.local.files import state_root
+
+    if error.filename is None:
+        return str(error.strerror), "look at the room on the disk; --debug says where it was met"
+    hint = "look at its rights and at the room on its disk; --debug says where it was met"
+    if str(error.filename).startswith(str(state_root())):
+        hint = "mpctl keeps its state there: look at its rights and at the room on its disk; MPCTL_STATE_DIR moves it"
+    return f"{error.filename}: {error.strerror}", hint
 
 
 def _complete(call: Call, instruction: str) -> int:
@@ -132,5 +158,10 @@ def _complete(call: Call, instruction: str) -> int:
         return 1
 
 
-def drop_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _without_reader() -> bool:
+    """Whether nobody reads standard output any more; asked of the system, since a pipe may break elsewhere, too."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

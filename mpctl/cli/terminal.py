@@ -1,5 +1,9 @@
 """Everything that is printed. Results go to standard output, the rest to standard error; nothing else asks what a
-terminal can do."""
+terminal can do.
+
+Whoever reads may go away (``| head``), and what is done goes on to its end all the same: its exit code says how it
+ended, never that nobody listened.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import click
 
 from mpctl.cli.size import height, width
-from mpctl.errors import Cancelled, InputError
+from mpctl.errors import Cancelled, InputError, MpctlError
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _REDRAW_S = 0.2
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+
+
+class _Unread(Exception):
+    """The reader of standard output is gone."""
 
 
 class Terminal:
@@ -73,16 +81,26 @@ class Terminal:
     # Results
 
     def result(self, text: str) -> None:
-        """A result for people or scripts, on standard output."""
+        """A result for people or scripts, on standard output.
+
+        Raises:
+            MpctlError: it cannot be written, other than for want of a reader.
+        """
         self._finish_line()
-        print(text, file=self.out, flush=True)
+        with suppress(_Unread):
+            self._show(text + "\n")
 
     def exact(self, text: str) -> None:
-        """A document byte for byte, whatever the locale."""
+        """A document byte for byte, whatever the locale.
+
+        Raises:
+            MpctlError: as :meth:`result`.
+        """
         self._finish_line()
-        self.out.flush()
-        self.out.buffer.write(text.encode())
-        self.out.buffer.flush()
+        with suppress(_Unread), self._writing():
+            self.out.flush()
+            self.out.buffer.write(text.encode())
+            self.out.buffer.flush()
 
     def record(self, kind: str, body: dict[str, Any], output: str) -> None:
         """A result as JSON or YAML with apiVersion and kind."""
@@ -95,7 +113,8 @@ class Terminal:
     @contextmanager
     def screen(self) -> Iterator[Callable[[str], None]]:
         """A function that shows a text in place of the last one: on the alternate screen of a terminal, whose last
-        text is then printed to stay; elsewhere as lines, whenever the text has changed. Ctrl-C ends the block."""
+        text is then printed to stay; elsewhere as lines, whenever the text has changed. Ctrl-C ends the block, and so
+        does a reader that goes away."""
         last = ""
         alternate = self.live and self.out.isatty()
 
@@ -104,19 +123,20 @@ class Terminal:
             changed, last = text != last, text  # before it is drawn: Ctrl-C may come at any moment
             if alternate:
                 shown = "\n".join(text.split("\n")[: height() - 1])
-                print(f"\033[H\033[J{shown}", end="", file=self.out, flush=True)
+                self._show(f"\033[H\033[J{shown}")
             elif changed:
-                self.result(text)
+                self._finish_line()
+                self._show(text + "\n")
 
         if alternate:
-            print(_ALTERNATE, end="", file=self.out, flush=True)
+            self._show(_ALTERNATE)
         try:
             yield show
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _Unread):
             pass
         finally:
             if alternate:
-                print(_NORMAL + last, file=self.out, flush=True)
+                self._show(_NORMAL + last + "\n")
 
     # Everything else
 
@@ -162,6 +182,11 @@ class Terminal:
         if hint:
             self._say(f"{self._paint('hint:', 'cyan')} {as_called(hint, self.program)}")
 
+    def aside(self, text: str) -> None:
+        """A text as it is; shown also when quiet."""
+        self._finish_line()
+        self._tell(text + "\n")
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is changed.
 
@@ -185,17 +210,40 @@ class Terminal:
             raise Cancelled("cancelled; nothing was changed")
 
     def _say(self, text: str) -> None:
-        self._finish_line()
-        print(self._stamp() + text, file=self.err, flush=True)
+        self.aside(self._stamp() + text)
 
     def _draw(self, detail: str) -> None:
-        print(f"\r\033[K{self._head()}{detail[: width() - 17]}", end="", file=self.err, flush=True)
+        self._tell(f"\r\033[K{self._head()}{detail[: width() - 17]}")
         self._open_line = True
 
     def _finish_line(self) -> None:
         if self._open_line:
-            print(file=self.err, flush=True)
+            self._tell("\n")
             self._open_line = False
+
+    def _tell(self, text: str) -> None:
+        try:
+            print(text, end="", file=self.err, flush=True)
+        except OSError:  # no reader, no room: a rollout is worth more than what is said of it
+            drop(self.err)
+
+    def _show(self, text: str) -> None:
+        with self._writing():
+            print(text, end="", file=self.out, flush=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Standard output is written; after a failure it takes everything and keeps nothing."""
+        try:
+            yield
+        except BrokenPipeError:
+            drop(self.out)
+            raise _Unread from None
+        except OSError as error:
+            drop(self.out)
+            raise MpctlError(
+                f"standard output cannot be written: {error.strerror}", hint="look at the room on its disk"
+            ) from error
 
     def _head(self) -> str:
         return self._paint(f"{self._step:<16}", "cyan")
@@ -205,6 +253,12 @@ class Terminal:
 
     def _paint(self, text: str, color: str) -> str:
         return click.style(text, fg=color) if self.color else text
+
+
+def drop(stream: TextIO) -> None:
+    """Lose what waits to be written to ``stream``, and what will be."""
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def document(kind: str, body: dict[str, Any], output: str) -> str:

@@ -105,8 +105,6 @@ def _act(act: Step, name: str, world: World, operation: Operation) -> dict[str, 
     """Whatever the system refuses (a full disk, a port taken) fails the step, so that the way back is gone."""
     try:
         return act(world, operation)
-    except BrokenPipeError:  # nobody reads what we print; that is no failure of the step
-        raise
     except OSError as error:
         raise MpctlError(f"step {name} of {operation.id}: {error}") from error
 

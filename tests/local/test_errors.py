@@ -204,6 +204,26 @@ def test_ctrl_c_says_what_is_unfinished_and_how_to_go_on(mpctl):
     assert len(mpctl.engines()) == 1
 
 
+def test_a_reader_that_goes_away_stops_nothing_and_hides_no_verdict(mpctl):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"exit": 3, "only_speculating": True})))
+    before = mpctl.live_text()
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mpctl.cli.main", *ROLLOUT],
+        cwd=mpctl.directory,
+        env=mpctl.environment,
+        stdout=writing,
+        stderr=writing,
+        stdin=subprocess.DEVNULL,
+    )
+    os.close(writing)
+    assert process.wait(timeout=120) == 7
+    assert mpctl.json("history")["operations"][0]["ending"] == "failed"
+    assert mpctl.json("status")["items"][0]["status"]["state"] == "Ready"
+    assert mpctl.live_text() == before
+
+
 def test_a_damaged_revision_is_named_and_nothing_is_overwritten(up):
     up(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
     path = up.service / "revisions" / "0001.json"

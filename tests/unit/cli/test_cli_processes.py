@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,114 @@ def test_a_reader_that_goes_away_is_no_error(environment, arguments):
     os.close(writing)
     assert process.communicate(timeout=60) == (None, b"")
     assert process.returncode == 0
+
+
+SERVICE = """
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: demo}
+spec:
+  predictor:
+    containers:
+      - {name: kserve-container, image: vllm/vllm-openai:v0.32.0, args: [--model=.]}
+"""
+WORKING = """
+import sys
+from mpctl.cli import root
+root.COMMANDS["work"] = ("work", "", "")
+from mpctl.cli.main import main
+main()
+"""
+WORK = """
+import click
+from mpctl.cli.lazy import Call
+from mpctl.errors import GateRejected
+@click.command("work")
+@click.argument("ending")
+@click.pass_context
+def command(ctx, ending):
+    terminal = ctx.find_root().obj.terminal
+    for _ in range(3):
+        terminal.step("measure", "round")
+        terminal.update("8 of 12")
+        terminal.note("a note")
+        terminal.result("a result")
+        terminal.exact("a document")
+    open("ended", "w").close()
+    if ending == "pipe":
+        raise BrokenPipeError(32, "Broken pipe")
+    if ending == "rejected":
+        raise GateRejected("the gate said no")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" and ".join)
+@pytest.mark.parametrize(("ending", "code"), [("done", 0), ("rejected", 5), ("pipe", 1)])
+def test_work_that_nobody_reads_goes_on_and_ends_with_its_own_code(
+    environment, tmp_path, closed, ending, code, unbuffered
+):
+    (tmp_path / "work.py").write_text(WORK)
+    environment |= {"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | dict.fromkeys(closed, writing)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKING, "work", ending],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        timeout=60,
+        **streams,
+    )
+    os.close(writing)
+    assert (done.returncode, (tmp_path / "ended").exists()) == (code, True)
+    assert b"Exception" not in (done.stderr or b"")
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join)
+def test_a_closed_stream_is_no_error(environment, stream, arguments):
+    command = ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *MPCTL, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) is (stream == 2)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join)
+def test_a_full_disk_is_named_once(environment, arguments, unbuffered):
+    environment |= {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*MPCTL, *arguments], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    error, hint = done.stderr.splitlines()
+    assert (done.returncode, error.startswith("error: ")) == (1, True)
+    assert error.endswith("No space left on device")
+    assert "room on" in hint
+
+
+def test_watching_ends_when_the_reader_goes_away(environment):
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen([*MPCTL, "status", "-w"], env=environment, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert process.communicate(timeout=60) == (None, b"")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/proc/nowhere"])
+def test_a_place_for_state_that_cannot_be_written_is_named(environment, tmp_path, place):
+    manifest = tmp_path / "service.yaml"
+    manifest.write_text(SERVICE)
+    environment |= {"MPCTL_STATE_DIR": place, "MPCTL_VLLM": sys.executable}
+    command = [*MPCTL, "local", "up", "-f", str(manifest)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"error: {place}")
+    assert "MPCTL_STATE_DIR" in hint
 
 
 def test_characters_that_the_locale_lacks_are_replaced(environment):
