@@ -58,7 +58,7 @@ def _by_claim(facts: Situation, reason: str, considered: tuple[Considered, ...])
     draft, service = facts.draft, facts.service
     ready = draft.uri.startswith("pvc://")
     if ready:
-        claim, _, folder = draft.uri.removeprefix("pvc://").partition("/")
+        claim, _, folder = draft.uri.removeprefix("pvc://").rstrip("/").partition("/")
     else:
         claim, folder = facts.claim or "", folder_of(draft.uri, draft.revision)
     place = _mounted_at(facts, claim)
@@ -115,7 +115,7 @@ def _by_image(facts: Situation, reason: str, considered: tuple[Considered, ...],
         DRAFT_MOUNT,
         with_entry(facts.service, f"{'oci+native' if native else 'oci'}://{image}"),
         considered,
-        recipe=containerfile(draft.uri, draft.revision) if built else None,
+        recipe=containerfile(draft.fetched) if built else None,
         image=image if built else None,
         steps=(*steps, f"the image is mounted at {DRAFT_MOUNT}"),
         removes=(f"the entry of {image} in storageUris", _moved_back(facts)),
@@ -134,7 +134,7 @@ def _by_native(facts: Situation, reason: str, considered: tuple[Considered, ...]
 def _by_combined(facts: Situation, reason: str, considered: tuple[Considered, ...]) -> StagingPlan:
     held, draft = facts.target, facts.draft
     assert held is not None
-    image = image_name(facts.cluster.registry or "", draft.uri, draft.revision, together=True)
+    image = image_name(facts.cluster.registry or "", draft.uri, draft.revision, target=held.uri)
     scheme = held.uri.split("://", 1)[0] if is_oci(held.uri) else "oci"
     path = f"{held.mount_path.rstrip('/')}/draft"
     return StagingPlan(
@@ -143,7 +143,7 @@ def _by_combined(facts: Situation, reason: str, considered: tuple[Considered, ..
         path,
         with_image(facts.service, f"{scheme}://{image}"),
         considered,
-        recipe=containerfile(draft.uri, draft.revision, target=held.uri),
+        recipe=containerfile(draft.fetched, target=held.uri),
         image=image,
         steps=(f"build and push {image}, which holds target and draft", f"the engine reads {path}"),
         removes=(f"{image}: the target comes from {held.uri} again",),

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from mpctl.artifacts.documents import CONTAINER_SECURITY, named
+from mpctl.artifacts.ways import hub_name
 from mpctl.service import Service
 from mpctl.speculation import parse_version
 from mpctl.speculation.versions import show
@@ -25,32 +26,37 @@ def folder_of(uri: str, revision: str) -> str:
     return f"{uri.split('://', 1)[-1].strip('/').replace('/', '--')}@{revision}".lower()
 
 
-def image_name(registry: str, uri: str, revision: str, *, together: bool = False) -> str:
-    """``registry.example/models/org/draft:main``; with the target in it, ``...-with-target``."""
+def image_name(registry: str, uri: str, revision: str, *, target: str | None = None) -> str:
+    """``registry.example/models/org/draft:main``; with ``target`` in it, its name and a digest of both are added, so
+    that no other target and no newer one is pushed over it.
+    """
     path = re.sub(r"[^a-z0-9._/-]", "-", uri.split("://", 1)[-1].strip("/").lower())
-    tag = re.sub(r"[^\w.-]", "-", revision)[:128] or "main"
-    return f"{registry.rstrip('/')}/{path}{'-with-target' if together else ''}:{tag}"
+    tag = re.sub(r"[^\w.-]", "-", revision)[:119]
+    if target is not None:
+        last = re.split(r"[:@]", target.split("://", 1)[-1].strip("/").rpartition("/")[2].lower())[0]
+        path += f"-with-{re.sub(r'[^a-z0-9]+', '-', last).strip('-') or 'target'}"
+        tag += f"-{hashlib.sha256(json.dumps([uri, revision, target]).encode()).hexdigest()[:8]}"
+    return f"{registry.rstrip('/')}/{path}:{tag}"
 
 
-def containerfile(uri: str, revision: str, *, target: str | None = None) -> str:
+def containerfile(source: str, *, target: str | None = None) -> str:
     """The recipe for a Modelcar with the draft, and with ``target`` the draft below the target's files."""
-    repository = uri.split("://", 1)[-1]
-    fetch = f"hf download {repository} --revision {revision} --local-dir draft"
-    if not uri.startswith("hf://"):
-        fetch = f"copy {uri} into the directory draft"
-    lines = ["# Before: " + fetch]
+    lines = [f"# Before: {_fetch(source, 'draft')}"]
     if target is None:
         lines += [f"FROM {BASE}", "COPY --chmod=755 draft/ /models/"]
     elif target.startswith("oci"):
         lines += [f"FROM {target.split('://', 1)[1]}", "COPY --chmod=755 draft/ /models/draft/"]
     else:
-        source = target.split("://", 1)[1].partition(":")[0]
-        copy = (
-            f"hf download {source} --local-dir target" if target.startswith("hf://") else f"copy {target} into target"
-        )
-        lines += [f"# Before: {copy}", f"FROM {BASE}", "COPY --chmod=755 target/ /models/"]
+        lines += [f"# Before: {_fetch(target, 'target')}", f"FROM {BASE}", "COPY --chmod=755 target/ /models/"]
         lines += ["COPY --chmod=755 draft/ /models/draft/"]
     return "\n".join(lines) + "\n"
+
+
+def _fetch(uri: str, folder: str) -> str:
+    if not uri.startswith("hf://"):
+        return f"copy {uri} into the directory {folder}"
+    repository, revision = hub_name(uri)
+    return f"hf download {repository}{f' --revision {revision}' if revision else ''} --local-dir {folder}"
 
 
 def download_job(

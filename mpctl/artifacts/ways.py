@@ -9,12 +9,25 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from mpctl.artifacts.kserve import Release, release
+from mpctl.errors import InputError
 from mpctl.service import Service, Storage
 
 # In the order they are explained; what each does stands in docs/staging.md.
 WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")
+# A claim's or a Secret's name: an RFC 1123 subdomain, as the API server takes it.
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_IMAGE = r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@\w+:\w+)?"
+_BUCKET = r"[^/\s]+(/.*)?"
+_FORMS = {
+    "hf": (REPOSITORY.pattern, "hf://ORGANISATION/MODEL or hf://ORGANISATION/MODEL:REVISION"),
+    "pvc": (rf"{_NAME}(/(?!\.\.(/|$))[^/]+)*/?", "pvc://CLAIM/FOLDER, the folder without '..'"),
+    "oci": (_IMAGE, "oci://REGISTRY/IMAGE:TAG"),
+    "oci+native": (_IMAGE, "oci+native://REGISTRY/IMAGE:TAG"),
+    "s3": (_BUCKET, "s3://BUCKET/FOLDER"),
+    "gs": (_BUCKET, "gs://BUCKET/FOLDER"),
+}
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -35,19 +48,56 @@ class Cluster:
     registry: str | None = None
     token_secret: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse names that no cluster takes. Raises :class:`InputError` with the option."""
+        prefix = r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?"
+        for field, value, form, such in (
+            ("--claim", self.claim, _NAME, "lower-case letters, digits, dashes and dots, such as models"),
+            (
+                "--token-secret",
+                self.token_secret,
+                _NAME,
+                "lower-case letters, digits, dashes and dots, such as hf-token",
+            ),
+            ("--registry", self.registry, prefix, "a host and a path without scheme and tag: registry.example/models"),
+        ):
+            if value is not None and not re.fullmatch(form, value):
+                raise InputError(f"{value!r} cannot be used", field=field, hint=such)
+
 
 @dataclass(frozen=True)
 class DraftSource:
     """The draft as it was named: a repository, a URI or a path in the container. Sizes in GiB, None if unknown.
 
+    ``revision``: main where neither it nor the name, as in ``hf://org/draft:rev``, says one; the name is kept without.
     ``here``: it is a directory beside the manifest, so a path although it may look like a repository.
     """
 
     name: str
-    revision: str = "main"
+    revision: str = ""
     size_gib: float | None = None
     target_gib: float | None = None
     here: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the name apart. Raises :class:`InputError` for a URI that names nothing, or two revisions."""
+        name, revision = self.name.strip(), self.revision
+        if name.startswith("hf://"):
+            repository, pinned = hub_name(name)
+            if pinned and revision not in ("", pinned):
+                raise InputError(
+                    f"{name} names the revision {pinned}, and the settings {revision}",
+                    field="--draft",
+                    hint="name one of them",
+                )
+            name, revision = f"hf://{repository}", pinned or revision
+        scheme, colon, rest = name.partition("://")
+        if colon and scheme in _FORMS and not re.fullmatch(_FORMS[scheme][0], rest):
+            raise InputError(f"{name!r} names no draft", field="--draft", hint=f"the form is {_FORMS[scheme][1]}")
+        if revision and (".." in revision or not re.fullmatch(r"\w[\w./+-]*", revision)):
+            raise InputError(f"{revision!r} is no revision", field="--draft", hint="a branch, a tag or a commit")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "revision", revision or "main")
 
     @property
     def uri(self) -> str:
@@ -67,6 +117,12 @@ class DraftSource:
         if self.here or self.name.startswith(("/", "./", "../", "~")):
             return True
         return "://" not in self.name and not REPOSITORY.fullmatch(self.name)
+
+
+def hub_name(uri: str) -> tuple[str, str]:
+    """Repository and revision, '' where none is pinned, of ``hf://org/model:rev``, as KServe's initializer reads it."""
+    repository, _, revision = uri.removeprefix("hf://").partition(":")
+    return repository, revision
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -228,8 +229,119 @@ def test_what_is_prepared_and_what_stays():
     both = plan_staging(load(TARGETS["oci"])[0], DraftSource("org/Draft", "abc"), cluster, way="image")
     assert "FROM registry.example/qwen:1\n" in both.recipe
     assert "/models/draft/" in both.recipe
-    assert both.service.storage[0].uri == "oci://r.example/m/org/draft-with-target:abc"
+    assert both.service.storage[0].uri == f"oci://{both.image}"
+    assert both.image.startswith("r.example/m/org/draft-with-qwen:abc-")
     assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), way="oci").recipe is None
+
+
+def combined(target, draft="org/Draft", revision=""):
+    service = load(TARGETS["hf"].replace("hf://Qwen/Qwen3-8B", target))[0]
+    return plan_staging(service, DraftSource(draft, revision), Cluster("0.20", registry="r.example"), way="image")
+
+
+def test_images_of_both_differ_with_target_and_draft():
+    made = [
+        combined("hf://Qwen/Qwen3-8B"),
+        combined("hf://Qwen/Qwen3-8B:v1"),
+        combined("hf://Qwen/Qwen3-14B"),
+        combined("hf://mine/Qwen3-8B"),
+        combined("s3://bucket/a b#"),
+        combined("oci://r.example:5000/qwen:1"),
+        combined("oci://r.example:5000/qwen:2"),
+        combined("hf://Qwen/Qwen3-8B", revision="v2"),
+        combined("hf://Qwen/Qwen3-8B", "s3://org/Draft"),
+        combined("hf://Qwen/Qwen3-8B", revision="x" * 200),
+    ]
+    assert len({one.image for one in made}) == len(made)
+    for one in made:
+        assert re.fullmatch(r"r\.example(/[a-z0-9]+([._-]+[a-z0-9]+)*)+:\w[\w.-]{0,127}", one.image), one.image
+    assert combined("hf://Qwen/Qwen3-8B").image == made[0].image
+
+
+def test_a_recipe_pins_the_revisions_of_target_and_draft():
+    recipe = combined("hf://Qwen/Qwen3-8B:v1", revision="abc").recipe
+    assert "hf download Qwen/Qwen3-8B --revision v1 --local-dir target\n" in recipe
+    assert "hf download org/Draft --revision abc --local-dir draft\n" in recipe
+    assert "--revision" not in combined("hf://Qwen/Qwen3-8B").recipe
+    assert "copy s3://b/t into the directory target\n" in combined("s3://b/t").recipe
+
+
+@pytest.mark.parametrize("way", ["storageUris", "pvc", "oci", "image", "engine"])
+def test_a_revision_in_the_name_is_the_revision(way):
+    service = load(TARGETS["hf"])[0]
+    named, said = (
+        plan_staging(service, draft, Cluster("0.20", **EVERYTHING), way=way)
+        for draft in (DraftSource("hf://org/draft:abc"), DraftSource("hf://org/draft", "abc"))
+    )
+    assert named == said
+    assert "abc" in "".join([named.service.text, named.path, *named.steps]) or way == "engine"
+    assert named.path.count(":") == 0
+    assert not any("no revision is pinned" in one for one in named.warnings)
+
+
+@pytest.mark.parametrize(
+    ("draft", "revision", "says"),
+    [
+        ("pvc://", "", "the form is pvc://CLAIM"),
+        ("pvc:///x", "", "the form is pvc://CLAIM"),
+        ("pvc://Models/x", "", "the form is pvc://CLAIM"),
+        ("pvc://models/a/../b", "", "without '..'"),
+        ("pvc://models/..", "", "without '..'"),
+        ("pvc://models//x", "", "the form is"),
+        ("oci://", "", "the form is oci://"),
+        ("oci://https://r.example/d", "", "the form is oci://"),
+        ("oci+native://r d", "", "the form is oci+native://"),
+        ("hf://Qwen", "", "the form is hf://"),
+        ("hf://Qwen/a/b", "", "the form is hf://"),
+        ("s3://", "", "the form is s3://"),
+        ("gs:///x", "", "the form is gs://"),
+        ("hf://org/draft:abc", "def", "name one of them"),
+        ("hf://org/draft:abc", "main", "name one of them"),
+        ("hf://org/draft:../x", "", "a branch, a tag or a commit"),
+        ("org/draft", "../x", "a branch, a tag or a commit"),
+    ],
+)
+def test_a_draft_that_cannot_be_is_refused(draft, revision, says):
+    with pytest.raises(InputError) as caught:
+        DraftSource(draft, revision)
+    assert caught.value.field == "--draft"
+    assert says in caught.value.hint
+
+
+def test_what_drafts_may_be_named():
+    assert DraftSource(" org/draft ").uri == "hf://org/draft"
+    assert not DraftSource("org/draft ").is_path
+    assert DraftSource("hf://org/draft:abc", "abc").fetched == "hf://org/draft:abc"
+    assert DraftSource("org/draft").revision == "main"
+    for name in ("pvc://a.b-c/x/..y/z/", "pvc://models", "oci://localhost:5000/a/b:v1@sha256:ab", "s3://b/a b", "/a b"):
+        assert DraftSource(name).name == name
+    plan = plan_staging(load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), Cluster("0.20"))
+    assert plan.path == "/mnt/models/d"
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({"claim": "../x"}, "--claim"),
+        ({"claim": ""}, "--claim"),
+        ({"claim": "Models"}, "--claim"),
+        ({"token_secret": "a b"}, "--token-secret"),
+        ({"registry": "https://r.example"}, "--registry"),
+        ({"registry": ""}, "--registry"),
+        ({"registry": "r.example/m:1"}, "--registry"),
+        ({"registry": "r.example/../m"}, "--registry"),
+    ],
+)
+def test_names_that_no_cluster_takes_are_refused(more, option):
+    with pytest.raises(InputError, match="cannot be used") as caught:
+        Cluster(**more)
+    assert caught.value.field == option
+    assert caught.value.hint
+
+
+def test_registries_with_a_port_and_a_path_are_taken():
+    for registry in ("r", "localhost:5000", "r.example:5000/a/b-c", "r.example/m/"):
+        assert Cluster(registry=registry).registry == registry
 
 
 def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_not():

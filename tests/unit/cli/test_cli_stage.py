@@ -57,3 +57,34 @@ def test_a_newer_image_of_both_is_refused_with_the_way_out(cli):
     assert done.code == 2
     assert f"is {newer[1:-1]}, but staging wrote {value[1:-1]}" in done.err
     assert "remove the comment" in done.err
+
+
+@pytest.mark.parametrize("way", ["engine", "storageUris"])
+def test_a_revision_in_the_drafts_name_reaches_whoever_downloads_it(cli, way):
+    done = cli(
+        "render", "-f", write(cli, SERVICE), *DRAFT[:3], "hf://Qwen/Qwen3-0.6B:abc", "--way", way, "--kserve", "0.20"
+    )
+    assert done.code == 0
+    assert "no revision is pinned" not in done.err
+    if way == "engine":
+        assert '"model": "Qwen/Qwen3-0.6B"' in done.out
+        assert '"revision": "abc"' in done.out
+    else:
+        assert "- uri: hf://Qwen/Qwen3-0.6B:abc\n" in done.out
+        assert "revision" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*DRAFT[:3], "pvc://models/a/../b"), "--draft: 'pvc://models/a/../b' names no draft"),
+        ((*DRAFT[:3], "hf://org/d:abc", "--set", "revision=main"), "names the revision abc, and the settings main"),
+        ((*DRAFT, "--claim", "../x"), "--claim: '../x' cannot be used"),
+        (("--spec", "ngram", "--registry", "https://r.example"), "--registry: 'https://r.example' cannot be used"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(cli, arguments, says):
+    done = cli("stage", "-f", write(cli, SERVICE), *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert "hint:" in done.err
