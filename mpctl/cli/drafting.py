@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mpctl.artifacts.catalogue import Draft, choose
+from mpctl.artifacts.catalogue import Catalogue, Draft, choose
 from mpctl.artifacts.kserve import release
 from mpctl.artifacts.staging import Cluster, DraftSource, StagingPlan, plan_staging
 from mpctl.artifacts.ways import REPOSITORY
@@ -50,12 +50,19 @@ def choose_draft(
         return Chosen(options["draft"], {})
     from mpctl.cli.catalogue import load_catalogue
 
-    target = target_name_of(before, name)
-    found = choose(load_catalogue(options.get("drafts")), target, method.name, engine_version=engine)
+    catalogue = load_catalogue(options.get("drafts"))
+    target = target_name_of(before, name) or _served_as(before, catalogue)
+    found = choose(catalogue, target, method.name, engine_version=engine)
     if found is None:
         return Chosen(None, {})
     fp8 = "fp8" in (target or "").lower() or (before.command.get("quantization") or "").startswith("fp8")
     return Chosen(found.draft.repo, dict(found.draft.settings(fp8_target=fp8)), found.draft, found.reason)
+
+
+def _served_as(before: Service, catalogue: Catalogue) -> str | None:
+    """The served name where the catalogue knows it. It may be any, so it chooses a draft and proves nothing."""
+    served = before.command.get("served-model-name")
+    return served if served and (catalogue.key(served) or catalogue.native(served)) else None
 
 
 def target_source(source: Source, before: Service) -> str | None:

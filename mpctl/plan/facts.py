@@ -135,13 +135,12 @@ def loaded_gib(service: Service, target: ModelFacts | None, shape: Shape) -> flo
 
 
 def target_name_of(service: Service, checkpoint: str | None = None) -> str | None:
-    """``organisation/model`` of the target, from the command line, the storage, ``checkpoint`` (the name it records) or
-    the served name, which clients are told and may be any; None when none of them says. A path inside the container
-    is no name, but what is mounted there may have one.
+    """``organisation/model`` of the target, from the command line, the storage or ``checkpoint`` (the name it records);
+    None when none of them says. A path inside the container is no name, but what is mounted there may have one. The
+    served name is none either: clients are told it, and it may be any.
     """
     mounted = (one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))
-    loaded = _first_name(service.model, *mounted)
-    return loaded or checkpoint or _first_name(service.command.get("served-model-name"))
+    return _first_name(service.model, *mounted) or checkpoint
 
 
 def _first_name(*names: str | None) -> str | None:

@@ -208,12 +208,13 @@ def estimate(
     elif target_gib is None:
         raise NotEstimated("how much the target's weights take once they are loaded is not known")
     else:
-        room = served.gpu_gib * served.utilisation - target_gib / served.tensor_parallel
+        weights = target_gib / served.tensor_parallel
+        room = served.gpu_gib * served.utilisation - weights
         least = served.max_model_len * per_token / GIB
         if room - OVERHEAD_GIB[0] < least:
             raise NotEstimated(
-                f"by specifications {served.gpu_gib:g} GiB hold {target_gib / served.tensor_parallel:.1f} GiB of weights "
-                f"and no request of {served.max_model_len:,} tokens even without the draft"
+                f"by specifications {served.gpu_gib:g} GiB hold {weights:.1f} GiB of weights and no request of "
+                f"{served.max_model_len:,} tokens even without the draft"
             )
         start = Range(max(room - OVERHEAD_GIB[1], least), room - OVERHEAD_GIB[0])
         before = Range(*(pool_tokens(one * GIB, per_token) for one in (start.low, start.high)))

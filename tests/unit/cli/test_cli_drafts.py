@@ -121,6 +121,30 @@ def test_a_quantised_form_has_the_drafts_of_its_model(cli, form):
     assert HEAD in cli("drafts", f"org/Qwen3-8B-{form}").out
 
 
+@pytest.mark.parametrize("served", ["acme/support-bot", "Qwen/Qwen3-8B"])
+def test_a_served_name_says_nothing_of_the_weights(cli, served):
+    path = cli.directory / "s3.yaml"
+    path.write_text(SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights") + f"      - --served-model-name={served}\n")
+    head = listing(cli, "head.txt", CONFIG, 1_600_000_000)
+    asked = ("--spec", "eagle3", "--draft", HEAD, "--draft-listing", head, "-o", "json")
+    done = cli("preflight", "-f", str(path), *asked)
+    (check,) = [one for one in json.loads(done.out)["match"] if one["id"] == "wrong-target"]
+    assert check["verdict"] == "unknown"
+    assert "wrong-target" not in done.err.partition("unchecked")[0]
+
+
+def test_a_served_name_chooses_from_the_catalogue_only_where_it_stands_there(cli):
+    path = cli.directory / "s3.yaml"
+    plain = SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights")
+    path.write_text(plain + "      - --served-model-name=Qwen/Qwen3-8B\n")
+    assert f"draft {HEAD}: first draft of Qwen/Qwen3-8B" in cli("render", "-f", str(path), "--spec", "eagle3").err
+    path.write_text(plain + "      - --served-model-name=acme/support-bot\n")
+    refused = cli("render", "-f", str(path), "--spec", "eagle3")
+    assert refused.code == 9
+    assert "the target's name is not known to choose one" in refused.err
+    assert "acme" not in refused.err
+
+
 def test_the_choice_is_said_and_overruled(cli, service):
     done = cli("render", "-f", service, "--spec", "eagle3")
     assert done.code == 0
