@@ -220,12 +220,11 @@ def _measured(settings: Settings, name: str | None, service: str | None) -> Sour
 def _source(settings: Settings, session: Session, operation: Operation) -> Source | None:
     """What a rollout measured, or None."""
     from mpctl.measure.workload import Workload
-    from mpctl.rollout.measuring import Measurement
+    from mpctl.rollout.measuring import Measurement, load_record
 
-    record = session.store.load(operation.plan.workload, "workload")
-    if record is None:
+    workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)
+    if workload is None:
         return None
-    workload = Workload.from_record(record)
     unused: Any = None  # reading needs neither an engine nor a load client
     measurement = Measurement(
         id=operation.id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from mpctl import __version__
 from mpctl.errors import MpctlError
@@ -25,7 +25,10 @@ from mpctl.measure.raw import corrected, pack
 from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.measure.workload import Workload, round_order
 from mpctl.rollout.ports import Endpoint, Meter, Progress, Store
+from mpctl.rollout.records import restored
 from mpctl.service import redacted
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,9 @@ class Measurement:
         workload = self.workload
         arms = {}
         for arm in (BASELINE, CANDIDATE):
-            record = self.store.load(self.id, f"conditions-{arm}")
-            if record is not None:
-                arms[arm] = ArmConditions(**{**record, "argv": tuple(record["argv"])})
-        calibration = self.store.load(self.id, "calibration")
+            conditions = load_record(self.store, self.id, f"conditions-{arm}", _conditions)
+            if conditions is not None:
+                arms[arm] = conditions
         return Run(
             id=self.id,
             created=self.created,
@@ -130,7 +132,7 @@ class Measurement:
                 for kind in workload.traffic
             },
             shares=workload.shares,
-            calibration=Calibration(**calibration) if calibration else None,
+            calibration=load_record(self.store, self.id, "calibration", lambda record: Calibration(**record)),
             policy=self.policy,
             blocks=chosen,
             planned=workload.repeats,
@@ -149,10 +151,10 @@ class Measurement:
     def _load(self, cell: Cell, arm: str, repeat: int) -> Block | None:
         name = _name(cell, arm, repeat)
         if name not in self._known:
-            record = self.store.load(self.id, name)
-            if record is None:
+            block = load_record(self.store, self.id, name, Block.from_record)
+            if block is None:
                 return None
-            self._known[name] = Block.from_record(record)
+            self._known[name] = block
         return self._known[name]
 
     def _time_is_over(self, arms: tuple[str, ...]) -> bool:
@@ -237,6 +239,23 @@ def judge_run(
     """Analyse a run and ask the gate about it; ``look`` and ``looks`` as in :meth:`Analysis.of`."""
     analysis = Analysis.of(run, policy, look=look, looks=looks)
     return analysis, assess(analysis)
+
+
+def load_record(store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]) -> _Value | None:
+    """What ``read`` makes of an operation's record, or None when there is none.
+
+    Raises:
+        MpctlError: the record is damaged.
+    """
+    record = store.load(operation, name)
+    if record is None:
+        return None
+    hint = "restore it from a copy; a local service keeps it in its directory under operations/"
+    return restored(f"record {name} of {operation}", read, record, hint=hint)
+
+
+def _conditions(record: dict[str, Any]) -> ArmConditions:
+    return ArmConditions(**{**record, "argv": tuple(record["argv"])})
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:

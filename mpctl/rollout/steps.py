@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpctl.errors import MpctlError
 from mpctl.measure.arm import BASELINE, CANDIDATE
 from mpctl.measure.workload import Workload
-from mpctl.rollout.measuring import Measurement, Target
+from mpctl.rollout.measuring import Measurement, Target, load_record
 from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.records import Revision, text_digest
@@ -335,7 +335,7 @@ def workload_of(world: World, operation: Operation) -> Workload:
     Raises:
         MpctlError: it is not there any more.
     """
-    record = world.store.load(operation.plan.workload, "workload")
-    if record is None:
+    workload = load_record(world.store, operation.plan.workload, "workload", Workload.from_record)
+    if workload is None:
         raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")
-    return Workload.from_record(record)
+    return workload

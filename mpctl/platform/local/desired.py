@@ -14,6 +14,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import locked, read_json, write_json
+from mpctl.rollout.records import restored
 
 DESIRED = "desired.json"
 OBSERVED = "observed.json"
@@ -130,15 +131,26 @@ class Observed:
 
 
 def read_desired(directory: Path) -> Desired | None:
-    """The service's desired state, or None when it is not up."""
-    record = read_json(directory / DESIRED)
-    return None if record is None else Desired.from_record(record)
+    """The service's desired state, or None when it is not up.
+
+    Raises:
+        MpctlError: the file is damaged.
+    """
+    name = directory.name
+    hint = f"restore this file from a copy, or: mpctl local down {name}, then mpctl local up -f MANIFEST; history stays"
+    record = read_json(directory / DESIRED, hint=hint)
+    return None if record is None else restored(directory / DESIRED, Desired.from_record, record, hint=hint)
 
 
 def read_observed(directory: Path) -> Observed | None:
-    """The supervisor's last report, or None when there was none."""
-    record = read_json(directory / OBSERVED)
-    return None if record is None else Observed.from_record(record)
+    """The supervisor's last report, or None when there was none.
+
+    Raises:
+        MpctlError: the file is damaged.
+    """
+    hint = f"remove this file alone; the supervisor writes it anew, mpctl local up {directory.name} starts one"
+    record = read_json(directory / OBSERVED, hint=hint)
+    return None if record is None else restored(directory / OBSERVED, Observed.from_record, record, hint=hint)
 
 
 def change(directory: Path, edit: Callable[[Desired], Desired]) -> Desired:

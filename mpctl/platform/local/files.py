@@ -26,6 +26,8 @@ from typing import Any
 
 from mpctl.errors import MpctlError
 
+RESTORE = "restore this file from a copy; leave what lies beside it, revisions and ledger are the way back"
+
 
 def state_root() -> Path:
     """``MPCTL_STATE_DIR``, else ``mpctl`` in the XDG state directory."""
@@ -69,18 +71,18 @@ def write_json(path: Path, record: Any) -> None:
     write_text(path, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
-def read_json(path: Path) -> Any | None:
+def read_json(path: Path, *, hint: str = RESTORE) -> Any | None:
     """The file's JSON value, or None if there is no file.
 
     Raises:
-        MpctlError: it is not JSON.
+        MpctlError: it is not JSON; ``hint`` says what may be done about it.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise MpctlError(f"{path} is damaged: {error}", hint="restore it, or remove the service's directory") from error
+        raise MpctlError(f"{path} is damaged: {error}", hint=hint) from error
 
 
 @contextmanager

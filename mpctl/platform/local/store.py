@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.local.files import read_json, try_lock, write_json
+from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
 from mpctl.rollout.records import Entry, Revision, read_ledger
 
 _REVISION_DIGITS = 4
@@ -50,7 +50,7 @@ class LocalStore:
     def entries(self) -> tuple[Entry, ...]:
         """The ledger, oldest first."""
         try:
-            text = self._ledger.read_text(encoding="utf-8")
+            text = self._ledger.read_text(encoding="utf-8", errors="replace")  # the chain shows what is damaged
         except FileNotFoundError:
             return ()
         return read_ledger(text, where=str(self._ledger))
@@ -72,10 +72,15 @@ class LocalStore:
         write_json(self._directory / "operations" / operation / f"{name}.json", record)
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None."""
-        record = read_json(self._directory / "operations" / operation / f"{name}.json")
+        """A record kept by :meth:`save`, or None.
+
+        Raises:
+            MpctlError: the file is damaged.
+        """
+        path = self._directory / "operations" / operation / f"{name}.json"
+        record = read_json(path)
         if record is not None and not isinstance(record, dict):
-            raise MpctlError(f"{name} of {operation} is damaged: not an object")
+            raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
 
     @contextmanager
@@ -126,5 +131,5 @@ def _holder(note: Path) -> str:
     try:
         record = json.loads(note.read_text(encoding="utf-8"))
         return f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "another mpctl"

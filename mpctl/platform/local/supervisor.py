@@ -173,8 +173,9 @@ class Supervisor:
 
     def _report(self) -> None:
         observed = Observed(self._me, dict(self._arms), self._router.error if self._router else "")
-        if observed != self._written:
-            write_json(self._directory / OBSERVED, observed.to_record())
+        path = self._directory / OBSERVED
+        if observed != self._written or not path.exists():  # one that was damaged is removed by hand
+            write_json(path, observed.to_record())
             self._written = observed
 
     def _log(self, arm_id: str) -> Path:

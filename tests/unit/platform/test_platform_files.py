@@ -33,7 +33,7 @@ from mpctl.platform.local.files import (
     write_text,
 )
 from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
-from mpctl.platform.local.supervisor import last_words
+from mpctl.platform.local.supervisor import Supervisor, last_words
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -107,7 +107,36 @@ def test_damaged_json_names_the_file(tmp_path, content):
     with pytest.raises(MpctlError) as caught:
         read_json(path)
     assert caught.value.message.startswith(f"{path} is damaged")
-    assert "restore it" in caught.value.hint
+    assert "restore this file" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "7", '{"arms": {"arm-1": 1}}', '{"arms": {}, "other": 1}'])
+@pytest.mark.parametrize(
+    ("name", "read", "may"),
+    [
+        ("desired.json", read_desired, "mpctl local down svc, then mpctl local up -f MANIFEST; history stays"),
+        ("observed.json", read_observed, "remove this file alone; the supervisor writes it anew"),
+    ],
+)
+def test_a_damaged_state_file_is_named_and_what_may_be_removed_is_never_the_directory(
+    tmp_path, name, read, may, content
+):
+    path = tmp_path / "ns" / "svc" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(MpctlError) as caught:
+        read(path.parent)
+    assert caught.value.message.startswith(f"{path} is damaged: ")
+    assert may in caught.value.hint
+
+
+def test_a_supervisor_writes_a_removed_report_anew(tmp_path):
+    supervisor = Supervisor(tmp_path, Process(1, "boot/1"))
+    report = tmp_path / "observed.json"
+    supervisor._report()
+    report.unlink()
+    supervisor._report()
+    assert read_observed(tmp_path).supervisor == Process(1, "boot/1")
 
 
 def test_where_state_lies(tmp_path, monkeypatch):

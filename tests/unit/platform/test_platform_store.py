@@ -107,8 +107,16 @@ def test_records_are_replaced_whole(store, tmp_path):
     path = tmp_path / "ns" / "svc" / "operations" / "rollout-1" / "block.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text("[]")
-    with pytest.raises(MpctlError, match="block of rollout-1 is damaged"):
+    with pytest.raises(MpctlError, match=rf"^{path} is damaged: it is not an object"):
         store.load("rollout-1", "block")
+
+
+def test_a_ledger_that_is_no_text_is_damaged(store, tmp_path):
+    store.append(entry())
+    ledger = tmp_path / "ns" / "svc" / "ledger.jsonl"
+    ledger.write_bytes(b"\xff" + ledger.read_bytes())
+    with pytest.raises(MpctlError, match=rf"^{ledger}:1: not a ledger entry"):
+        store.entries()
 
 
 # The lease
@@ -163,5 +171,6 @@ def test_the_lease_ends_with_its_block_however_that_ends(store, tmp_path):
 
 def test_a_holder_that_has_not_signed_yet_is_another_mpctl(store, tmp_path):
     with store.lease("rollout"):
-        (tmp_path / "ns" / "svc" / "lease.json").write_text("{")
-        assert store.holder() == "another mpctl"
+        for content in ("{", "[]"):
+            (tmp_path / "ns" / "svc" / "lease.json").write_text(content)
+            assert store.holder() == "another mpctl"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
 
+from mpctl.errors import MpctlError
 from mpctl.measure.raw import unpack
 from mpctl.measure.run import Calibration, Run
 from mpctl.measure.workload import Traffic
@@ -54,6 +55,19 @@ def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
         strategy is Strategy.SIDE_BY_SIDE
     )
+
+
+@pytest.mark.parametrize("damage", [{}, {"other": 1}, {"cell": [], "argv": 7, "traffic": 7}])
+@pytest.mark.parametrize("kind", ["block-", "conditions-baseline", "calibration", "workload"])
+def test_a_damaged_record_is_named(kind, damage):
+    memory = world_with(replace(LONG, concurrency=(1,)))
+    done = rollout(memory)
+    memory.disk.records[done.id, "calibration"] = {}
+    of, name = next(key for key in memory.disk.records if key[1].startswith(kind))
+    memory.disk.records[of, name] = damage
+    with pytest.raises(MpctlError, match=f"^record {name} of {of} is damaged: ") as caught:
+        steps.measurement(memory.world, done).run()
+    assert "restore it" in caught.value.hint
 
 
 def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
