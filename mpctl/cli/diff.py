@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mpctl.cli.lazy import Call
 from mpctl.cli.options import change_options, name_argument, option, shared_options
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
+
+_FAILED = 2  # 1 says that something differs
 
 
 @click.command("diff")
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, revision: int | None, **options: Any) -> int:
-    """Show what differs. Exit code 0: nothing, 1: something, more: an error, as kubectl diff.
+    """Show what differs. Exit code 0: nothing, 1: something, more: an error (2 where it has no code of its own).
 
     \b
     Examples:
@@ -29,6 +32,9 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, **opt
       mpctl diff --revision 1
       mpctl diff --spec ngram         what a rollout would change
     """
+    call = ctx.find_root().obj
+    if isinstance(call, Call):
+        call.failure = _FAILED
     settings = Settings.of(ctx, options)
     from mpctl.cli.change import change_diff, read_change
     from mpctl.cli.session import open_session

@@ -15,6 +15,11 @@ _ENVIRONMENT = (
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "whether to use colour; --color is stronger"),
     ("CI", "no redrawn lines"),
 )
+_OTHERS = """\
+Three commands give some of them a meaning of their own:
+  mpctl diff      as kubectl: 0 no difference, 1 differences, more than 1 an error (2 in place of 1)
+  mpctl doctor    9: at least one finding fails
+  mpctl capacity  9: the rollout does not fit; 6: something could not be looked up"""
 _CONFIG = """\
 Flag > environment > project file > user file > default.
 
@@ -45,7 +50,7 @@ Results go to standard output, everything else to standard error. Several object
 def exit_codes() -> str:
     """The table of exit codes."""
     rows = columns([["CODE", "MEANING"], *([str(code), text] for code, text in EXIT_CODES.items())])
-    return f"{rows}\n\nmpctl diff follows kubectl: 0 no difference, 1 differences, more than 1 an error."
+    return f"{rows}\n\n{_OTHERS}"
 
 
 def environment() -> str:

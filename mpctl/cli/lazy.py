@@ -25,6 +25,7 @@ class Call:
         self.program = program
         self.terminal = Terminal.of_environment(program=program)
         self.debug = False
+        self.failure = 1  # the exit code of errors that have none of their own
         self._files: SettingsFiles | None = None
 
     @property

@@ -117,6 +117,11 @@ def _invoke(call: Call, arguments: list[str]) -> int:
 
 
 def _tell(call: Call, error: BaseException) -> int:
+    code = _explain(call, error)
+    return call.failure if code == MpctlError.exit_code else code
+
+
+def _explain(call: Call, error: BaseException) -> int:
     terminal = call.terminal
     if isinstance(error, MpctlError):
         terminal.error(error.message, error.hint)

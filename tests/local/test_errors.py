@@ -239,5 +239,5 @@ def test_a_damaged_revision_is_named_and_nothing_is_overwritten(up):
     ]:
         path.write_text(text)
         with unchanged(up):
-            for command in (["history"], ["diff"], ["rollback", "--to-revision", "1"]):
-                said(up(*command, code=1), *parts)
+            for command, code in ((["history"], 1), (["diff"], 2), (["rollback", "--to-revision", "1"], 1)):
+                said(up(*command, code=code), *parts)

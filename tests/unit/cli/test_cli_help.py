@@ -37,7 +37,8 @@ def test_exit_codes_are_those_of_the_errors(cli):
     assert done.code == 0
     rows = dict(re.findall(r"^(\d)      (.+)$", done.out, re.MULTILINE))
     assert rows == {str(code): text for code, text in EXIT_CODES.items()}
-    assert "mpctl diff follows kubectl" in done.out
+    for command in ("diff", "doctor", "capacity"):
+        assert f"\n  mpctl {command} " in done.out
 
 
 def test_environment_and_config_topics(cli):
