@@ -44,7 +44,8 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, *, candid
     if candidate:
         from mpctl.platform.kubernetes.render import candidate_manifest
 
-        text = f"---\n{candidate_manifest(text, source.name)}"
+        behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
+        text = f"{behind}---\n{candidate_manifest(text, source.name)}"
     settings.terminal.exact(text)
     if change.new_text == change.old_text and not candidate:
         settings.terminal.note(f"{source.name} already has {change.spec.describe()}")

@@ -81,6 +81,17 @@ def test_the_candidate_is_a_second_service_of_one_pod(cli, offline):
     assert len(both) == len([d for d in yaml.safe_load_all(KSERVE.read_text()) if d]) + 1
 
 
+def test_the_candidate_can_be_appended_to_a_file_without_a_last_line_end(cli, offline, tmp_path):
+    file = tmp_path / "service.yaml"
+    file.write_text(KSERVE.read_text().rstrip("\n"))
+    arguments = ("qwen3-8b", "-f", str(file), "--spec", "ngram", "--candidate")
+    before = list(yaml.safe_load_all(file.read_text()))
+    with file.open("a") as appended:
+        appended.write(cli("render", *arguments).out)
+    assert list(yaml.safe_load_all(file.read_text()))[: len(before)] == before
+    assert cli("render", "qwen3-8b", "-f", str(KSERVE), *arguments[3:]).out.startswith("---\n")
+
+
 def test_a_model_deployment_has_no_candidate(cli, offline):
     file = DATA / "modelplane-model-deployment-v2.yaml"
     done = cli("render", "-f", str(file), "--spec", "none", "--candidate")
