@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from importlib import resources
 from itertools import pairwise
 
-from ruamel.yaml.error import YAMLError
-
 from mpctl.artifacts.catalogue import NATIVE, Catalogue, Draft, Expected, Family
 from mpctl.errors import InputError
 from mpctl.fleet.node import Node, documents
@@ -34,10 +32,7 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     Raises:
         InputError: with file, line and field of the first thing that cannot be used.
     """
-    try:
-        nodes = list(documents(text, file))
-    except YAMLError as error:
-        raise InputError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error
+    nodes = list(documents(text, file))
     if len(nodes) != 1:
         raise InputError(f"must hold one YAML document, has {len(nodes)}", file=file, hint="docs/drafts.md shows one")
     root = nodes[0]

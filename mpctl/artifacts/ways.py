@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from mpctl.artifacts.kserve import Release, release
 from mpctl.errors import InputError
 from mpctl.service import Service, Storage
+from mpctl.service.view import View
+from mpctl.service.yamltext import data
 
 # In the order they are explained; what each does stands in docs/staging.md.
 WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
@@ -217,11 +217,36 @@ class Situation:
 
 
 def document_of(service: Service) -> dict[str, Any]:
-    index = service.source.place.index if service.source else 0
-    served = [
-        one
-        for one in YAML(typ="safe", pure=True).load_all(service.text)
-        if isinstance(one, dict) and one.get("kind") in ("InferenceService", "ModelDeployment")
-    ]
-    found: dict[str, Any] = served[index]
+    """The document of an InferenceService as :func:`mpctl.artifacts.kserve.problems` judges it; numbers are text.
+
+    Raises:
+        InputError: with file and line, where a list or a mapping that KServe's rules look into is something else.
+    """
+    assert service.source is not None
+    root = View(service.file, "", service.source.place.document.root)
+    predictor = root.need("spec").need("predictor")
+    _mappings(predictor, "resourceClaims")
+    model = predictor.get("model")
+    for home in [*([model] if model else []), *_mappings(predictor, "containers")]:
+        _mappings(home, "env")
+        _mappings(home, "volumeMounts")
+        resources = _under(home, "resources")
+        if resources is not None:
+            _mappings(resources, "claims")
+    found: dict[str, Any] = data(root.node)
     return found
+
+
+def _mappings(home: View, key: str) -> tuple[View, ...]:
+    """The items of a list, each a mapping; none where the key is missing or empty."""
+    listed = _under(home, key)
+    found = () if listed is None else listed.items()
+    for one in found:
+        one.pairs()
+    return found
+
+
+def _under(home: View, key: str) -> View | None:
+    """What a key holds; unlike :meth:`View.get` it takes merge keys beside it, which KServe reads."""
+    found = dict(home.pairs()).get(key)
+    return None if found is None or data(found.node) is None else found

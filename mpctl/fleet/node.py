@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 
 from mpctl.errors import InputError
 from mpctl.fleet.values import Place
@@ -22,13 +24,25 @@ T = TypeVar("T")
 _MISSING: Any = object()
 
 
+class _Constructor(RoundTripConstructor):
+    """Dates are text: no field is one, and a day that no calendar has would otherwise fail without its line."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+
+
 def documents(text: str, file: str) -> Iterator[Node]:
     """The mappings in a YAML stream; empty documents are skipped."""
+    reader = YAML(typ="rt")
+    reader.Constructor = _Constructor
     try:
-        loaded = list(YAML(typ="rt").load_all(text))
+        loaded = list(reader.load_all(text))
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise InputError(f"not YAML: {error.problem}", file=file, line=line) from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError("not YAML: unprintable character", file=file, line=line) from error
     for body in loaded:
         if body is None:
             continue

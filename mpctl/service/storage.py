@@ -14,9 +14,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from mpctl.errors import InputError
 from mpctl.service.editor import Editor
 from mpctl.service.kserve import MOUNT
@@ -37,6 +34,7 @@ from mpctl.service.structure import (
     uris,
 )
 from mpctl.service.view import View, text_of
+from mpctl.service.yamltext import data, parse
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
 
@@ -186,7 +184,7 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
     text = editor.result()
     again = None
     try:
-        before, after = _data(service.text), _data(text)
+        before, after = _data(service.text, service.file), _data(text, service.file)
         wanted = copy.deepcopy(before)
         spec = _served(wanted, place.index)
         change(spec, _at(spec, home.path.removeprefix(predictor.path)))
@@ -195,7 +193,7 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
         again = services[place.index] if good and len(services) == place.count else None
         if again is not None and without_draft(again).text != service.text:
             again = None
-    except (InputError, YAMLError, IndexError, KeyError, TypeError):
+    except (InputError, IndexError, KeyError, TypeError):
         again = None
     if again is None:
         raise predictor.error(
@@ -205,8 +203,8 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
     return again
 
 
-def _data(text: str) -> list[Any]:
-    return [one for one in YAML(typ="safe", pure=True).load_all(text) if one is not None]
+def _data(text: str, file: str) -> list[Any]:
+    return [data(document.root) for document in parse(text, file)]
 
 
 def _served(documents: list[Any], index: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -31,6 +31,7 @@ from mpctl.errors import InputError
 
 _CORE = "tag:yaml.org,2002:"
 _NULLS = ("", "~", "null", "Null", "NULL")
+_PLAIN: dict[str, Any] = {**dict.fromkeys(_NULLS), "true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,27 @@ class Document:
 
 def resolve(node: Node) -> Scalar | Sequence | Mapping:
     return node.target if isinstance(node, Alias) else node
+
+
+def data(node: Node) -> Any:
+    """The node as mappings, lists and text; empty values are None, and true and false booleans.
+
+    Numbers and dates stay the text that was written: nothing here depends on how a reader would type them.
+    """
+    return _data(node, {})
+
+
+def _data(node: Node, seen: dict[int, Any]) -> Any:
+    found = resolve(node)
+    if isinstance(found, Scalar):
+        return found.value if found.style else _PLAIN.get(found.value, found.value)
+    if id(found) not in seen:  # what aliases repeat is made once, however often it is repeated
+        seen[id(found)] = (
+            [_data(item, seen) for item in found.items]
+            if isinstance(found, Sequence)
+            else {key.value: _data(value, seen) for key, value in found.entries}
+        )
+    return seen[id(found)]
 
 
 @lru_cache(maxsize=16)  # an edit is verified by reading its result, which the caller then reads again

@@ -146,6 +146,8 @@ def test_a_users_file_replaces_and_adds():
         ("prefixes: [ours/mtp-]", "prefixes: []", 13, "names no beginning"),
         ("native:", "natives:", 12, "unknown field"),
         ("      k: 4", "      k: 4\n      k: 5", None, "not YAML"),
+        ("      k: 4", "      k: 4\n      when: 2026-02-30", None, "when: unknown field"),
+        ("      k: 4", "      k: 4\n      note: a\x07b", None, "not YAML: unprintable character"),
         ("{repo: /models/head", "{repo: [", None, "not YAML"),
         ("k: 4\n", "min_vllm: new\n      k: 4\n", 6, "is no version"),
         ("k: 4\n", "engine: tgi\n      k: 4\n", 6, "vllm, sglang"),

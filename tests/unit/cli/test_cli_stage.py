@@ -88,3 +88,56 @@ def test_names_that_cannot_be_are_refused(cli, arguments, says):
     assert done.code == 2
     assert says in done.err
     assert "hint:" in done.err
+
+
+OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  when: 2026-02-30\n---\n"
+TAB = SERVICE.replace("hf://Qwen/Qwen3-8B  # 16 GiB", '"pvc://models/qwen"\t').replace(
+    "      args:\n", "      args:\n      - --served-model-name=Qwen/Qwen3-8B\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (OTHER + SERVICE, ("--kserve", "0.20")),
+        (TAB, ("--claim", "drafts")),
+        (SERVICE + "      env: [{name: A, value: 2026-02-30}]\n", ("--kserve", "0.20")),
+        (SERVICE + "    resourceClaims:\n", ("--kserve", "0.20")),
+        (
+            SERVICE + "      resources: {claims: [{name: gpu}]}\n    resourceClaims: [{name: gpu}]\n",
+            ("--kserve", "0.20"),
+        ),
+    ],
+)
+def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, more):
+    there = cli("render", "-f", write(cli, text), *DRAFT, *more, "--ignore", "draft-not-staged")
+    if there.code == 2:  # nothing to prepare, so nothing to ignore
+        there = cli("render", "-f", write(cli, text), *DRAFT, *more)
+    assert there.code == 0, there.err
+    assert "/mnt/mpctl/draft" in there.out
+    assert cli("render", "-f", write(cli, there.out), "--spec", "none").out == text
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("    resourceClaims: x", ":13: spec.predictor.resourceClaims: Expected a list here"),
+        ("    resourceClaims: [gpu]", ":13: spec.predictor.resourceClaims[0]: Expected a mapping here"),
+        ("      resources: x", ":13: spec.predictor.model.resources: Expected a mapping here"),
+        ("      resources: {claims: [gpu]}", ":13: spec.predictor.model.resources.claims[0]: Expected a mapping here"),
+        ("      volumeMounts: x", ":13: spec.predictor.model.volumeMounts: Expected a list"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_with_its_line(cli, line, says):
+    path = write(cli, f"{SERVICE}{line}\n")
+    done = cli("render", "-f", path, *DRAFT, "--kserve", "0.20")
+    assert done.code == 2
+    assert path + says in done.err
+
+
+def test_a_day_that_is_none_in_a_table_of_drafts_is_named_with_its_line(cli):
+    table = cli.directory / "mine.yaml"
+    table.write_text("targets:\n  Qwen/Qwen3-8B:\n  - repo: a/b\n    method: eagle3\n    when: 2026-02-30\n")
+    done = cli("drafts", "--drafts", str(table))
+    assert done.code == 2
+    assert f"{table}:5: targets.Qwen/Qwen3-8B[0].when: unknown field" in done.err
