@@ -58,10 +58,13 @@ def show_revision(session: Session, number: int, output: str) -> None:
 def show_list(session: Session, output: str) -> None:
     """Print all revisions and operations."""
     from mpctl.rollout.operation import operations
+    from mpctl.rollout.records import lost_history
 
-    revisions = session.store.revisions()
-    every = operations(session.store.entries())
+    revisions, entries = session.store.revisions(), session.store.entries()
+    every = operations(entries)
     terminal = session.terminal
+    for gap in lost_history(entries, revisions):
+        terminal.warn(gap)
     if output in ("json", "yaml"):
         body = {
             "revisions": [{k: v for k, v in r.to_record().items() if k != "text"} for r in revisions],
@@ -71,7 +74,7 @@ def show_list(session: Session, output: str) -> None:
     elif output == "name":
         for item in revisions:
             terminal.result(str(item.number))
-    elif not every:
+    elif not every and not revisions:
         terminal.note(f"{session.title} has no recorded revision yet")
     else:
         live = session.live_text()

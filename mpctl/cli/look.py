@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.session import LocalSession, Session
+from mpctl.cli.session import LocalSession
 from mpctl.cli.terminal import columns
 from mpctl.platform.local.engine import read_service
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.ports import Arm, ArmState, Phase
+from mpctl.rollout.records import Entry, Revision, lost_history
 from mpctl.service import redacted
 from mpctl.speculation import from_config
 
@@ -83,7 +84,8 @@ def read_local(session: LocalSession) -> Status:
     desired = session.platform.desired()
     supervised = session.platform.supervised()
     arms = tuple(session.platform.state(Arm(a.manifest)) for a in desired.arms.values())
-    operation = open_operation(session.store.entries())
+    revisions, entries = session.store.revisions(), session.store.entries()
+    operation = open_operation(entries)
     holder = session.store.holder()
     present: dict[str, Any] | None = read_service(desired.text, session.name).speculation()
     problems = _arm_problems(arms)
@@ -98,14 +100,14 @@ def read_local(session: LocalSession) -> Status:
         namespace=session.namespace,
         name=session.name,
         spec=from_config(present).describe(),
-        revision=_revision(session, desired.text),
+        revision=_revision(revisions, desired.text),
         url=f"http://127.0.0.1:{desired.port}/v1",
         routed=desired.route,
         arms=arms,
         operation=operation,
         holder=holder,
         supervised=supervised,
-        problems=(*problems, *_interrupted(operation, holder)),
+        problems=(*problems, *_interrupted(operation, holder), *_lost(entries, revisions, holder)),
     )
 
 
@@ -116,7 +118,8 @@ def read_cluster(session: ClusterSession) -> Status:
     platform = session.platform
     live = platform.read()
     arms = platform.arms()
-    operation = open_operation(session.store.entries())
+    revisions, entries = session.store.revisions(), session.store.entries()
+    operation = open_operation(entries)
     holder = session.holder()
     try:
         present: dict[str, Any] | None = session.service().speculation()
@@ -127,14 +130,20 @@ def read_cluster(session: ClusterSession) -> Status:
         namespace=session.namespace,
         name=session.name,
         spec=spec,
-        revision=_revision(session, live.text),
+        revision=_revision(revisions, live.text),
         url=platform.url(),
         routed=live.routed,
         arms=arms,
         operation=operation,
         holder=holder,
         supervised=True,
-        problems=(*_arm_problems(arms), *platform.problems(), *unread, *_interrupted(operation, holder)),
+        problems=(
+            *_arm_problems(arms),
+            *platform.problems(),
+            *unread,
+            *_interrupted(operation, holder),
+            *_lost(entries, revisions, holder),
+        ),
     )
 
 
@@ -145,8 +154,13 @@ def _arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
     return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
 
 
-def _revision(session: Session, text: str) -> int | None:
-    return next((r.number for r in reversed(session.store.revisions()) if r.text == text), None)
+def _revision(revisions: tuple[Revision, ...], text: str) -> int | None:
+    return next((r.number for r in reversed(revisions) if r.text == text), None)
+
+
+def _lost(entries: tuple[Entry, ...], revisions: tuple[Revision, ...], holder: str | None) -> tuple[str, ...]:
+    """Nothing while somebody writes: the two were not read at one moment."""
+    return lost_history(entries, revisions) if holder is None else ()
 
 
 def _interrupted(operation: Operation | None, holder: str | None) -> list[str]:

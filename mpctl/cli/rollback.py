@@ -117,19 +117,21 @@ def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decis
 
     from mpctl.rollout.decide import accepting_downtime, decide_rollback
     from mpctl.rollout.operation import Strategy, last_change, open_operation
+    from mpctl.rollout.records import lost_revisions
 
-    entries = session.store.entries()
+    entries, revisions = session.store.entries(), session.store.revisions()
     decision = decide_rollback(
         session.platform.read(),
         open_operation(entries),
         last_change(entries),
-        session.store.revisions(),
+        revisions,
         options["to_revision"],
         strategy=Strategy(options["strategy"]) if options["strategy"] else None,
-        timeout_s=timeout_s,
         force=options["force"],
+        lost=lost_revisions(entries, revisions),
     )
-    if decision.plan is not None and options["timeout"] is not None:
+    # What is undone has a time of its own.
+    if decision.plan is not None and (options["timeout"] is not None or decision.plan.undoes is None):
         decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=timeout_s))
     return accepting_downtime(decision) if options["accept_downtime"] else decision
 

@@ -83,15 +83,16 @@ def decide_rollback(
     to_revision: int | None,
     *,
     strategy: Strategy | None = None,
-    timeout_s: float = 600.0,
     force: bool = False,
+    lost: tuple[int, ...] = (),
 ) -> Decision:
     """Undo what is unfinished; otherwise go to the revision asked for, or to the one before the present state.
 
     ``force``: what is live may have been written by somebody else; it is kept as a revision and overwritten.
+    ``lost``: numbers of revisions that were recorded and are not there.
 
     Raises:
-        InputError: there is no such revision, or none to go back to.
+        InputError: there is no such revision, or none to go back to, or the one before may be one that is lost.
         Conflict: an unfinished operation starts from another revision than the one asked for.
     """
     if unfinished is not None:
@@ -115,7 +116,7 @@ def decide_rollback(
         return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
     if to_revision is None and last is not None and _went_back(last, live):
         return Decision(Act.ALREADY)  # the same command again must not go forward to what was taken back
-    revision = _target(live, revisions, to_revision)
+    revision = _target(live, revisions, to_revision, lost)
     if revision.text == live.text:
         return Decision(Act.ALREADY)
     chosen = strategy or (last.plan.strategy if last else Strategy.SIDE_BY_SIDE)
@@ -128,7 +129,6 @@ def decide_rollback(
             text=revision.text,
             spec=revision.spec,
             baseline_spec=revisions[-1].spec if revisions[-1].text == live.text else "as found",
-            ready_timeout_s=timeout_s,
             target=revision.number,
             why=f"rollback to revision {revision.number}",
         ),
@@ -181,20 +181,27 @@ def _went_back(last: Operation, live: Live) -> bool:
     return plan.kind is Kind.ROLLBACK and not plan.automatic and text_digest(live.text) in ended_with
 
 
-def _target(live: Live, revisions: tuple[Revision, ...], number: int | None) -> Revision:
+def _target(live: Live, revisions: tuple[Revision, ...], number: int | None, lost: tuple[int, ...]) -> Revision:
+    known = ", ".join(str(r.number) for r in revisions) or "none"
+    before = next((r for r in reversed(revisions) if r.text != live.text), None)
+    since = lost if before is None else tuple(n for n in lost if n > before.number)
+    if number in lost or (number is None and since):
+        numbers = ", ".join(str(n) for n in lost)
+        raise InputError(
+            f"service {live.name} has lost what was recorded as revision {numbers}; there are {known}",
+            hint="restore it from a copy, or choose another with --to-revision",
+        )
     if not revisions:
         raise InputError(f"service {live.name} has no recorded revision", hint="nothing was rolled out yet")
     if number is not None:
         for revision in revisions:
             if revision.number == number:
                 return revision
-        known = ", ".join(str(r.number) for r in revisions)
         raise InputError(
             f"service {live.name} has no revision {number}; there are {known}",
             field="--to-revision",
             hint="mpctl history",
         )
-    for revision in reversed(revisions):
-        if revision.text != live.text:
-            return revision
+    if before is not None:
+        return before
     raise InputError(f"service {live.name} has no other revision than the present one", hint="mpctl history")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -172,3 +172,23 @@ def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
         entries.append(entry)
     del torn
     return tuple(entries)
+
+
+def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
+    """Numbers of the revisions that the ledger says were kept."""
+    found = (entry.data.get("revision") for entry in entries if entry.event is Event.DONE)
+    return frozenset(number for number in found if isinstance(number, int))
+
+
+def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[int, ...]:
+    """Numbers of the revisions that the ledger names and that are not there."""
+    return tuple(sorted(recorded_revisions(entries) - {r.number for r in revisions}))
+
+
+def lost_history(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[str, ...]:
+    """What ledger and revisions miss of each other, in words; empty when they agree."""
+    entries, revisions = tuple(entries), tuple(revisions)
+    gaps = [f"revision {number} is lost: the ledger names it" for number in lost_revisions(entries, revisions)]
+    told = {entry.operation for entry in entries}
+    untold = dict.fromkeys(r.operation for r in revisions if r.operation not in told)
+    return (*gaps, *(f"the ledger has lost {name}, which recorded a revision" for name in untold))

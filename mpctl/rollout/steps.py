@@ -15,7 +15,7 @@ from mpctl.measure.workload import Workload
 from mpctl.rollout.measuring import Measurement, Target, load_record
 from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
-from mpctl.rollout.records import Revision, text_digest
+from mpctl.rollout.records import Revision, recorded_revisions, text_digest
 from mpctl.service import redacted
 
 if TYPE_CHECKING:
@@ -317,7 +317,8 @@ def _record(world: World, operation: Operation, text: str, *, why: str, spec: st
     if revisions and revisions[-1].digest == text_digest(text):
         return revisions[-1].number
     revision = Revision(
-        number=len(revisions) + 1,
+        # One that is lost keeps its number.
+        number=max({r.number for r in revisions} | recorded_revisions(world.store.entries()), default=0) + 1,
         text=text,
         created=world.clock.now().isoformat(timespec="seconds"),
         who=world.who,

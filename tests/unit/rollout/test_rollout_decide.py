@@ -169,6 +169,20 @@ def test_rollback_without_a_target_says_why(revisions, to, message):
         back(BASELINE_TEXT, revisions=revisions, to=to)
 
 
+@pytest.mark.parametrize(
+    ("revisions", "to", "lost"),
+    [((), None, (1,)), ((ONE,), 2, (2,)), ((ONE, THREE), None, (2,)), ((THREE,), 1, (1, 2))],
+)
+def test_rollback_does_not_pass_over_a_lost_revision(revisions, to, lost):
+    with pytest.raises(InputError, match="service svc has lost what was recorded as revision") as caught:
+        decide_rollback(live(), None, None, revisions, to, lost=lost)
+    assert "--to-revision" in caught.value.hint
+
+
+def test_a_lost_revision_that_is_older_stands_in_no_way():
+    assert decide_rollback(live(), None, None, (TWO, THREE), None, lost=(1,)).plan.target == 2
+
+
 @pytest.mark.parametrize("to", [None, 1])
 def test_rollback_undoes_what_is_unfinished(to):
     unfinished = operation(plan(Strategy.IN_PLACE, ready_timeout_s=7.0), done={"record": {"revision": 1}})
@@ -207,8 +221,8 @@ def test_an_undone_rollout_that_recorded_nothing_has_no_target():
     ],
 )
 def test_rollback_takes_the_strategy_of_the_last_operation(asked, last, chosen):
-    assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.strategy is chosen
-    assert back(CANDIDATE_TEXT, last=last, strategy=asked, timeout_s=5.0).plan.ready_timeout_s == 5.0
+    assert back(CANDIDATE_TEXT, last=last, strategy=asked).plan.strategy is chosen
+    assert back(CANDIDATE_TEXT, last=last, strategy=asked).plan.ready_timeout_s == 5.0
 
 
 def ended(of, ending=Ending.ROLLED_BACK):

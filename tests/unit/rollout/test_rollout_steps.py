@@ -9,7 +9,8 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
-from mpctl.rollout.steps import await_ready
+from mpctl.rollout.records import Entry, Event, Revision
+from mpctl.rollout.steps import await_ready, record_restored
 
 ARM = Arm("text")
 
@@ -48,3 +49,24 @@ def test_an_engine_that_takes_longer_than_its_time_ends_the_wait():
     with pytest.raises(MpctlError, match="not ready within 100 s: 1 of 2"):
         await_ready(rolling.world(), ARM, 100)
     assert rolling.seconds < 210
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "number"), [((), (), 1), ((1,), (1,), 2), ((2,), (1, 2), 3), ((1,), (1, 2), 3)]
+)
+def test_a_lost_revision_keeps_its_number(there, named, number):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    entries = []
+    for kept in named:
+        last, data = entries[-1] if entries else None, {"revision": kept}
+        entries.append(Entry.after(last, at=at, operation="o", event=Event.DONE, who="x", step="record", data=data))
+    revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", "none", "o") for n in there]
+    world = SimpleNamespace(
+        store=SimpleNamespace(revisions=lambda: revisions, entries=lambda: entries, add_revision=revisions.append),
+        platform=SimpleNamespace(read=lambda: SimpleNamespace(text="new"), added=lambda arm, live: ()),
+        clock=Rolling(),
+        who="x",
+    )
+    plan = SimpleNamespace(text="new", target=None, spec="none", arm=ARM)
+    assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)) == {"revision": number}
+    assert revisions[-1].number == number

@@ -1,0 +1,74 @@
+"""What is recorded of a service, and what of that is lost."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from mpctl.platform.local.desired import Desired, DesiredArm
+from mpctl.platform.local.files import service_dir, write_json
+from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.operation import Kind, Plan, Strategy
+from mpctl.rollout.records import Entry, Event, Revision
+
+MANIFEST = """apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: demo}
+spec:
+  predictor:
+    containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.11.0
+      command: [vllm, serve, model]
+"""
+
+
+@pytest.fixture
+def recorded(cli):
+    """A service with one finished rollout that recorded revisions 1 and 2, at the latter."""
+    live = MANIFEST + "# two\n"
+    directory = service_dir("default", "demo")
+    desired = Desired("demo", "default", live, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(live, 8001)})
+    write_json(directory / "desired.json", desired.to_record())
+    store = LocalStore(directory, "ann@here")
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, MANIFEST, live, "ngram")
+    events = [
+        (Event.OPENED, "", {"plan": plan.to_record()}),
+        (Event.DONE, "record", {"revision": 1}),
+        (Event.DONE, "promote", {"revision": 2}),
+        (Event.CLOSED, "", {"ending": "promoted"}),
+    ]
+    last = None
+    for event, step, data in events:
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        last = Entry.after(last, at=now, operation="rollout-1", event=event, who="ann@here", step=step, data=data)
+        store.append(last)
+    for number, text in enumerate((MANIFEST, live), start=1):
+        store.add_revision(Revision(number, text, "2026-01-01", "ann@here", "as found", "none", "rollout-1"))
+    return directory
+
+
+def test_what_is_whole_has_no_gaps(cli, recorded):
+    assert "lost" not in cli("history").err
+    assert "lost" not in cli("status").out
+    assert cli("rollback", "--dry-run=client").code == 0
+
+
+@pytest.mark.parametrize("removed", [(1,), (1, 2)])
+def test_a_lost_revision_is_told_and_never_passed_over(cli, recorded, removed):
+    for number in removed:
+        (recorded / "revisions" / f"000{number}.json").unlink()
+    assert "warning: revision 1 is lost: the ledger names it" in cli("history").err
+    assert "problem: revision 1 is lost: the ledger names it" in cli("status").out
+    for arguments in ((), ("--to-revision", "1")):
+        done = cli("rollback", "--yes", *arguments)
+        assert done.code == 2
+        assert "service demo has lost what was recorded as revision 1" in done.err
+        assert "restore it from a copy" in done.err
+
+
+def test_an_emptied_ledger_is_told(cli, recorded):
+    (recorded / "ledger.jsonl").write_text("")
+    done = cli("history")
+    assert "warning: the ledger has lost rollout-1, which recorded a revision" in done.err
+    assert done.out.startswith("REVISION")
+    assert "problem: the ledger has lost rollout-1" in cli("status").out
