@@ -80,6 +80,11 @@ class ClusterSession(Session):
         """Its own argument."""
         return service.model
 
+    @property
+    def paths(self) -> str:
+        """The pod's own cannot be read."""
+        return f"a path from / is the pod's, any other starts from {Path.cwd()} and needs a config.json"
+
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """A path is inside the container, and nothing of it can be read from here."""
         return None if not name or name.startswith("/") else read_model(name, Path.cwd())

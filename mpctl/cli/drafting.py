@@ -89,17 +89,19 @@ def read_facts(
         found = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
         return found, None if found else f"{listing} holds no config.json"
     found = source.model_facts(name)
-    name, _, pinned = (name or "").removeprefix("hf://").partition(":")
-    if found is not None or not REPOSITORY.fullmatch(name):
+    if found is not None or not name:
         return found, None
+    repository, _, pinned = name.removeprefix("hf://").partition(":")
+    if not REPOSITORY.fullmatch(repository):
+        return None, f"{name} was not read: {source.paths}; a listing tells what a pod sees there"
     if not ask_hub:
-        return None, f"{name} is not on this machine, and a file is judged without asking a hub"
+        return None, f"{repository} is not on this machine, and a file is judged without asking a hub"
     from mpctl.platform.hub import Unavailable, read_hub
 
     try:
-        return read_hub(name, revision or pinned or "main"), None
+        return read_hub(repository, revision or pinned or "main"), None
     except Unavailable as error:
-        return None, f"{name} could not be looked at: {error}"
+        return None, f"{repository} could not be looked at: {error}"
 
 
 def check_cluster(options: dict[str, Any]) -> None:

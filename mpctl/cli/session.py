@@ -84,6 +84,11 @@ class Session(ABC):
     def platform(self) -> Platform:
         """Where the service runs."""
 
+    @property
+    @abstractmethod
+    def paths(self) -> str:
+        """Which paths of checkpoints can be read from here, in words."""
+
     @abstractmethod
     def service(self) -> Service:
         """The live service as a value."""
@@ -209,6 +214,11 @@ class LocalSession(Session):
     def target_of(self, service: Service) -> str | None:
         """Its own argument, else its storage."""
         return model_of(service)
+
+    @property
+    def paths(self) -> str:
+        """Those of this machine."""
+        return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """Relative paths start from where the service was started."""

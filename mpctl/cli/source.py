@@ -21,6 +21,10 @@ Edit = Callable[[Service], Service]
 class Source(Protocol):
     """A service that can be read and edited; the methods of :class:`mpctl.cli.session.Session` that a change needs."""
 
+    @property
+    def paths(self) -> str:
+        """Which paths of checkpoints can be read from here, in words."""
+
     def service(self) -> Service:
         """The service as a value."""
 
@@ -53,6 +57,7 @@ class FileSource:
         self._service = select(load(read_file(path, "the manifest"), file=path), name)
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace, self.terminal = self._service.name, self._service.namespace or "", terminal
+        self.paths = f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"
 
     def service(self) -> Service:
         """The service as a value."""
