@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.plan.shape import GIB, Shape, shape_of
-from mpctl.speculation.facts import DraftKind
+from mpctl.speculation.facts import NAMES_NO_SCHEME, DraftKind
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
@@ -23,6 +23,8 @@ _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_na
 _KINDS: tuple[DraftKind, ...] = ("eagle3", "eagle", "medusa", "mlp_speculator", "dflash", "dspark", "mtp")
 # Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+# Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
+_MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
 # Families whose configuration may leave the count out though the layers are there.
 _MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")
 
@@ -36,7 +38,8 @@ class ModelFacts:
     a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
     ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
     ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``medusa_heads`` how many
-    tokens Medusa's heads can draft; ``shape`` the dimensions, None where incomplete.
+    tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
+    ``shape`` the dimensions, None where incomplete.
     """
 
     name: str | None = None
@@ -60,6 +63,7 @@ class ModelFacts:
     map_rows: int | None = None
     mtp_layers: int | None = None
     medusa_heads: int | None = None
+    mask_token: bool | None = None
     shape: Shape | None = None
 
     @property
@@ -113,7 +117,7 @@ def describe_model(
     ``tensors``: shapes by name, from the headers of the safetensors files.
     """
     quantized = config.get("quantization_config") or {}
-    quantization = quantized.get("quant_method", "none")
+    quantization = _quantization(quantized)
     width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
     plain = weight_bytes is not None and width is not None and quantization == "none"
     kind = _draft_kind(config, tensors)
@@ -143,6 +147,7 @@ def describe_model(
         map_rows=_map_rows(tensors),
         mtp_layers=_mtp_layers(config),
         medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
+        mask_token=_names_mask_token(config),
         shape=shape_of(config),
     )
 
@@ -155,6 +160,29 @@ def _name(config: Mapping[str, Any]) -> str | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _quantization(quantized: Mapping[str, Any]) -> str | None:
+    """``none``, or the method named; compressed-tensors with its schemes, as in ``compressed-tensors float w8a8``, and
+    None where it says none.
+    """
+    method: str = quantized.get("quant_method", "none")
+    if method != NAMES_NO_SCHEME:
+        return method
+    groups = quantized.get("config_groups")
+    schemes = {_scheme(group) for group in groups.values()} if isinstance(groups, Mapping) else set()
+    known = sorted(scheme for scheme in schemes if scheme is not None)
+    return " ".join((method, *known)) if known and len(known) == len(schemes) else None
+
+
+def _scheme(group: object) -> str | None:
+    """``int w4a16``: type and bits of a group's weights, bits of its activations."""
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(group, Mapping) or not isinstance(weights, Mapping):
+        return None
+    inputs = group.get("input_activations")
+    activations = inputs.get("num_bits") if isinstance(inputs, Mapping) else 16
+    return f"{weights.get('type')} w{weights.get('num_bits')}a{activations}"
 
 
 def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:
@@ -179,6 +207,12 @@ def _map_rows(tensors: Mapping[str, tuple[int, ...]] | None) -> int | None:
         if name.rpartition(".")[2] in ("d2t", "draft_id_to_target_id") and shape:
             return shape[0]
     return None
+
+
+def _names_mask_token(config: Mapping[str, Any]) -> bool:
+    part = config.get("dflash_config")
+    inside = isinstance(part, Mapping) and "mask_token_id" in part
+    return inside or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
 def _mtp_layers(config: Mapping[str, Any]) -> int | None:

@@ -12,6 +12,7 @@ from mpctl.plan.memory import DEFAULT_UTILISATION
 from mpctl.plan.shape import Shape
 from mpctl.service import Service
 from mpctl.speculation import Facts, Spec
+from mpctl.speculation.facts import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -62,6 +63,7 @@ def facts_of(
         draft_trained_for=draft.trained_for,
         target_mtp_layers=target.mtp_layers,
         medusa_heads=draft.medusa_heads,
+        draft_mask_token=draft.mask_token,
         target_name=target_name_of(service, target.name),
         target_is_moe=target.moe,
         thinking=_thinking(service, target),
@@ -70,7 +72,7 @@ def facts_of(
         async_scheduling=True if command.has("async-scheduling") else None,
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
         draft_kv_cache_dtype=draft.kv_cache_dtype,
-        quantization=command.get("quantization") or target.quantization,
+        quantization=_quantization(command.get("quantization"), target),
         draft_quantization=draft.quantization,
         temperature=temperature,
         uses_storage_uris=len(service.storage) > 1,
@@ -149,6 +151,11 @@ def _first_name(*names: str | None) -> str | None:
         if _REPOSITORY.fullmatch(bare):
             return bare
     return None
+
+
+def _quantization(asked: str | None, target: ModelFacts) -> str | None:
+    """What the command line asks for, unless that is what the checkpoint says with its schemes."""
+    return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
 
 
 def _prefix_caching(argv: tuple[str, ...]) -> bool:

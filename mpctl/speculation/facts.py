@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 DraftKind = Literal["model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "dspark"]
+# A quantisation format of many schemes: the same name on both sides says nothing of bits.
+NAMES_NO_SCHEME = "compressed-tensors"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Facts:
     the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
     ``target_mtp_layers``: how many layers of the target's own checkpoint draft. ``medusa_heads``: how many heads
-    the draft holds. ``device``: what the engine runs on, "CPU" or "GPU".
+    the draft holds. ``draft_mask_token``: its configuration names a token that fills the places drafted in one pass.
+    ``device``: what the engine runs on, "CPU" or "GPU".
     """
 
     engine_version: str | None = None
@@ -55,6 +58,7 @@ class Facts:
     draft_trained_for: str | None = None
     target_mtp_layers: int | None = None
     medusa_heads: int | None = None
+    draft_mask_token: bool | None = None
     target_is_moe: bool | None = None
     thinking: bool | None = None
     enable_lora: bool | None = None

@@ -20,6 +20,7 @@ Verdict = Literal["ok", "warn", "mismatch", "unknown"]
 CHECKS: tuple[Rule, ...] = (
     rules_match.wrong_target,
     rules_draft.draft_kind,
+    rules_draft.parallel_drafting,
     rules_match.tokenizer_mismatch,
     rules_match.added_tokens_mismatch,
     rules_match.hidden_size_mismatch,

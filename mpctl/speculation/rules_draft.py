@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from mpctl.speculation.facts import DraftKind, Facts
+from mpctl.speculation.facts import NAMES_NO_SCHEME, DraftKind, Facts
 from mpctl.speculation.keys import is_int
 from mpctl.speculation.rule import Said, both, drafts_with_weights, method_of, names_draft, one_of, rule, sets_key
 from mpctl.speculation.spec import Spec, method_by_name
 from mpctl.speculation.versions import parse_version
 
+# vLLM's short name of one of its dtypes (MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP, CacheConfig.cache_dtype).
+_FP8: dict[object, str] = {"fp8": "fp8_e4m3"}
 _CONTEXT = "vLLM #57941 (fix PR #57964 open), #48894, #21986, PR #22935, PR #24662"
 
 
@@ -67,6 +69,29 @@ def draft_kind(spec: Spec, facts: Facts) -> Said:
     if facts.draft_kind == wanted:
         return None
     return "refuse", f"{spec.method} loads a checkpoint of kind {wanted}, '{spec.draft}' is of kind {facts.draft_kind}"
+
+
+def _in_one_pass(spec: Spec) -> bool:
+    return spec.method == "p-eagle" or spec.settings.get("parallel_drafting") is True
+
+
+@rule(
+    "parallel-drafting",
+    source="vLLM 0.32.0, _init_parallel_drafting_params: the draft model config must have a mask token",
+    todo="p-eagle for a head that was trained for it, eagle3 for any other",
+    needs=("draft_mask_token",),
+    applies=both(names_draft, lambda spec: spec.method == "eagle3" or _in_one_pass(spec)),
+)
+def parallel_drafting(spec: Spec, facts: Facts) -> Said:
+    """One pass fills its places with a mask token that the draft's configuration names; without, the engine exits."""
+    if _in_one_pass(spec):
+        names = "mask_token_id, pard_token or ptd_token_id"
+        reason = f"'{spec.draft}' names no mask token ({names}), and the engine exits at start-up without one"
+        return None if facts.draft_mask_token else ("refuse", reason)
+    reason = (
+        f"'{spec.draft}' names a mask token: it was trained to draft in one pass, and {spec.method} asks one by one"
+    )
+    return ("warn", reason) if facts.draft_mask_token else None
 
 
 @rule(
@@ -165,7 +190,7 @@ def draft_size(spec: Spec, facts: Facts) -> Said:
 def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Said:
     """A draft that sees other KV values than it was trained on is accepted less."""
     own = spec.settings.get("kv_cache_dtype") or facts.draft_kv_cache_dtype
-    if own is None or own == facts.kv_cache_dtype:
+    if own is None or _FP8.get(own, own) == _FP8.get(facts.kv_cache_dtype, facts.kv_cache_dtype):
         return None
     return "warn", f"the draft's KV cache is {own}, the target's {facts.kv_cache_dtype}"
 
@@ -180,7 +205,8 @@ def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Said:
 )
 def quantization_mismatch(spec: Spec, facts: Facts) -> Said:
     """A head trained on one precision's hidden states is accepted less on another's."""
-    own = spec.settings.get("quantization") or facts.draft_quantization
+    said = spec.settings.get("quantization")
+    own = said if said not in (None, NAMES_NO_SCHEME) else facts.draft_quantization
     if own is None or own == facts.quantization:
         return None
     return "warn", f"the draft's weights are {own}, the target's {facts.quantization}"
@@ -248,6 +274,7 @@ RULES = (
     draft_missing,
     method_taken_from_name,
     draft_kind,
+    parallel_drafting,
     draft_context,
     draft_max_model_len,
     family_mismatch,

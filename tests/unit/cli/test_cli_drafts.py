@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -284,6 +285,8 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
     from mpctl.platform import hub
 
     class Live:
+        paths = "no path is read"
+
         def model_facts(self, name):
             return None
 
@@ -292,7 +295,8 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
     read_facts(Live(), "hf://org/t:v2", None, ask_hub=True)
     read_facts(Live(), "org/t", None, ask_hub=True)
     read_facts(Live(), "org/t", None, ask_hub=True, revision="abc")
-    read_facts(Live(), "pvc://org/t", None, ask_hub=True)
+    assert read_facts(Live(), "pvc://org/t", None, ask_hub=True)[1].startswith("pvc://org/t was not read: no path")
+    assert read_facts(Live(), None, None, ask_hub=True) == (None, None)
     _, why = read_facts(Live(), "hf://org/t", None, ask_hub=False)
     assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
     assert "without asking a hub" in why
@@ -395,6 +399,44 @@ def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
     body = json.loads(done.out)
     assert body["staging"] == {"way": "present", "path": "heads/own"}
     assert {one["id"]: one["verdict"] for one in body["match"]}["wrong-target"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("method", "draft", "verdict", "code"),
+    [
+        ("p-eagle", "p-eagle", "ok", 0),
+        ("p-eagle", "eagle3", "mismatch", 9),
+        ("eagle3", "eagle3", "ok", 0),
+        ("eagle3", "p-eagle", "warn", 0),
+    ],
+)
+def test_a_head_that_drafts_in_one_pass_is_told_from_another(cli, method, draft, verdict, code):
+    demo = Path(__file__).parents[3] / "scripts" / "demo_model" / draft / "config.json"
+    head = listing(cli, "head.txt", json.loads(demo.read_text()), 700_000)
+    asked = ("--spec", method, "--draft", "o/head", "--draft-listing", head, "--kserve", "0.20", "-o", "json")
+    path = cli.directory / "s3.yaml"
+    path.write_text(SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights").replace("8192", "2048"))
+    done = cli("preflight", "-f", str(path), *asked)
+    found = {one["id"]: one["verdict"] for one in json.loads(done.out)["match"]}
+    assert (found["parallel-drafting"], done.code) == (verdict, code)
+
+
+@pytest.mark.parametrize("draft", ["scripts/demo/heads", "/opt/heads/own"])
+def test_a_path_that_was_not_read_is_said_and_why(cli, draft):
+    """Relative paths start from the manifest's folder, wherever the shell is; absolute ones are the pod's."""
+    folder = cli.directory / "below"
+    folder.mkdir()
+    path = folder / "service.yaml"
+    path.write_text(SERVICE)
+    beside = cli.directory / "scripts" / "demo" / "heads"
+    beside.mkdir(parents=True)
+    (beside / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["MedusaModel"]}))
+    unread = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", draft)
+    assert f"unchecked: files: {draft} was not read: a path from / is the pod's" in unread.err
+    assert f"any other starts from {folder}" in unread.err
+    found = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", "../scripts/demo/heads")
+    assert found.code == 9
+    assert "was not read" not in found.err
 
 
 def test_a_gpu_that_nobody_knows(cli, service):

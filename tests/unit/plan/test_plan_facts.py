@@ -12,6 +12,7 @@ from mpctl.plan.facts import loaded_gib
 from mpctl.plan.shape import Shape
 from mpctl.service import load, select
 from mpctl.speculation import build
+from mpctl.speculation.match import match
 
 THINKS = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
 NGRAM, _ = build("ngram")
@@ -204,6 +205,7 @@ def test_a_plain_checkpoint():
         template_thinks=True,
         draft_kind="model",
         mtp_layers=0,
+        mask_token=False,
     )
 
 
@@ -286,6 +288,63 @@ def test_one_layer_under_the_name_of_a_whole_model_is_told_by_its_weights(tensor
     """The published heads of EAGLE's first generation call themselves LlamaForCausalLM."""
     config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
     assert describe_model(config, tensors=tensors).draft_kind == kind
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({}, False),
+        ({"mask_token_id": None, "ptd_token_id": None}, False),
+        ({"ptd_token_id": 0}, True),
+        ({"pard_token": 151666}, True),
+        ({"speculators_model_type": "peagle", "mask_token_id": 128002}, True),
+        ({"dflash_config": {"mask_token_id": 7}}, True),
+    ],
+)
+def test_a_mask_token_for_drafting_in_one_pass(config, named):
+    assert describe_model(config).mask_token is named
+
+
+W4 = {"weights": {"type": "int", "num_bits": 4}, "input_activations": None}
+W8 = {"weights": {"type": "float", "num_bits": 8}, "input_activations": {"type": "float", "num_bits": 8}}
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "compressed-tensors"}, None),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, None),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": W8}}, "compressed-tensors float w8a8"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"group_0": W8, "group_1": W4}},
+            "compressed-tensors float w8a8 int w4a16",
+        ),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": W8, "group_1": None}}, None),
+    ],
+)
+def test_a_format_of_many_schemes_is_known_by_them(written, found):
+    assert describe_model({**QWEN3, "quantization_config": written}).quantization == found
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "flag", "verdict"),
+    [
+        ({"group_0": W8}, {"group_0": W8}, (), "ok"),
+        ({"group_0": W8}, {"group_0": W4}, (), "warn"),
+        ({"group_0": W8}, {"group_0": W4}, ("--quantization=compressed-tensors",), "warn"),
+        ({"group_0": W8}, {}, (), "unknown"),
+        ({}, {}, (), "unknown"),
+    ],
+)
+def test_the_same_format_is_not_the_same_quantisation(ours, theirs, flag, verdict):
+    target, draft = (
+        describe_model({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}})
+        for groups in (ours, theirs)
+    )
+    spec, _ = build("eagle3", draft="/models/draft")
+    found = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), spec, target=target, draft=draft))}
+    assert found["quantization-mismatch"] == verdict
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from mpctl.speculation.match import match
 patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TARGET = {
+    "_name_or_path": "org/target-8b",
     "model_type": "qwen3",
     "architectures": ["Qwen3ForCausalLM"],
     "hidden_size": 64,
@@ -70,7 +71,7 @@ def service(target, *args):
     text = (
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\nspec:\n  predictor:\n"
         "    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v0.30.0\n"
-        f"      args: {json.dumps([f'--model={target}', '--served-model-name=org/target-8b', *args])}\n"
+        f"      args: {json.dumps([f'--model={target}', *args])}\n"
     )
     return select(load(text), None)
 

@@ -36,6 +36,7 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
         engine_version="0.32.0",
         kserve_version="0.20.0",
         draft_kind="eagle3",
+        draft_mask_token=False,
         served_context=16384,
         draft_context=40960,
         tensor_parallel=1,
