@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpctl.cli.rollback import decide
+from mpctl.cli.session import LocalSession
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
@@ -72,3 +74,9 @@ def test_an_emptied_ledger_is_told(cli, recorded):
     assert "warning: the ledger has lost rollout-1, which recorded a revision" in done.err
     assert done.out.startswith("REVISION")
     assert "problem: the ledger has lost rollout-1" in cli("status").out
+
+
+@pytest.mark.parametrize("asked", [None, 5.0])
+def test_a_new_way_back_has_the_time_that_fits_the_service(recorded, asked):
+    options = {"to_revision": None, "strategy": None, "force": False, "timeout": asked, "accept_downtime": False}
+    assert decide(LocalSession("default", "demo", None), options, 5.0).plan.ready_timeout_s == 5.0

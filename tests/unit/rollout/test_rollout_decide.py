@@ -222,7 +222,6 @@ def test_an_undone_rollout_that_recorded_nothing_has_no_target():
 )
 def test_rollback_takes_the_strategy_of_the_last_operation(asked, last, chosen):
     assert back(CANDIDATE_TEXT, last=last, strategy=asked).plan.strategy is chosen
-    assert back(CANDIDATE_TEXT, last=last, strategy=asked).plan.ready_timeout_s == 5.0
 
 
 def ended(of, ending=Ending.ROLLED_BACK):
