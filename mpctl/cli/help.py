@@ -10,6 +10,7 @@ from mpctl.errors import EXIT_CODES, InputError
 
 _ENVIRONMENT = (
     ("MPCTL_<FLAG>", "the value of any flag, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
+    ("MPCTL_OUTPUT", "-o of every command but report and rbac, which have formats of their own"),
     ("MPCTL_STATE_DIR", "where local services and their history are kept; default: mpctl in the XDG state directory"),
     ("XDG_CONFIG_HOME", "where the user's settings are: mpctl/config.yaml below it; default: ~/.config"),
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "whether to use colour; --color is stronger"),
@@ -36,7 +37,8 @@ the top:
       port: 8000
 
 At the top may stand platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes and
-no-input. mpctl config view --origin shows what is in force and where it comes from."""
+no-input; report and rbac do not read output. mpctl config view --origin shows what is in force and where it comes
+from."""
 _OUTPUT = """\
 -o table   for reading; its columns may change from one version to the next
 -o wide    the same with more columns

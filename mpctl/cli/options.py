@@ -6,7 +6,7 @@ precedence. The shared ones may stand before or after the command, as with kubec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -89,6 +89,14 @@ shared_options = _all_of(
 output_option = option(
     "-o", "--output", type=Word(FORMATS), default="table", help="Format of the result on standard output."
 )
+
+
+def own_output_option(formats: Sequence[str], *, help: str) -> Callable[[F], F]:  # noqa: A002
+    """``-o`` of a command whose formats are not those of the others. What is set for all of them, in MPCTL_OUTPUT or a
+    settings file, is not meant for it and not read."""
+    return option("-o", "--output", type=Word(formats), envvar=None, show_envvar=False, help=help)
+
+
 ask_options = _all_of(
     option("-y", "--yes", is_flag=True, help="Do not ask."),
     option("--no-input", is_flag=True, help="Never ask; what would need an answer fails."),

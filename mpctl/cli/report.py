@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mpctl.cli.options import Word, option, shared_options
+from mpctl.cli.options import option, own_output_option, shared_options
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError, MpctlError
 
@@ -52,12 +52,10 @@ class Source(NamedTuple):
 @click.command("report")
 @click.argument("run", required=False, metavar="[RUN]")
 @option("-s", "--service", metavar="NAME", help="Service whose rollout is meant; default: the only one.")
-@option(
-    "-o",
-    "--output",
-    type=Word(_FORMATS),
+@own_output_option(
+    _FORMATS,
     help="html: one page that opens offline. md: for a pull request. junit: for CI. json, yaml: all figures. csv: "
-    "every sample. Default: by the ending of --output-file, else md.",
+    "every sample. Default: by the ending of --output-file, else md. Read from here alone, not from MPCTL_OUTPUT.",
 )
 @option("--output-file", metavar="FILE", help="Where to write; default: standard output.")
 @option("--force", is_flag=True, help="Overwrite a file that is no report.")

@@ -12,7 +12,7 @@ class Granted:
         self.cluster, self.namespace = cluster, namespace
         self.user = cluster.user(name)
         self.name = name
-        self.documents = roles(role, namespace, to=subject_of(f"user:{name}"), secrets=secrets)
+        self.documents = roles(role, namespace, to=[subject_of(f"user:{name}")], secrets=secrets)
 
     def apply(self, documents=None):
         listed = {"apiVersion": "v1", "kind": "List", "items": list(documents or self.documents)}

@@ -122,7 +122,7 @@ def grant(client, namespace):
         kind, where = {
             "service": ("Role", namespace), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")
         }[scope]  # fmt: skip
-        found = [d for d in roles(role, namespace, to=to) if d["metadata"].get("namespace") == where]
+        found = [d for d in roles(role, namespace, to=[to]) if d["metadata"].get("namespace") == where]
         return [d for d in found if d["kind"] in (kind, f"{kind}Binding")]
 
     documents, shared = [], {}

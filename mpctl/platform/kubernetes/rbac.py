@@ -6,6 +6,7 @@ in KServe's namespace. Cluster-wide: one ClusterRole that also holds in every na
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from mpctl.platform.kubernetes.calls import API_KEY, Role, Row, needs
 Json = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
 _SUBJECTS = ("user", "group", "serviceaccount")
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 KSERVE = "kserve"
 
 
@@ -50,7 +52,21 @@ def subject_of(text: str) -> Subject:
     namespace, slash, account = name.partition("/")
     if not slash or not namespace or not account:
         raise InputError(f"{text} has no namespace", field="--to", hint="serviceaccount:NAMESPACE/NAME")
+    require_name(namespace, "--to", dots=False)
+    require_name(account, "--to")
     return Subject("ServiceAccount", account, namespace)
+
+
+def require_name(name: str, field: str, *, dots: bool = True) -> None:
+    """Refuse what no object can be called; ``dots``: a namespace takes none (RFC 1123, label or subdomain).
+
+    Raises:
+        InputError: it is no such name; ``field`` is the option that gave it.
+    """
+    form = rf"{_LABEL}(\.{_LABEL})*" if dots else _LABEL
+    if not re.fullmatch(form, name) or len(name) > 253:
+        such = "lower-case letters, digits, dashes and dots" if dots else "lower-case letters, digits and dashes"
+        raise InputError(f"{name!r} is no name in a cluster", field=field, hint=such)
 
 
 def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:
@@ -76,11 +92,11 @@ def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:
 
 
 def roles(
-    role: Role, namespace: str | None, *, to: Subject | None = None, secrets: Sequence[str] = ()
+    role: Role, namespace: str | None, *, to: Sequence[Subject] = (), secrets: Sequence[str] = ()
 ) -> tuple[Json, ...]:
     """The objects to apply, each role followed by its binding; ``namespace`` None: for all namespaces.
 
-    ``to`` None: no bindings.
+    ``to``: whom all of them are bound to; nobody: no bindings.
     """
     name = f"mpctl-{role}"
     rows = needs(role)
@@ -96,18 +112,18 @@ def roles(
     )
 
 
-def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to: Subject | None) -> list[Json]:
+def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to: Sequence[Subject]) -> list[Json]:
     metadata: Json = {"name": name, **({"namespace": namespace} if namespace else {})}
     metadata["labels"] = {"app.kubernetes.io/managed-by": "mpctl"}
     made: list[Json] = [{"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}]
-    if to is not None:
+    if to:
         made.append(
             {
                 "apiVersion": f"{_RBAC}/v1",
                 "kind": f"{kind}Binding",
                 "metadata": metadata,
                 "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-                "subjects": [to.to_record()],
+                "subjects": [subject.to_record() for subject in to],
             }
         )
     return made

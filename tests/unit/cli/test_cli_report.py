@@ -58,6 +58,18 @@ def test_the_ending_of_the_file_says_the_format(cli, run_file, name, begins):
     assert Path(name).read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("output", ["yaml", "wide"])
+@pytest.mark.parametrize("place", ["variable", "file"])
+def test_a_format_that_is_set_for_all_commands_is_not_meant(cli, run_file, place, output):
+    if place == "variable":
+        cli.env(MPCTL_OUTPUT=output)
+    else:
+        cli.project(f"output: {output}\n")
+    done = cli("report", run_file, "--output-file", "r.md")
+    assert done.code == 0, done.err
+    assert (cli.directory / "r.md").read_text().startswith(cli("report", run_file, "-o", "md").out[:40])
+
+
 def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
     Path("notes.md").write_text("mine\n")
     done = cli("report", run_file, "--output-file", "notes.md")

@@ -59,7 +59,7 @@ def test_nothing_uses_a_star():
 
 
 def test_bindings_name_the_subject():
-    documents = roles("reader", "chat", to=Subject("ServiceAccount", "bot", "ci"))
+    documents = roles("reader", "chat", to=[Subject("ServiceAccount", "bot", "ci")])
     bindings = [d for d in documents if d["kind"].endswith("Binding")]
     assert [(d["kind"], d["metadata"].get("namespace"), d["roleRef"]["name"]) for d in bindings] == [
         ("RoleBinding", "chat", "mpctl-reader"),
@@ -74,7 +74,7 @@ def test_bindings_name_the_subject():
 
 def test_roles_of_two_namespaces_do_not_overwrite_each_other():
     def places(namespace):
-        made = roles("operator", namespace, to=Subject("User", "ann"))
+        made = roles("operator", namespace, to=[Subject("User", "ann")])
         return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in made}
 
     assert not places("chat") & places("code")
