@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
-from mpctl.errors import MpctlError
+from mpctl.errors import InputError, MpctlError
 from mpctl.platform.kubernetes.failure import Call, OutcomeUnknown, Unreachable, error_of, retry_after, status_of
 from mpctl.platform.kubernetes.kinds import LEASE, POD, Kind
 
@@ -48,6 +48,13 @@ class Answer:
     body: bytes
 
 
+@dataclass(frozen=True)
+class NoAnswer:
+    """Nothing came back; ``why`` in words."""
+
+    why: str
+
+
 class Client:
     """One API server as one user. Safe to use from several threads.
 
@@ -66,6 +73,8 @@ class Client:
     ) -> None:
         from kubernetes.client.rest import RESTClientObject
 
+        if timeout_s <= 0:
+            raise InputError("must be more than 0 s", field="--request-timeout")
         self.namespace = connection.namespace
         self.context = connection.context
         self.configuration: Configuration = connection.configuration
@@ -88,7 +97,7 @@ class Client:
         """
         call = Call("get", kind, namespace, name)
         answer = self._read(call, kind.path(namespace, name), {})
-        return None if answer.code == 404 else _object(answer)
+        return None if answer.code == 404 else json_object(answer.body)
 
     def need(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
         """One object.
@@ -100,7 +109,7 @@ class Client:
         answer = self._read(call, kind.path(namespace, name), {})
         if answer.code == 404:
             raise error_of(404, answer.body, call)
-        return _object(answer)
+        return json_object(answer.body)
 
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
@@ -116,7 +125,7 @@ class Client:
             answer = self._read(call, kind.path(namespace), {k: v for k, v in query.items() if v})
             if answer.code == 404:
                 return None
-            page = _object(answer)
+            page = json_object(answer.body)
             found += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page.get("items") or []]
             query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
             if not query["continue"]:
@@ -124,20 +133,20 @@ class Client:
 
     def raw(self, path: str) -> str | None:
         """The text at a path such as ``/version``; None on 404."""
-        call = Call("get", Kind("", "", path, path, namespaced=False), None, path)
+        call = Call("get", Kind("", "", "path", path, namespaced=False), None, path)
         answer = self._read(call, path, {})
         return None if answer.code == 404 else answer.body.decode(errors="replace")
 
     def version(self) -> Json:
         """What ``/version`` says."""
-        return status_of(self.raw("/version") or "{}")
+        return json_object(self.raw("/version") or "{}")
 
     def log(self, name: str, namespace: str, *, container: str = "", tail: int = 50, previous: bool = False) -> str:
         """The last lines of a container; empty when there is no log (yet)."""
         call = Call("get", POD, namespace, name, "log")
         query = {"tailLines": str(tail), "container": container, "previous": "true" if previous else ""}
         answer = self._once("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
-        if answer is None or answer.code in (400, 404) or answer.code >= 500:
+        if isinstance(answer, NoAnswer) or answer.code in (400, 404) or answer.code >= 500:
             return ""  # 400: the container has not started
         if answer.code >= 300:
             raise error_of(answer.code, answer.body, call)
@@ -222,10 +231,9 @@ class Client:
     # Requests
 
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
-        answer: Answer | None = None
         for pause in (*_PAUSES_S, None):
             answer = self._once("GET", path, query, None, "")
-            if answer is not None and answer.code < 500 and answer.code != 429:
+            if isinstance(answer, Answer) and answer.code < 500 and answer.code != 429:
                 if answer.code >= 300 and answer.code != 404:
                     raise error_of(answer.code, answer.body, call)
                 return answer
@@ -244,13 +252,12 @@ class Client:
         *,
         gone_is_done: bool = False,
     ) -> Json:
-        answer: Answer | None = None
         for pause in (*_PAUSES_S, None):
             if self.guard is not None and call.kind is not LEASE:
                 self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
             answer = self._once(method, path, query, body, content_type)
-            if answer is None or answer.code >= 500:
-                said = "no answer came" if answer is None else f"the API server answered {answer.code}"
+            if isinstance(answer, NoAnswer) or answer.code >= 500:
+                said = "no answer came" if isinstance(answer, NoAnswer) else f"the API server answered {answer.code}"
                 raise OutcomeUnknown(
                     f"{call.target}: {said} to {call.verb}; it may have happened",
                     hint="the same command again looks at what is there and goes on",
@@ -260,7 +267,7 @@ class Client:
             if answer.code != 429:
                 if answer.code >= 300:
                     raise error_of(answer.code, answer.body, call)
-                return _object(answer)
+                return json_object(answer.body)
             if pause is not None:
                 self._sleep(self._pause(answer, pause, call))
         raise self._unreachable(answer, call)
@@ -275,8 +282,12 @@ class Client:
 
     def _once(
         self, method: Method, path: str, query: Mapping[str, str], body: Json | None, content_type: str
-    ) -> Answer | None:
-        """One request; None when there was no answer."""
+    ) -> Answer | NoAnswer:
+        """One request.
+
+        Raises:
+            MpctlError: it can never be answered: the server's address or its certificates cannot be used.
+        """
         import urllib3
 
         refresh: Callable[[Configuration], None] | None = self.configuration.refresh_api_key_hook
@@ -306,8 +317,10 @@ class Client:
             raise MpctlError(
                 f"{self.configuration.host}: {error}", hint="the kubeconfig's certificate authority does not fit"
             ) from error
-        except urllib3.exceptions.HTTPError:
-            return None
+        except urllib3.exceptions.LocationValueError as error:
+            raise InputError(f"{self.configuration.host!r} is no address of an API server: {error}") from error
+        except urllib3.exceptions.HTTPError as error:
+            return NoAnswer(_why(error, self._timeout_s))
         return Answer(response.status, response.headers, response.data)
 
     def authorization(self) -> dict[str, str]:
@@ -320,18 +333,19 @@ class Client:
         who = [*self.authorization().items(), *self._impersonate]
         return tuple(f"{name}: {value}" for name, value in who)
 
-    def _pause(self, answer: Answer | None, pause: float, call: Call) -> float:
-        if answer is None:
+    def _pause(self, answer: Answer | NoAnswer, pause: float, call: Call) -> float:
+        if isinstance(answer, NoAnswer):
             return pause
         asked = retry_after(answer.headers, otherwise=pause)
         if asked > _LONGEST_WAIT_S:
             raise Unreachable(f"{call.target}: the API server asks to wait {asked:.0f} s", hint="try again then")
         return max(asked, pause) if answer.code == 429 else asked
 
-    def _unreachable(self, answer: Answer | None, call: Call) -> Unreachable:
-        said = (
-            "does not answer" if answer is None else f"answers {answer.code}: {status_of(answer.body).get('message')}"
-        )
+    def _unreachable(self, answer: Answer | NoAnswer, call: Call) -> Unreachable:
+        if isinstance(answer, NoAnswer):
+            said = f"does not answer ({answer.why})"
+        else:
+            said = f"answers {answer.code}: {status_of(answer.body).get('message')}"
         return Unreachable(
             f"{call.target}: the API server {self.configuration.host} {said}",
             hint="kubectl get --raw /readyz says more; the same command again goes on",
@@ -352,13 +366,33 @@ def _call(verb: str, kind: Kind, body: Json) -> Call:
     return Call(verb, kind, metadata.get("namespace"), metadata.get("name"))
 
 
-def _object(answer: Answer) -> Json:
+def _why(error: Exception, timeout_s: float) -> str:
+    """Why no answer came: the system's words where it has some."""
+    import urllib3
+
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    if isinstance(error, urllib3.exceptions.TimeoutError):
+        return f"nothing came within {timeout_s:g} s"
+    return str(error)
+
+
+def json_object(body: bytes | str) -> Json:
+    """The object of an answer.
+
+    Raises:
+        MpctlError: it is none, as when a proxy or a login page answers.
+    """
     try:
-        record = json.loads(answer.body)
+        record = json.loads(body)
     except ValueError as error:
-        raise MpctlError(f"the API server answered what is not JSON: {answer.body[:200]!r}") from error
+        raise MpctlError(
+            f"the API server answered what is not JSON: {body[:200]!r}",
+            hint="see what stands at the server's address of the kubeconfig: a proxy or a login page may answer",
+        ) from error
     if not isinstance(record, dict):
-        raise MpctlError(f"the API server answered no object: {answer.body[:200]!r}")
+        raise MpctlError(f"the API server answered no object: {body[:200]!r}")
     return record
 
 

@@ -6,7 +6,6 @@ kind that the cluster does not know is read as empty. About 25 requests in all, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -19,7 +18,7 @@ from mpctl.plan.doctor.facts import SERVICE_LABEL, at, each, place
 from mpctl.plan.doctor.kserve import CONFIG, kserve_version
 from mpctl.plan.doctor.metrics import ADAPTER, METRIC
 from mpctl.platform.kubernetes import calls, kinds, names
-from mpctl.platform.kubernetes.client import Client, Json
+from mpctl.platform.kubernetes.client import Client, Json, json_object
 from mpctl.platform.kubernetes.kinds import Kind
 from mpctl.platform.kubernetes.owners import owner_of
 from mpctl.platform.kubernetes.rights import denied_calls
@@ -139,7 +138,7 @@ def _namespace_of(hooks: Sequence[Json]) -> str | None:
 
 
 def _groups(text: str | None) -> dict[str, tuple[str, ...]]:
-    record = json.loads(text or "{}")
+    record = json_object(text or "{}")
     return {g["name"]: tuple(v["version"] for v in g.get("versions") or ()) for g in record.get("groups") or ()}
 
 
@@ -153,13 +152,13 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
         path = f"/apis/{ADAPTER}/{version}/namespaces/{namespace}/pods/*/{METRIC}?labelSelector={SERVICE_LABEL}"
         try:
             text = client.raw(path)
+            items = () if text is None else json_object(text).get("items") or ()
         except MpctlError as error:
             found.append(MetricAnswer(namespace, None, error.message))
             continue
         if text is None:
             found.append(MetricAnswer(namespace, None, "it knows no such metric (404)"))
             continue
-        items = json.loads(text).get("items") or ()
         values = {str(at(i, "describedObject", "name")): str(i.get("value")) for i in items}
         found.append(MetricAnswer(namespace, values))
     return tuple(found)
@@ -199,9 +198,9 @@ def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
         return facts
     try:
         text = client.raw(f"/openapi/v3/apis/{kinds.SERVING}/v1beta1")
+        return replace(facts, kserve_fields=_fields(json_object(text))) if text else facts
     except NotPermitted:
         return facts
-    return replace(facts, kserve_fields=_fields(json.loads(text))) if text else facts
 
 
 def _fields(document: Any) -> frozenset[str] | None:

@@ -81,6 +81,12 @@ def test_what_is_forbidden_is_unread_and_the_rest_is_read():
     assert (facts.version, facts.groups["resource.k8s.io"]) == ("v1.36.2", ("v1",))
 
 
+def test_an_answer_that_is_no_json_is_said():
+    client = FakeClient()
+    client.raw = lambda path: "<html>"
+    assert read(client).unread["discovery"] == "the API server answered what is not JSON: '<html>'"
+
+
 def test_services_are_read_in_the_namespace_and_the_cluster_around_them_everywhere():
     client = FakeClient()
     read(client)
@@ -109,6 +115,7 @@ def test_kserve_is_looked_for_where_its_webhooks_lead():
         (json.dumps({"items": []}), {}, ""),
         (None, None, "it knows no such metric (404)"),
         (Unreachable("the API server answers 503"), None, "the API server answers 503"),
+        ("<html>", None, "the API server answered what is not JSON: '<html>'"),
     ],
 )
 def test_the_metric_is_asked_for_as_the_autoscaler_does(answer, values, error):
