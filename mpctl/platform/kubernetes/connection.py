@@ -6,7 +6,10 @@ Python client takes the last), else ``~/.kube/config``, else the service account
 
 from __future__ import annotations
 
+import base64
+import logging
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -50,19 +53,30 @@ def current_context(files: tuple[str, ...]) -> str | None:
     """The current context of the first file that names one.
 
     Raises:
-        InputError: a file is not YAML.
+        InputError: a file cannot be read, or is no kubeconfig.
     """
-    import yaml
-
     for file in files:
-        try:
-            record = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise InputError(f"cannot be read: {error}", file=file) from error
-        chosen = record.get("current-context") if isinstance(record, dict) else None
+        chosen = _read(file).get("current-context")
         if chosen:
             return str(chosen)
     return None
+
+
+def _read(file: str) -> dict[str, Any]:
+    """What a file holds; nothing where it is empty, as kubectl takes it.
+
+    Raises:
+        InputError: it cannot be read, or is no kubeconfig.
+    """
+    import yaml
+
+    try:
+        record = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"cannot be read: {error}", file=file) from error
+    if record is not None and not isinstance(record, dict):
+        raise InputError("is no kubeconfig: it holds no mapping", file=file)
+    return record or {}
 
 
 def reachable(kubeconfig: str | None, context: str | None) -> bool:
@@ -83,7 +97,6 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         NotPermitted: the context's credential plugin gave no credential.
     """
     from kubernetes.client import Configuration
-    from kubernetes.config.config_exception import ConfigException
 
     config: Any = import_module("kubernetes.config")  # its functions carry no types
     configuration = Configuration()
@@ -98,37 +111,120 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     chosen = context or current_context(files)
     if chosen is None:
         raise InputError("the kubeconfig has no current context", file=files[0], hint="choose one with --context")
-    joined = os.pathsep.join(files)
-    try:
-        contexts, _ = config.list_kube_config_contexts(config_file=joined)
-    except ConfigException as error:
-        raise InputError(f"cannot be used: {error}", file=joined) from error
-    found: dict[str, Any] | None = next((dict(c) for c in contexts if c["name"] == chosen), None)
+    entries = _Entries({file: _read(file) for file in files})
+    _, found = entries.find("context", chosen)
     if found is None:
-        names = ", ".join(c["name"] for c in contexts) or "none"
-        raise InputError(f"there is no context {chosen}; there are: {names}", file=joined, field="--context")
+        names = ", ".join(entries.names("context")) or "none"
+        raise InputError(
+            f"there is no context {chosen}; there are: {names}", file=os.pathsep.join(files), field="--context"
+        )
+    entries.check(found)
+    _load(config, configuration, entries, chosen)
+    return Connection(configuration, found.get("namespace") or "default", chosen)
+
+
+class _Entries:
+    """What stands in the files; of two with one name the first counts, as in kubectl."""
+
+    def __init__(self, records: Mapping[str, dict[str, Any]]) -> None:
+        self.files = tuple(file for file, record in records.items() if record)  # the client refuses empty ones
+        self._all = [
+            (file, kind, entry)
+            for file, record in records.items()
+            for kind in ("context", "cluster", "user")
+            for entry in _list(record, file, kind)
+        ]
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Of all entries of a kind."""
+        return tuple(dict.fromkeys(str(entry["name"]) for _, of, entry in self._all if of == kind))
+
+    def find(self, kind: str, name: Any) -> tuple[str, dict[str, Any] | None]:
+        """The file and what the entry holds; None when there is none."""
+        found = ((file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name)
+        file, entry = next(found, ("", None))
+        return file, None if entry is None else dict(entry.get(kind) or {})
+
+    def check(self, context: dict[str, Any]) -> None:
+        """Refuse what the client only tells without file and field, or not at all.
+
+        Raises:
+            InputError: the server's address or a certificate of a context cannot be used.
+        """
+        for kind, fields in _DATA.items():
+            name = context.get(kind)
+            file, entry = self.find(kind, name)
+            if entry is None:
+                continue
+            if kind == "cluster" and not str(entry.get("server") or "").startswith(("https://", "http://")):
+                said = f"is no address of an API server: {entry.get('server')!r}"
+                raise InputError(f"{said}; it begins with https://", file=file, field=f"cluster {name}: server")
+            for field in fields:
+                try:
+                    base64.standard_b64decode(entry.get(field) or "")
+                except (ValueError, TypeError) as error:
+                    raise InputError(f"is not base64: {error}", file=file, field=f"{kind} {name}: {field}") from error
+
+
+_DATA = {"cluster": ("certificate-authority-data",), "user": ("client-certificate-data", "client-key-data")}
+
+
+def _list(record: Mapping[str, Any], file: str, kind: str) -> list[dict[str, Any]]:
+    def named(entry: Any) -> bool:
+        return isinstance(entry, dict) and "name" in entry and isinstance(entry.get(kind) or {}, dict)
+
+    found = record.get(f"{kind}s") or []
+    if not isinstance(found, list) or not all(named(entry) for entry in found):
+        raise InputError(f"is no list of entries with name and {kind}", file=file, field=f"{kind}s")
+    return found
+
+
+def _load(config: Any, configuration: Configuration, entries: _Entries, context: str) -> None:
+    """Let the client read the files, and take from it what it would only print.
+
+    Raises:
+        InputError: the context cannot be used.
+        NotPermitted: its credential plugin gave no credential.
+    """
+    from kubernetes.config.config_exception import ConfigException
+
+    joined = os.pathsep.join(entries.files)
+    said = _Said()
+    root = logging.getLogger()
+    root.addHandler(said)
     try:
         config.load_kube_config(
-            config_file=joined, context=chosen, client_configuration=configuration, persist_config=False
+            config_file=joined, context=context, client_configuration=configuration, persist_config=False
         )
-    except (ConfigException, OSError) as error:
-        raise InputError(f"context {chosen} cannot be used: {error}", file=joined) from error
-    _require_credential(configuration, found["context"].get("user"), files, chosen)
-    return Connection(configuration, found["context"].get("namespace") or "default", chosen)
+    except (ConfigException, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        raise InputError(f"context {context} cannot be used: {error}", file=joined) from error
+    finally:
+        root.removeHandler(said)
+    _, found = entries.find("context", context)
+    _, user = entries.find("user", (found or {}).get("user"))
+    plugin = (user or {}).get("exec")
+    if plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
+        raise _no_credential(context, plugin, said.lines)
 
 
-def _require_credential(configuration: Configuration, user: str | None, files: tuple[str, ...], context: str) -> None:
-    """A credential plugin that fails is only logged by the client, and every request is then anonymous."""
-    import yaml
+class _Said(logging.Handler):
+    """Keeps what the client logs: a credential plugin that fails is told nowhere else, and every request would then be
+    anonymous."""
 
-    for file in files:
-        record = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
-        for entry in record.get("users") or []:
-            if entry.get("name") != user:
-                continue
-            plugin = (entry.get("user") or {}).get("exec")
-            if plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
-                raise NotPermitted(
-                    f"context {context}: {plugin.get('command')} gave no credential", hint="run it by hand to see why"
-                )
-            return
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(record.getMessage())
+
+
+def _no_credential(context: str, plugin: Mapping[str, Any], said: list[str]) -> NotPermitted:
+    command = shlex.join(str(part) for part in (plugin.get("command"), *(plugin.get("args") or ())))
+    # Names alone: a value may be a secret.
+    names = ", ".join(str(item.get("name")) for item in plugin.get("env") or ())
+    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *said])
+    return NotPermitted(
+        message, hint=f"run it by hand: {command}" + (f" (the kubeconfig sets {names})" if names else "")
+    )

@@ -1,0 +1,160 @@
+"""From kubeconfig files to a connection: what cannot be used is told with file and field, and why nothing answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+import yaml
+
+from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.platform.kubernetes.client import Client
+from mpctl.platform.kubernetes.connection import Connection, connect
+from mpctl.platform.kubernetes.failure import OutcomeUnknown, Unreachable
+from mpctl.platform.kubernetes.kinds import CONFIG_MAP
+
+
+def kubeconfig(cluster=None, user=None):
+    return {
+        "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "chat"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"} if cluster is None else cluster}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(content, name="config"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else yaml.safe_dump(content).encode())
+        return str(path)
+
+    return write
+
+
+def test_a_kubeconfig_that_can_be_used(written):
+    found = connect(written(kubeconfig()))
+    assert (found.context, found.namespace, found.configuration.host) == ("one", "chat", "https://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"- 1\n", b"text", b"contexts: 7", b"users: [{}]"])
+def test_a_file_that_is_no_kubeconfig_is_named_wherever_it_stands(written, monkeypatch, content):
+    broken, sound = written(content, "broken"), written(kubeconfig())
+    for files in ((broken,), (sound, broken)):
+        monkeypatch.setenv("KUBECONFIG", os.pathsep.join(files))
+        with pytest.raises(InputError) as caught:
+            connect(context="one")
+        assert caught.value.file == broken
+
+
+def test_an_empty_file_is_passed_over(written, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join((written(b"", "empty"), written(kubeconfig()))))
+    assert connect().context == "one"
+    with pytest.raises(InputError, match="has no current context"):
+        connect(written(b"", "empty"))
+    with pytest.raises(InputError, match="there is no context two; there are: none"):
+        connect(written(b"", "empty"), "two")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cluster": {}}, "cluster c: server"),
+        ({"cluster": {"server": "not a url"}}, "cluster c: server"),
+        ({"cluster": {"server": "https://x", "certificate-authority-data": "x"}}, "certificate-authority-data"),
+        ({"user": {"client-certificate-data": "x"}}, "user u: client-certificate-data"),
+    ],
+)
+def test_a_field_that_cannot_be_used_is_named(written, change, field):
+    path = written(kubeconfig(**change))
+    with pytest.raises(InputError) as caught:
+        connect(path)
+    assert caught.value.file == path
+    assert field in caught.value.field
+
+
+def test_a_credential_plugin_that_fails_is_heard_and_its_command_told_without_secrets(written, capfd):
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", "echo log in first >&2; exit 1"],
+        "env": [{"name": "TOKEN", "value": "hidden"}],
+    }
+    with pytest.raises(NotPermitted) as caught:
+        connect(written(kubeconfig(user={"exec": plugin})))
+    assert "sh gave no credential: exec: process returned 1. log in first" in caught.value.message
+    assert "sh -c 'echo log in first >&2; exit 1'" in caught.value.hint
+    assert "(the kubeconfig sets TOKEN)" in caught.value.hint
+    assert "hidden" not in caught.value.message + caught.value.hint
+    assert capfd.readouterr().err == ""
+
+
+# Nothing answers
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    from kubernetes.client import Configuration
+
+    made = []
+
+    def client(host, **settings):
+        configuration = Configuration()
+        configuration.host = host
+        for name, value in settings.items():
+            setattr(configuration, name, value)
+        made.append(Client(Connection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
+        return made[-1]
+
+    yield client
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("name_known", [True, False])
+def test_why_nothing_answers_is_told(opened, monkeypatch, name_known):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    if not name_known:
+        monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    why = "connection refused" if name_known else "name or service not known"
+    client = opened("http://127.0.0.1:1")
+    with pytest.raises(Unreachable, match=rf"^path /version: the API server \S+ does not answer \({why}\)$"):
+        client.version()
+    with pytest.raises(OutcomeUnknown):
+        client.merge(CONFIG_MAP, "c", "ns", {})
+
+
+def test_silence_has_its_time(opened):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = opened(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unreachable, match=r"does not answer \(nothing came within 0.3 s\)"):
+            client.get(CONFIG_MAP, "c", "ns")
+
+
+@pytest.mark.parametrize("host", ["ftp://x", "not a url", "https://x:99999"])
+def test_an_address_that_is_none_is_asked_once(opened, host):
+    client = opened(host)
+    with pytest.raises(InputError, match="is no address of an API server"):
+        client.get(CONFIG_MAP, "c", "ns")
+    assert client.reads == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0])
+def test_a_request_has_some_time(seconds):
+    with pytest.raises(InputError, match="--request-timeout: must be more than 0 s"):
+        Client(None, timeout_s=seconds)
+
+
+def test_a_login_page_is_no_answer(opened, monkeypatch):
+    client = opened("http://127.0.0.1:1")
+    monkeypatch.setattr(client, "raw", lambda _: "<html>log in</html>")
+    with pytest.raises(MpctlError, match="the API server answered what is not JSON: '<html>") as caught:
+        client.version()
+    assert "login page" in caught.value.hint
+    monkeypatch.setattr(client, "raw", lambda _: json.dumps({"gitVersion": "v1.36.2"}))
+    assert client.version() == {"gitVersion": "v1.36.2"}
