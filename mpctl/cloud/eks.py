@@ -37,7 +37,7 @@ class Eks:
         try:
             import boto3
         except ImportError:
-            raise MpctlError("EKS needs boto3", hint="pip install 'mpctl[cloud]'") from None
+            raise MpctlError("EKS needs boto3", hint="pip install '.[cloud]' in the checkout of mpctl") from None
         with aws_errors("sts:GetCallerIdentity", cluster):
             self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.place)
 

@@ -65,7 +65,8 @@ def _credentials(cluster: Cluster) -> Any:
     try:
         import google.auth
     except ImportError:
-        raise MpctlError("GKE needs google-cloud-container", hint="pip install 'mpctl[cloud]'") from None
+        hint = "pip install '.[cloud]' in the checkout of mpctl"
+        raise MpctlError("GKE needs google-cloud-container", hint=hint) from None
     with google_errors("container.clusters.get", cluster):
         return google.auth.default(scopes=[SCOPE])[0]
 

@@ -49,7 +49,7 @@ class Entry:
             "env": [{"name": name, "value": value} for name, value in self.env.items()] or None,
             "interactiveMode": "Never",
             "provideClusterInfo": False,
-            "installHint": "mpctl is not on PATH: pip install 'mpctl[cloud]'",
+            "installHint": "mpctl is not on PATH: pip install '.[cloud]' in its checkout",
         }
         context = {"cluster": self.name, "user": self.name}
         return {

@@ -38,7 +38,7 @@ def html_report(report: Report) -> str:
     except ImportError as error:
         raise MpctlError(
             f"the HTML report needs {error.name}, which is not installed",
-            hint="pip install 'mpctl[report]'; the other formats need nothing more",
+            hint="pip install '.[report]' in the checkout of mpctl; the other formats need nothing more",
         ) from error
     main = max(report.cells, key=lambda c: c.share or 0.0, default=None)
     files = resources.files("mpctl.report").joinpath("templates")

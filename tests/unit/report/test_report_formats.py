@@ -214,7 +214,7 @@ def test_html_without_its_libraries_says_what_to_install(monkeypatch):
     with pytest.raises(MpctlError) as error:
         html_report(report())
     assert error.value.message == "the HTML report needs matplotlib, which is not installed"
-    assert error.value.hint.startswith("pip install 'mpctl[report]'")
+    assert error.value.hint.startswith("pip install '.[report]' in the checkout")
 
 
 def test_arguments_that_differ_are_marked():
