@@ -1,4 +1,6 @@
-"""``mpctl completion SHELL``: a script that completes commands, flags, methods and the names of services."""
+"""``mpctl completion SHELL``: a script that completes commands, flags, methods, files, contexts and services.
+
+Services are those of this machine: a cluster's would have to be asked for at every key."""
 
 from __future__ import annotations
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options import File, option, output_option, shared_options
 from mpctl.cli.settings import terminal_of
 
 if TYPE_CHECKING:
     from mpctl.artifacts.catalogue import Catalogue, Draft
 
-drafts_option = option("--drafts", metavar="FILE", help="A catalogue of your own over the one that comes with mpctl.")
+drafts_option = option(
+    "--drafts", type=File(), metavar="FILE", help="A catalogue of your own over the one that comes with mpctl."
+)
 
 
 @click.command("drafts")

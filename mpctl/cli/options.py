@@ -7,9 +7,12 @@ precedence. The shared ones may stand before or after the command, as with kubec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,8 +34,18 @@ class Word(click.Choice[str]):
         return str(value)
 
 
+class File(click.types.StringParamType):
+    """A path, which shells complete."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Whatever the shell finds."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
 class Duration(click.ParamType[float]):
-    """``90s``, ``10m``, ``1h30m`` or plain seconds, as seconds."""
+    """``90s``, ``10m``, ``1h30m`` or plain seconds, as seconds above 0."""
 
     name = "duration"
 
@@ -46,7 +59,10 @@ class Duration(click.ParamType[float]):
         if not match or not any(match.groups()):
             self.fail(f"{value!r} is no duration; write 90s, 10m or 1h30m", param, ctx)
         hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return hours * 3600 + minutes * 60 + seconds
+        total = hours * 3600 + minutes * 60 + seconds
+        if not total:
+            self.fail(f"{value!r} must be above 0", param, ctx)
+        return total
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -75,9 +91,19 @@ shared_options = _all_of(
         default="auto",
         help="Where services run; auto: a cluster where one is named, else this machine where a service is up.",
     ),
-    option("-n", "--namespace", metavar="NAME", help="Namespace of the service; default: wherever it is."),
-    option("--context", metavar="NAME", help="Context of the kubeconfig."),
-    option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig."),
+    option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Namespace of the service; default: on a cluster that of the context, on this machine wherever it is.",
+    ),
+    option(
+        "--context",
+        metavar="NAME",
+        shell_complete=lambda ctx, _p, text: _contexts(ctx, text),
+        help="Context of the kubeconfig.",
+    ),
+    option("--kubeconfig", type=File(), metavar="FILE", help="Path of the kubeconfig."),
     option("--as", "as_user", metavar="USER", help="Act on the cluster as another user."),
     option("--request-timeout", type=Duration(), metavar="DURATION", help="Longest wait for one answer; default 30s."),
     option("--color", type=Word(["auto", "always", "never"]), default="auto", help="Colour on a terminal."),
@@ -145,9 +171,16 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
         option("--set", multiple=True, metavar="KEY=VALUE", help="One setting of the method; repeatable."),
         option("--spec-config", metavar="JSON|@FILE", help=config),
         option("--draft", metavar="PATH|REPOSITORY|URI", help="Draft model or head; default: mpctl drafts' first."),
-        option("--drafts", metavar="FILE", help="A catalogue of drafts over the one that comes with mpctl."),
-        option("--draft-listing", metavar="FILE", help="Files of a draft that is not here; docs/drafts.md says how."),
-        option("--target-listing", metavar="FILE", help="The same of the target."),
+        option(
+            "--drafts", type=File(), metavar="FILE", help="A catalogue of drafts over the one that comes with mpctl."
+        ),
+        option(
+            "--draft-listing",
+            type=File(),
+            metavar="FILE",
+            help="Files of a draft that is not here; docs/drafts.md says how.",
+        ),
+        option("--target-listing", type=File(), metavar="FILE", help="The same of the target."),
         option("--gpu", metavar="NAME", help="The GPU, to estimate the KV pool: L4, H100-SXM, ..."),
         *staging_options,
         option("--ignore", multiple=True, metavar="FINDING", help="A refusal of the preflight to override."),
@@ -158,7 +191,9 @@ name_argument = click.argument(
     "name", required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
 )
 
-file_option = option("-f", "--file", metavar="FILE|-", help="A manifest in place of a live service; contacts nothing.")
+file_option = option(
+    "-f", "--file", type=File(), metavar="FILE|-", help="A manifest in place of a live service; contacts nothing."
+)
 
 
 def _service_names(text: str) -> list[str]:
@@ -166,6 +201,20 @@ def _service_names(text: str) -> list[str]:
     from mpctl.platform.local.files import service_dirs
 
     return sorted({d.name for d in service_dirs() if d.name.startswith(text)})
+
+
+def _contexts(ctx: click.Context, text: str) -> list[str]:
+    """Contexts for completion; the kubeconfig may be named before the command or behind it."""
+    from pathlib import Path
+
+    import yaml
+
+    from mpctl.platform.kubernetes.connection import kubeconfig_files
+
+    named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
+    found = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
+    names = {str(context["name"]) for record in found for context in record.get("contexts") or ()}
+    return sorted(name for name in names if name.startswith(text))
 
 
 def _methods(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mpctl.cli.options import option, own_output_option, shared_options
+from mpctl.cli.options import File, option, own_output_option, shared_options
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError, MpctlError
 
@@ -57,10 +57,12 @@ class Source(NamedTuple):
     help="html: one page that opens offline. md: for a pull request. junit: for CI. json, yaml: all figures. csv: "
     "every sample. Default: by the ending of --output-file, else md. Read from here alone, not from MPCTL_OUTPUT.",
 )
-@option("--output-file", metavar="FILE", help="Where to write; default: standard output.")
+@option("--output-file", type=File(), metavar="FILE", help="Where to write; default: standard output.")
 @option("--force", is_flag=True, help="Overwrite a file that is no report.")
-@option("--prices", metavar="FILE", help="Your prices instead of the table that comes with mpctl; YAML.")
-@option("--policy", metavar="FILE", help="Judge by these limits instead of those it was measured with; YAML.")
+@option("--prices", type=File(), metavar="FILE", help="Your prices instead of the table that comes with mpctl; YAML.")
+@option(
+    "--policy", type=File(), metavar="FILE", help="Judge by these limits instead of those it was measured with; YAML."
+)
 @shared_options
 @click.pass_context
 def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:

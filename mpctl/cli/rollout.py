@@ -9,6 +9,7 @@ import click
 from mpctl.cli.load_options import load_of, load_options
 from mpctl.cli.options import (
     STRATEGIES,
+    File,
     Word,
     ask_options,
     change_options,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 )
 @option("--accept-downtime", is_flag=True, help="On a cluster without a free GPU: the old pod may go first.")
 @load_options
-@option("--policy", metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
+@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
 @traffic_options
 @option("--force", is_flag=True, help="Change a service that Argo CD, Flux or Helm writes, too.")
 @dry_run_option

@@ -21,8 +21,9 @@ Options:
                                   one is named, else this machine where a
                                   service is up.  [env var: MPCTL_PLATFORM;
                                   default: auto]
-  -n, --namespace NAME            Namespace of the service; default: wherever
-                                  it is.  [env var: MPCTL_NAMESPACE]
+  -n, --namespace NAME            Namespace of the service; default: on a
+                                  cluster that of the context, on this machine
+                                  wherever it is.  [env var: MPCTL_NAMESPACE]
   --context NAME                  Context of the kubeconfig.  [env var:
                                   MPCTL_CONTEXT]
   --kubeconfig FILE               Path of the kubeconfig.  [env var:

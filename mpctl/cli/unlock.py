@@ -18,8 +18,8 @@ from mpctl.cli.settings import Settings
 def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     """Show who holds a service, and take the hold away when its heartbeat has stopped.
 
-    A command that died on this machine, or anywhere more than half a minute ago, holds nothing any more; the next
-    command finds that out itself. A holder that is alive is never unlocked.
+    A command that died on this machine, or whose heartbeat stopped more than 20 s ago on another, holds nothing any
+    more; the next command finds that out itself. A holder that is alive is never unlocked.
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.session import open_session

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options import File, option, output_option, shared_options
 from mpctl.cli.settings import terminal_of
 from mpctl.errors import InputError
 
@@ -16,7 +16,12 @@ _ARMS = ("baseline", "candidate")
 @click.command("compare")
 @click.argument("first", metavar="RUN[:ARM]")
 @click.argument("second", metavar="[RUN[:ARM]]", required=False)
-@option("--policy", metavar="FILE", help="Limits of the gate, YAML; default: those the second run was measured with.")
+@option(
+    "--policy",
+    type=File(),
+    metavar="FILE",
+    help="Limits of the gate, YAML; default: those the second run was measured with.",
+)
 @option("--force", is_flag=True, help="Compare although prompts, model, device or engine differ.")
 @output_option
 @shared_options

@@ -8,6 +8,7 @@ import click
 
 from mpctl.cli.load_options import load_options
 from mpctl.cli.options import (
+    File,
     change_options,
     name_argument,
     option,
@@ -28,8 +29,10 @@ from mpctl.errors import InputError
 @option("--model", metavar="NAME", help="Model name in requests to --url; default: the first the server lists.")
 @option("--vllm", metavar="COMMAND", help="vllm command or its python that sends the load to --url.")
 @load_options
-@option("--policy", metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
-@option("--run", "file", metavar="FILE", help="Where the measurement goes; default: bench-ID.json.gz here.")
+@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
+@option(
+    "--run", "file", type=File(), metavar="FILE", help="Where the measurement goes; default: bench-ID.json.gz here."
+)
 @timeout_option("10m")
 @output_option
 @shared_options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, shared_options, timeout_option
+from mpctl.cli.options import File, name_argument, option, shared_options, timeout_option
 from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, InputError, MpctlError
 
@@ -21,7 +21,13 @@ _ADOPTED_S = 10.0
 
 @click.command("up")
 @name_argument
-@option("-f", "--filename", metavar="FILE", help="Manifest; - for standard input. Default: of the service that is up.")
+@option(
+    "-f",
+    "--file",
+    type=File(),
+    metavar="FILE|-",
+    help="Manifest; - for standard input. Default: of the service that is up.",
+)
 @option("--port", type=click.IntRange(1, 65535), help="Port of the service; default: a free one.")
 @option("--vllm", metavar="COMMAND", help="vllm command or its python; default: of this environment.")
 @option("--lifeline", type=int, metavar="PID", help="Take the service down when this process ends.")
@@ -29,7 +35,7 @@ _ADOPTED_S = 10.0
 @timeout_option("10m")
 @shared_options
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, filename: str | None, **options: Any) -> None:
+def command(ctx: click.Context, /, name: str | None, file: str | None, **options: Any) -> None:
     """Start a service from its manifest: KServe InferenceService or Modelplane ModelDeployment.
 
     The container's arguments are run as they are, with a loopback address of our own; image and resources are ignored.
@@ -47,14 +53,14 @@ def command(ctx: click.Context, /, name: str | None, filename: str | None, **opt
     from mpctl.platform.local.platform import check_port
     from mpctl.service import load, select
 
-    if filename is None:
+    if file is None:
         live = open_local(settings, name)
         text, name = live.platform.read().text, live.name
         settings = settings._replace(namespace=live.namespace)
     else:
-        text = read_file(filename, "the manifest")
-    service = select(load(text, file=filename or "<live>"), name)
-    cwd = Path(live.platform.desired().cwd) if filename is None else Path.cwd()
+        text = read_file(file, "the manifest")
+    service = select(load(text, file=file or "<live>"), name)
+    cwd = Path(live.platform.desired().cwd) if file is None else Path.cwd()
     check_model(service, cwd)
     python = python_of(options["vllm"])
     session = make_session(settings, settings.namespace or service.namespace or "default", service.name)

@@ -30,6 +30,32 @@ def test_a_duration(text, seconds):
     assert options.Duration().convert(text, None, None) == seconds
 
 
+@pytest.mark.parametrize("text", ["0", "0s", "0m", "0h0m0s", 0])
+def test_a_duration_of_nothing(text):
+    with pytest.raises(click.BadParameter, match="must be above 0"):
+        options.Duration().convert(text, None, None)
+
+
+def test_files_complete_wherever_an_option_is_a_file():
+    found = [
+        (path, param)
+        for path, command in COMMANDS
+        for param in command.params
+        if isinstance(param, click.Option) and "FILE" in (param.metavar or "") and not param.metavar.startswith("JSON")
+    ]
+    assert len(found) > 10
+    named_otherwise = {"--dataset"}
+    for path, param in found:
+        if not named_otherwise & {*param.opts}:
+            (item,) = param.type.shell_complete(click.Context(click.Command("x")), param, "se")
+            assert item.type == "file", (path, param.opts)
+
+
+def test_a_manifest_is_named_by_the_same_option_everywhere():
+    named = {tuple(p.opts) for _, command in COMMANDS for p in command.params if "-f" in p.opts}
+    assert named == {("-f", "--file")}
+
+
 @pytest.mark.parametrize("text", ["", "m", "soon", "-5s", "10 m", "1d", "5m1h", "1.5h", "10ms", True])
 def test_no_duration(text):
     with pytest.raises(click.BadParameter, match="is no duration; write 90s, 10m or 1h30m"):

@@ -1,5 +1,6 @@
 """What only a process of its own can show: completion in a shell, a reader that goes away, a poor locale, Ctrl-C."""
 
+import json
 import os
 import pty
 import signal
@@ -50,6 +51,25 @@ def test_bash_completes_commands_flags_words_methods_and_services(environment, t
     assert complete(environment, tmp_path, "mpctl", "rollout", "--spec", "ngr") == ["ngram", "ngram_gpu"]
     assert complete(environment, tmp_path, "mpctl", "rollback", "q") == ["quick", "qwen"]
     assert complete(environment, tmp_path, "mpctl", "help", "exit") == ["exit-codes"]
+
+
+def test_bash_completes_files_and_contexts(environment, tmp_path):
+    for name in ("service.yaml", "serving.yaml"):
+        (tmp_path / name).write_text("")
+    names = ("prod", "preview", "dev")
+    record = {"contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in names]}
+    (tmp_path / "kube").write_text(json.dumps(record))
+    (tmp_path / "other").write_text(json.dumps({"contexts": [{"name": "elsewhere"}]}))
+    environment = environment | {"KUBECONFIG": str(tmp_path / "kube")}
+    for words in (["render", "-f"], ["local", "up", "-f"], ["rollout", "--policy"], ["--kubeconfig"]):
+        asked = {**environment, "_MPCTL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words) + 1)}
+        asked["COMP_WORDS"] = " ".join(["mpctl", *words, "ser"])
+        done = subprocess.run(MPCTL, env=asked, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == "file,ser\n", words
+    assert complete(environment, tmp_path, "mpctl", "rollout", "--context", "pr") == ["preview", "prod"]
+    assert complete(environment, tmp_path, "mpctl", "--context", "d") == ["dev"]
+    named = ("--kubeconfig", "other", "rollout", "--context")
+    assert complete(environment, tmp_path, "mpctl", *named, "e") == ["elsewhere"]
 
 
 def test_completion_is_silent_when_something_is_wrong(environment, tmp_path):
