@@ -5,6 +5,7 @@ import pytest
 
 from mpctl.cli import options
 from mpctl.cli.settings_files import COMMON, every_command, options_of
+from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.operation import Strategy
 
 COMMANDS = list(every_command())
@@ -95,3 +96,8 @@ def test_every_command_takes_the_shared_options():
 def test_common_names_are_options_of_several_commands():
     for name in COMMON:
         assert sum(name in options_of(command) for _, command in COMMANDS) > 1, name
+
+
+def test_unlock_names_the_time_after_which_a_hold_ends():
+    (command,) = [command for path, command in COMMANDS if path == ("unlock",)]
+    assert f"more than {DURATION_S} s ago" in " ".join(command.help.split())
