@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
+from mpctl.measure.arm import BASELINE
 from mpctl.measure.gate import Outcome, Verdict
 from mpctl.rollout import steps, traffic
 from mpctl.rollout.operation import GROWN, Ending, Kind, Operation, Plan, operations
@@ -48,7 +49,10 @@ _ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECID
 def open_plan(world: World, plan: Plan) -> Operation:
     """Write the plan down as a new operation. The service's lease must be held."""
     taken = operations(world.store.entries())
-    operation_id = f"{plan.kind.value}-{len(taken) + 1}"
+    number = len(taken) + 1
+    while world.store.load(f"{plan.kind.value}-{number}", f"conditions-{BASELINE}") is not None:
+        number += 1  # the ledger has lost it; what it measured is not to be judged again
+    operation_id = f"{plan.kind.value}-{number}"
     for other in taken:
         if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
             _close(world, other.id, Ending.ABANDONED, f"interrupted before {operation_id}")

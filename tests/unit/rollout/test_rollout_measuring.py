@@ -70,6 +70,15 @@ def test_a_damaged_record_is_named(kind, damage):
     assert "restore it" in caught.value.hint
 
 
+def test_what_an_emptied_ledger_has_lost_is_not_judged_again():
+    memory = world_with(replace(LONG, concurrency=(1,)), SLOWER)
+    assert rollout(memory).ending is Ending.REJECTED
+    memory.disk.ledger.clear()
+    memory.meter.sent.clear()
+    assert rollout(memory).id == "rollout-2"
+    assert sent_to(memory, CANDIDATE_TEXT)
+
+
 def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
