@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mpctl.cli.options import Duration, Word, option
+from mpctl.cli.options import Duration, File, Word, option
 from mpctl.errors import InputError
+from mpctl.measure.spending import MOST_LOOKS
 
 if TYPE_CHECKING:
     from mpctl.rollout.operation import Operation
@@ -46,6 +47,17 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return tuple(found)
 
 
+class AboveZero(click.ParamType[float]):
+    """A finite number above zero; click's own range lets "nan" through."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        (number,) = Numbers(whole=False, least=0, above=True).convert([value], param, ctx)
+        return number
+
+
 def load_of(asked: str, platform: str, *, unfinished: Operation | None = None) -> str:
     """Where the load client runs: as asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose
     requests take the way that the service's clients take and need no vLLM on this machine.
@@ -77,6 +89,7 @@ def load_options(function: F) -> F:
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option(
         "--prompts",
+        type=File(),
         multiple=True,
         metavar="[NAME=]FILE|SET[:SHARE]",
         help="A class of traffic: JSONL with your own prompts, or a built-in set (edits, rag, chat, math, fresh; "
@@ -94,7 +107,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.IntRange(1),
         help="Prompts per block, or twice the concurrency.",
     ),
-    option("--repeats", default=12, type=click.IntRange(1), help="Rounds at most; the gate looks after each."),
+    option(
+        "--repeats",
+        default=12,
+        type=click.IntRange(1, MOST_LOOKS),
+        help="Rounds at most; the gate looks after each.",
+    ),
     option("--max-time", type=Duration(), metavar="DURATION", help="No round begins after so much time of measuring."),
     option(
         "--concurrency",

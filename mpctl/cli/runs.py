@@ -26,7 +26,7 @@ def read_run(path: str) -> Run:
     except OSError as error:
         # gzip's own complaints are OSErrors without a number
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except (EOFError, zlib.error, UnicodeDecodeError, ValueError) as error:
+    except (EOFError, zlib.error, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"is no measurement: {error}", file=path, hint="mpctl bench writes them") from error
     if not isinstance(record, dict):
         raise InputError("is no measurement: not a JSON object", file=path, hint="mpctl bench writes them")

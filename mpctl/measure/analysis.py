@@ -35,7 +35,7 @@ class Comparison:
     mean over prompts) and ``throughput`` (candidate over baseline) are better above 1; ``tpot``, ``ttft``,
     ``queue_wait``, ``ttft_p99``, ``tpot_p99`` and ``e2e_p99`` (candidate over baseline) below 1. Differences, candidate
     minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own: ``tokens_per_step``,
-    ``first_acceptance``. What was not measured on both arms is not there.
+    ``first_acceptance``, ``coverage``. What was not measured on both arms is not there.
 
     ``spreads``: the standard deviation of one round, in the unit of the interval, of a logarithm for ratios.
     ``round_requests`` and ``round_seconds``: what a round takes, per arm and for both.

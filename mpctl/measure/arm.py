@@ -43,7 +43,8 @@ class ArmSummary:
     ``ttft``, ``tpot`` and ``e2e`` are the client's. Chunks reach a busy client merged, which moves time from the later
     tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has them.
     ``goodput``: requests per second that met the policy's targets, None where it names none. ``steps``: medians over
-    the blocks of the step time's p50, p90 and p99.
+    the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client held an answered
+    request back.
     """
 
     arm: str
@@ -59,6 +60,7 @@ class ArmSummary:
     steps: tuple[float, float, float] | None
     goodput: float | None
     window: Window | None
+    held_ms: float = 0.0
 
     @classmethod
     def of(
@@ -92,6 +94,7 @@ class ArmSummary:
             steps=_middle([b.step_ms for b in mine if b.step_ms is not None]),
             goodput=good / seconds if asked and seconds else None,
             window=Window.total(tuple(b.window for b in mine)) if mine else None,
+            held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
         )
 
     @property
@@ -101,9 +104,10 @@ class ArmSummary:
 
     @property
     def ttft_ms(self) -> float | None:
-        """Mean time to first token by the engine's clock, ms; the client's median where the engine keeps none."""
+        """Mean time to first token by the engine's clock, and what the client held requests back before, ms; the
+        client's median where the engine keeps none."""
         own = self.window.ttft_ms if self.window else None
-        return own if own is not None else (self.ttft.p50 if self.ttft else None)
+        return own + self.held_ms if own is not None else (self.ttft.p50 if self.ttft else None)
 
     @property
     def tpot_ms(self) -> float | None:
@@ -125,7 +129,7 @@ class ArmSummary:
         own = self.window.ttft_ms if self.window else None
         if own is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
             return None
-        return abs(self.ttft.mean - own) / self.e2e.mean
+        return abs(self.ttft.mean - self.held_ms - own) / self.e2e.mean
 
 
 def _meets(sample: Sample, targets: tuple[float | None, ...]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpctl.measure.cell import Cell
 from mpctl.measure.counters import Counters, Window
+from mpctl.measure.raw import held
 
 
 class BlockError(ValueError):
@@ -49,6 +50,8 @@ class Block:
 
     ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is the time of an engine step and not of a
     token; shown, never judged, since a busy client receives chunks merged. None where no answer had two chunks.
+    ``held_ms``: mean time that the client held an answered request back after it was due, which is part of the samples'
+    time to first token and of which the engine's clock knows nothing.
     """
 
     arm: str
@@ -59,6 +62,13 @@ class Block:
     samples: tuple[Sample, ...]
     window: Window
     step_ms: tuple[float, float, float] | None = None
+    held_ms: float = 0.0
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Mean time to first token by the engine's clock, from when requests were due, ms; None where it keeps none."""
+        own = self.window.ttft_ms
+        return None if own is None else own + self.held_ms
 
     @property
     def completed(self) -> tuple[Sample, ...]:
@@ -125,8 +135,10 @@ class Block:
                     finite_number("per_position", rate)
             elif value is not None or name == "generation_tokens":
                 finite_number(f"window's {name}", value)
+        self.window.check()
         for value in self.step_ms or ():
             finite_number("step_ms", value)
+        finite_number("held_ms", self.held_ms)
         return self
 
     @classmethod
@@ -141,7 +153,8 @@ class Block:
         before: Counters,
         after: Counters,
     ) -> Block:
-        """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order.
+        """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order, with times
+        already put right by :func:`mpctl.measure.raw.corrected`.
 
         Raises:
             BlockError: a per-request list is missing, of another length than the prompts, or a time or the
@@ -158,10 +171,12 @@ class Block:
         duration = float(result.get("duration") or 0.0)
         if not math.isfinite(duration) or duration <= 0:
             raise BlockError(f"bench result: duration is {duration}")
+        waits = [w for w, error in zip(held(result, cell), lists["errors"], strict=False) if not error]
         return cls(
             arm=arm,
             cell=cell,
             repeat=repeat,
+            held_ms=1000.0 * math.fsum(waits) / len(waits) if waits else 0.0,
             started=_started(result),
             duration_s=duration,
             samples=tuple(_sample(*row) for row in rows),
@@ -172,18 +187,19 @@ class Block:
 
 def finite_number(name: str, value: Any) -> float:
     """The value, if it is a finite number of zero or more; raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} must be a number of zero or more, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{name} must be a number of zero or more, not {value!r:.40}")
     return value
 
 
 def whole_number(name: str, value: Any) -> int:
     """The value, if it is a whole number of zero or more; raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be a whole number of zero or more, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{name} must be a whole number of zero or more, not {value!r:.40}")
     return value
 
 
+_LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mpctl.errors import InputError
 from mpctl.measure.arm import BASELINE, CANDIDATE
 from mpctl.measure.block import Block
-from mpctl.measure.run import Run
+from mpctl.measure.run import Calibration, Run
 
 
 def arm_of(run: Run, asked: str | None) -> str:
@@ -57,6 +57,7 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
         id=f"{first.id}:{first_arm} and {second.id}:{second_arm}",
         arms={name: arm for name, arm in arms.items() if arm is not None},
         blocks=tuple(blocks),
+        calibration=_worse(first.calibration, second.calibration),
         planned=0,
     )
 
@@ -73,6 +74,8 @@ def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> It
             yield f"prompts of {name}: only in {(second if one is None else first).id}"
         elif one.digest != two.digest:
             yield f"prompts of {name}: {one.digest[:12]} and {two.digest[:12]}"
+    if first.max_tokens != second.max_tokens:
+        yield f"limit of an answer: {first.max_tokens or 'unknown'} and {second.max_tokens or 'unknown'} tokens"
     cells = {c.label for c in first.cells} ^ {c.label for c in second.cells}
     if cells:
         yield f"traffic: {'; '.join(sorted(cells))} in one of them only"
@@ -90,6 +93,11 @@ def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> It
     ):
         if one_value != two_value:
             yield f"{word}: {one_value or 'unknown'} and {two_value or 'unknown'}"
+
+
+def _worse(one: Calibration | None, two: Calibration | None) -> Calibration | None:
+    """What the clients of both may have added; None where one of them was not calibrated."""
+    return max(one, two, key=lambda c: (c.p99_ms, -c.concurrency)) if one and two else None
 
 
 def _sent(block: Block) -> tuple[str, ...]:

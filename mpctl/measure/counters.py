@@ -148,7 +148,7 @@ class Window:
         positions = tuple(_delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0 for i, (b, a) in enumerate(pairs))
         deltas.pop("prompt_tokens")
         window = cls(per_position=positions, **deltas)  # type: ignore[arg-type]
-        window._check()
+        window.check()
         return window
 
     @classmethod
@@ -162,7 +162,8 @@ class Window:
             sums[name] = None if any(v is None for v in values) else sum(values)
         return cls(per_position=positions, **sums)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise CounterError where the counts contradict each other."""
         if self.accepted is None or self.draft_tokens is None:
             return
         if self.accepted > self.draft_tokens:

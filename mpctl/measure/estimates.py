@@ -52,6 +52,7 @@ def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Inter
         ("throughput", pairing.throughput_logs(), ratio_interval, stages.higher),
         ("tokens_per_step", pairing.of_windows("tokens_per_step"), mean_interval, stages.higher),
         ("first_acceptance", pairing.of_windows("first_acceptance"), mean_interval, stages.higher),
+        ("coverage", pairing.of_windows("coverage"), mean_interval, stages.higher),
         ("tpot", _logs(pairing.times("tpot_ms")), ratio_interval, stages.lower),
     ]
     for name in ("ttft", "queue_wait"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from mpctl.measure.counters import Window
 from mpctl.measure.interval import Interval
+from mpctl.measure.statistics import share_interval
 
 LIMIT = 0.30
 # Drafts of one answer resemble each other, so a handful say less than an interval over them claims.
@@ -60,12 +61,7 @@ class Match:
         """Position-0 acceptance with its exact binomial (Clopper-Pearson) interval; None without drafts."""
         if self.rate is None:
             return None
-        from scipy.special import betaincinv
-
-        right, wrong, tail = self.accepted, self.drafts - self.accepted, (1 - LEVEL) / 2
-        low = float(betaincinv(right, wrong + 1, tail)) if right else 0.0
-        high = float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
-        return Interval(self.rate, low, high, self.drafts, "drafts", LEVEL)
+        return share_interval(self.accepted, self.drafts, (1 - LEVEL) / 2, level=LEVEL)
 
     @property
     def fit(self) -> Fit:

@@ -89,13 +89,15 @@ class Pairing:
         return [math.log(cand / base) for base, cand in both if base and cand]
 
     def times(self, name: str) -> list[tuple[float, float]]:
-        """Per round, both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms``, by the engines' own clocks.
+        """Per round, both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms``, by the engines' own clocks;
+        to the first token also what the client held requests back.
 
         Where an engine keeps no such time, the client's mean stands for both arms; queue wait has none.
         """
-        own = [(getattr(r.baseline.window, name), getattr(r.candidate.window, name)) for r in self.rounds]
-        if all(value is not None for pair in own for value in pair):
-            return own
+        own = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
+        known = [(base, cand) for base, cand in own if base is not None and cand is not None]
+        if len(known) == len(own):
+            return known
         if name == "queue_wait_ms":
             return []
         theirs = [(_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds]
@@ -125,6 +127,11 @@ def _pairs(base: Block, cand: Block) -> tuple[tuple[Sample, Sample], ...]:
         if partners:
             found.append((partners.pop(), sample))
     return tuple(found)
+
+
+def _engine_mean(block: Block, name: str) -> float | None:
+    value: float | None = block.ttft_ms if name == "ttft_ms" else getattr(block.window, name)
+    return value
 
 
 def _client_mean(block: Block, name: str) -> float | None:

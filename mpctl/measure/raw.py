@@ -40,7 +40,13 @@ def corrected(result: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
     that, and the wait is the user's: it is added to the time to first token, as vLLM's own ``e2els_including_queue``
     does for whole requests. In a closed loop nobody waits for the client, and nothing is added.
     """
+    waits = held(result, cell)
+    return {**result, "ttfts": [t + w for t, w in zip(result["ttfts"], waits, strict=True)]} if waits else dict(result)
+
+
+def held(result: Mapping[str, Any], cell: Cell) -> list[float]:
+    """How long the client held each request back after it was due, s; empty in a closed loop or where not told."""
     waits, ttfts = result.get("queue_times"), result.get("ttfts")
     if cell.rate is None or not isinstance(waits, list) or not isinstance(ttfts, list) or len(waits) != len(ttfts):
-        return dict(result)
-    return {**result, "ttfts": [t + max(w, 0.0) for t, w in zip(ttfts, waits, strict=True)]}
+        return []
+    return [max(w, 0.0) for w in waits]

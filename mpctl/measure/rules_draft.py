@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from mpctl.measure.bars import Bar, more_needed, range_of, show
 from mpctl.measure.case import Case
 from mpctl.measure.outcome import Outcome, RuleResult
+from mpctl.measure.spending import FIRST_LOOK
 
 
 def assess_tokens_per_step(case: Case) -> RuleResult:
@@ -45,15 +49,7 @@ def assess_coverage(case: Case) -> RuleResult:
     window = case.comparison.candidate.window
     if window is not None and not window.speculating:
         return RuleResult(rule, Outcome.SKIP, "the candidate does not speculate", None, limit, None, 0, "share")
-    value = window.coverage if window else None
-    n = case.comparison.candidate.requests
-    if value is None:
-        return RuleResult(
-            rule, Outcome.MISSING, "the share of steps with a draft was not measured", None, limit, None, n
-        )
-    text = f"{value:.1%} of {_count(window.steps if window else None)} steps carried a draft (at least {limit:.0%})"
-    outcome = Outcome.PASS if value >= limit else Outcome.FAIL
-    return RuleResult(rule, outcome, text, value, limit, None, n, "share")
+    return _floor(case, rule, "coverage", window.coverage if window else None, limit, "share")
 
 
 def assess_pool(case: Case) -> RuleResult:
@@ -75,15 +71,16 @@ def _floor(case: Case, rule: str, name: str, value: float | None, limit: float, 
     if value is None:
         return RuleResult(rule, Outcome.MISSING, f"{rule} was not measured", None, limit, None, n, unit)
     found = c.intervals.get(name)
-    share = unit == "share"
-    shown, bar = (f"{value:.1%}", f"{limit:.0%}") if share else (f"{value:.2f}", f"{limit:.2f}")
-    text = f"{rule} {shown} over {n} requests (at least {bar})"
+    if found is not None and unit == "share":
+        found = replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+    span = f", {range_of(found, unit)} over {found.n} rounds" if found else ""
+    text = f"{rule} {show(value, unit)}{span} and {n} requests (at least {show(limit, unit)})"
     if value >= limit:
         return RuleResult(rule, Outcome.PASS, text, value, limit, found, n, unit)
-    sure = found is not None and found.high < limit
-    outcome = Outcome.FAIL if sure else Outcome.UNDECIDED
-    return RuleResult(rule, outcome, text, value, limit, found, n, unit, None if sure else n)
-
-
-def _count(value: float | None) -> str:
-    return "?" if value is None else f"{value:.0f}"
+    if found is None:
+        return RuleResult(rule, Outcome.UNDECIDED, text, value, limit, None, n, unit)
+    by_chance = found.low == found.high and found.n < FIRST_LOOK  # as when a few rounds had no draft accepted
+    if found.high < limit and not by_chance:
+        return RuleResult(rule, Outcome.FAIL, text, value, limit, found, n, unit)
+    needed, more = more_needed(case, Bar(rule, name, limit, least=True, unit=unit), found)
+    return RuleResult(rule, Outcome.UNDECIDED, text + more, value, limit, found, n, unit, needed)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from mpctl.measure.bars import range_of
 from mpctl.measure.case import Case
 from mpctl.measure.outcome import Outcome, RuleResult
+from mpctl.measure.statistics import share_interval
 
 
 def assess_errors(case: Case) -> RuleResult:
@@ -98,14 +102,27 @@ def assess_outputs(case: Case) -> RuleResult:
         )
     if not c.compared:
         return RuleResult("outputs", Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
-    share = c.different / c.compared
-    text = f"{c.different} of {c.compared} greedy outputs differ (limit {limit:.0%}, for near ties)"
-    if share <= limit:
-        return RuleResult("outputs", Outcome.PASS, text, share, limit, None, c.compared, "share")
-    chance = _at_least(c.different, c.compared, limit)
-    outcome = Outcome.FAIL if chance <= case.exact else Outcome.UNDECIDED
-    needed = None if outcome is Outcome.FAIL else c.compared
-    return RuleResult("outputs", outcome, text, share, limit, None, c.compared, "share", needed)
+    stage = case.stages.lower
+    found = share_interval(c.different, c.compared, case.exact, level=stage.level)
+    text = (
+        f"{c.different} of {c.compared} greedy outputs differ, {range_of(found, 'share')} "
+        f"(limit {limit:.0%}, for near ties)"
+    )
+    if found.value <= limit:
+        return RuleResult("outputs", Outcome.PASS, text, found.value, limit, found, c.compared, "share")
+    if found.low > limit:
+        return RuleResult("outputs", Outcome.FAIL, text, found.value, limit, found, c.compared, "share")
+    needed = _more_to_tell(found.value, limit, c.compared, case.exact)
+    text += f"; about {needed} more prompts would decide"
+    return RuleResult("outputs", Outcome.UNDECIDED, text, found.value, limit, found, c.compared, "share", needed)
+
+
+def _more_to_tell(share: float, limit: float, count: int, alpha: float) -> int:
+    """How many more answers tell ``share`` from the ``limit`` below it, if it stays: by the normal approximation."""
+    from scipy.special import ndtri
+
+    wide = -float(ndtri(alpha)) * math.sqrt(limit * (1 - limit)) / (share - limit)
+    return max(math.ceil(wide**2) - count, 1)
 
 
 def _at_least_by_chance(count: int, of: int) -> float:

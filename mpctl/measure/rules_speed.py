@@ -1,33 +1,16 @@
-"""Rules about speed: each holds an interval against its limit.
-
-A rule passes when the whole interval is on the good side, fails when the whole of it is on the bad side, and is
-undecided while the limit lies inside.
-"""
+"""Rules about speed: each holds an interval against its limit."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from mpctl.measure.bars import Bar, hold, in_ms, place, range_of
 from mpctl.measure.case import Case
-from mpctl.measure.interval import Interval
 from mpctl.measure.outcome import Outcome, RuleResult
 from mpctl.measure.quantiles import values_needed
-from mpctl.measure.statistics import rounds_needed
+from mpctl.measure.spending import FIRST_LOOK
 
 _ALIKE = 1.5  # how many times the requests of the calibration a client may have in flight and be as quick
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A limit for the interval of one name: ``least`` or most; ``unit``: "x" for ratios, "ms" for differences."""
-
-    rule: str
-    name: str
-    limit: float
-    least: bool
-    unit: str
-    before: str = ""
 
 
 def assess_speedup(case: Case) -> RuleResult:
@@ -77,49 +60,6 @@ def assess_e2e_p99(case: Case) -> RuleResult:
     return _tail(case, "E2E", "e2e", case.policy.max_e2e_p99_ratio)
 
 
-def hold(case: Case, bar: Bar, *, strictly: bool = False) -> RuleResult:
-    """The interval of ``bar.name`` against its limit; ``strictly``: an end on the limit does not pass."""
-    c = case.comparison
-    found = c.intervals.get(bar.name)
-    n = min(c.baseline.requests, c.candidate.requests)
-    if found is None or not math.isfinite(found.value):
-        message = f"{bar.rule} was not measured on both arms"
-        return RuleResult(bar.rule, Outcome.MISSING, message, None, bar.limit, None, n, bar.unit)
-    outcome = _place(found, bar, strictly)
-    needed, more = (None, "") if outcome is not Outcome.UNDECIDED else _more(case, bar, found)
-    side = "at least" if bar.least else "at most"
-    if strictly:
-        side = "above" if bar.least else "below"
-    text = (
-        f"{bar.rule} {_show(found.value, bar.unit)}{bar.before}, {_range(found, bar.unit)} over {found.n} rounds of "
-        f"{c.round_requests:.3g} prompts ({side} {_show(bar.limit, bar.unit)}){more}"
-    )
-    return RuleResult(bar.rule, outcome, text, found.value, bar.limit, found, n, bar.unit, needed)
-
-
-def _place(found: Interval, bar: Bar, strictly: bool) -> Outcome:
-    good, bad = (found.low, found.high) if bar.least else (-found.high, -found.low)
-    limit = bar.limit if bar.least else -bar.limit
-    if good > limit or (good == limit and not strictly):
-        return Outcome.PASS
-    return Outcome.FAIL if bad < limit else Outcome.UNDECIDED
-
-
-def _more(case: Case, bar: Bar, found: Interval) -> tuple[int | None, str]:
-    """About how many requests per arm would decide, and the words for it."""
-    c = case.comparison
-    spread = c.spreads.get(bar.name, math.inf)
-    ratio = bar.unit == "x"
-    gap = abs(math.log(found.value / bar.limit) if ratio and bar.limit > 0 else found.value - bar.limit)
-    if not math.isfinite(spread):
-        return None, "; one round does not show how much rounds differ"
-    rounds = rounds_needed(gap, spread, case.policy.side, case.policy.power)
-    if rounds is None or rounds <= found.n:
-        return None, "; too close to the limit to tell on which side it is" if rounds is None else ""
-    needed = math.ceil((rounds - found.n) * c.round_requests)
-    return needed, f"; about {needed} more prompts would decide"
-
-
 def _or_slack(
     case: Case, rule: str, name: str, both: tuple[float | None, float | None], most: float, slack_ms: float
 ) -> RuleResult:
@@ -127,7 +67,7 @@ def _or_slack(
     cand, base = both
     if cand is None or base is None:
         return RuleResult(rule, Outcome.MISSING, f"{rule} was not measured on both arms", None, most, None, 0, "x")
-    before = f" ({_ms(cand)}, baseline {_ms(base)})"
+    before = f" ({in_ms(cand)}, baseline {in_ms(base)})"
     if base * (most - 1.0) > slack_ms:
         return hold(case, Bar(rule, name, most, least=False, unit="x", before=before))
     return hold(case, Bar(rule, f"{name}_ms", slack_ms, least=False, unit="ms", before=before))
@@ -147,25 +87,26 @@ def _tail(case: Case, what: str, name: str, limit: float | None) -> RuleResult:
     unfit = _client_unfit(case, what, name, limit)
     if unfit:
         return result(Outcome.MISSING, f"{rule}: {unfit}")
-    floor = values_needed(0.99, 0.05)
     tail = case.stages.tail
-    enough = values_needed(0.99, tail / 2) if tail else None
-    wanted = enough or values_needed(0.99, case.stages.exact / 2)
+    wanted = values_needed(0.99, (tail or case.stages.exact) / 2)
     found = c.intervals.get(f"{name}_p99")
-    if n >= wanted and tail and found is None:
-        return result(Outcome.MISSING, f"{rule} was not measured on both arms")
-    if n < wanted or found is None:
-        missing = max(wanted - n, 1)
+    if n < wanted:
         message = (
             f"{rule}: {n} prompts answered by both arms say nothing of the slowest hundredth; {wanted} are needed at "
-            f"this look, {missing} more ({floor} for a single look at 95%)"
+            f"this look, {wanted - n} more ({values_needed(0.99, 0.05)} for a single look at 95%)"
         )
-        return result(Outcome.UNDECIDED, message, missing)
+        return result(Outcome.UNDECIDED, message, wanted - n)
+    if not tail:
+        stage = case.stages.lower
+        first = min(FIRST_LOOK, stage.looks)
+        more = math.ceil((first - stage.look) * c.round_requests)
+        return result(Outcome.UNDECIDED, f"{rule} is judged from round {first} on, this is {stage.look}", more)
+    if found is None:
+        return result(Outcome.MISSING, f"{rule} was not measured on both arms")
     bar = Bar(rule, f"{name}_p99", limit, least=False, unit="x")
-    outcome = _place(found, bar, strictly=False)
-    text = (
-        f"{rule} {found.value:.2f}x the baseline's, {_range(found, 'x')} over {found.n} requests (at most {limit:.2f}x)"
-    )
+    outcome = place(found, bar, strictly=False)
+    span = f"{range_of(found, 'x')} over {found.n} requests"
+    text = f"{rule} {found.value:.2f}x the baseline's, {span} (at most {limit:.2f}x)"
     if outcome is not Outcome.UNDECIDED:
         return result(outcome, text)
     gap = math.log(found.value / limit) if limit > 0 else 0.0
@@ -196,12 +137,23 @@ def _client_unfit(case: Case, what: str, name: str, limit: float) -> str:
     effect, error = abs(limit - 1.0) * spread.p99, calibration.p99_ms / max(tokens, 1.0)
     if error > effect / 10:
         return (
-            f"refused, the client itself adds {_ms(error)} at p99, more than a tenth of the {_ms(effect)} that the "
+            f"refused, the client itself adds {in_ms(error)} at p99, more than a tenth of the {in_ms(effect)} that the "
             "limit allows"
         )
-    lag = c.candidate.client_lag
-    if name != "e2e" and lag is not None and lag > 0.1:
-        return f"refused, the client received chunks merged: {lag:.0%} of a request's time went to the wrong token"
+    if name == "e2e":
+        return ""
+    for arm in (c.baseline, c.candidate):
+        lag = arm.client_lag
+        if lag is None:
+            return (
+                f"the {arm.arm}'s engine does not tell its own time to first token, so whether the client received "
+                "chunks merged is not known"
+            )
+        if lag > 0.1:
+            return (
+                f"refused, the client received chunks of the {arm.arm} merged: {lag:.0%} of a request's time went to "
+                "the wrong token"
+            )
     return ""
 
 
@@ -215,22 +167,4 @@ def _in_flight(case: Case) -> float:
 
 
 def _both(cand: float | None, base: float | None) -> str:
-    return "" if cand is None or base is None else f" ({_ms(cand)}, baseline {_ms(base)})"
-
-
-def _range(found: Interval, unit: str) -> str:
-    low = _show(found.low, unit) if math.isfinite(found.low) else "?"
-    high = _show(found.high, unit) if math.isfinite(found.high) else "?"
-    return f"{100 * found.level:.3g}% interval {low} to {high}"
-
-
-def _show(value: float, unit: str) -> str:
-    if unit == "x":
-        return f"{value:.2f}x"
-    return f"{'+' if value >= 0 else '-'}{_ms(abs(value))}" if unit == "ms" else f"{value:.2f}"
-
-
-def _ms(value: float) -> str:
-    if value >= 10_000:
-        return f"{value / 1000:.1f} s"
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+    return "" if cand is None or base is None else f" ({in_ms(cand)}, baseline {in_ms(base)})"

@@ -5,14 +5,16 @@ A run holds raw samples, so whatever is reported can be computed again, and by a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from mpctl.errors import InputError
 from mpctl.measure.block import Block, finite_number, whole_number
 from mpctl.measure.cell import Cell
 from mpctl.measure.policy import Policy
+from mpctl.measure.spending import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
 
@@ -122,7 +124,7 @@ class Run:
                     "blocks": tuple(_block(number, b) for number, b in enumerate(values["blocks"], start=1)),
                 }
             ).checked()
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error
 
     def checked(self) -> Run:
@@ -133,14 +135,42 @@ class Run:
         """
         for name in ("planned", "max_tokens"):
             whole_number(name, getattr(self, name))
+        if max(self.planned, len({b.repeat for b in self.blocks})) > MOST_LOOKS:
+            raise ValueError(f"planned rounds and repeats of blocks must be at most {MOST_LOOKS}")
+        places = Counter((b.arm, b.cell.key, b.repeat) for b in self.blocks)
+        twice = next((place for place, count in places.items() if count > 1), None)
+        if twice:
+            raise ValueError(f"the block of the {twice[0]}, {twice[1]}, repeat {twice[2]} stands there twice")
+        for name in ("id", "created", "who", "mpctl_version"):
+            _check(getattr(self, name), str, name)
         for kind, share in self.shares.items():
             finite_number(f"share of {kind}", share)
+        for kind, arm in self.arms.items():
+            _check(arm, ArmConditions, f"arms.{kind}")
         for kind, prompts in self.prompts.items():
-            whole_number(f"number of prompts of {kind}", prompts.count)
+            _check(prompts, PromptSet, f"prompts.{kind}")
         if self.calibration is not None:
-            for name in ("p50_ms", "p99_ms"):
-                finite_number(f"calibration's {name}", getattr(self.calibration, name))
+            _check(self.calibration, Calibration, "calibration")
         return self
+
+
+def _check(value: Any, kind: Any, name: str) -> None:
+    """Raises ValueError unless ``value`` is of the ``kind`` that a record's field is said to have."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            _check(getattr(value, field.name), hints[field.name], f"{name}.{field.name}")
+    elif get_origin(kind) is tuple:
+        for number, item in enumerate(value):
+            _check(item, get_args(kind)[0], f"{name}[{number}]")
+    elif kind is float:
+        finite_number(name, value)
+    elif kind is int or (kind == int | None and value is not None):
+        whole_number(name, value)
+    elif kind is str and not isinstance(value, str):
+        raise ValueError(f"{name} must be a text, not {value!r}")
+    elif kind is str:
+        value.encode()  # half of a surrogate pair can be read from JSON and never be printed
 
 
 def _block(number: int, record: dict[str, Any]) -> Block:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FIRST_LOOK = 5
+MOST_LOOKS = 1000  # rounds that can be planned; what a thousand do not show is not worth showing
 _STEP = 0.02  # of the grid, in standard deviations of one round; halving it moves no level by more than 1 %
 _REACH = 8.0  # standard deviations on either side of what is followed; 1e-15 lie beyond
 
@@ -42,7 +43,7 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
     levels: list[float] = []
     density, start = np.array([1.0 / _STEP]), 0.0
     for look in range(1, looks + 1):
-        density = np.convolve(density, kernel)
+        density = _convolved(density, kernel)
         start -= _REACH
         density, start = _trim(density, start, _REACH * look**0.5)
         if look < first:
@@ -56,6 +57,16 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
         density = density.copy()
         density[boundary:] = 0.0
     return tuple(levels)
+
+
+def _convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of hundreds of looks a direct sum would take minutes."""
+    import numpy as np
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    length = len(one) + len(two) - 1
+    size = next_fast_len(length, real=True)
+    return np.asarray(irfft(rfft(one, size) * rfft(two, size), size)[:length])
 
 
 def _trim(density: NDArray[np.float64], start: float, reach: float) -> tuple[NDArray[np.float64], float]:

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpctl.measure.interval import Interval
-from mpctl.measure.spending import FIRST_LOOK, nominal_levels
+from mpctl.measure.spending import FIRST_LOOK, MOST_LOOKS, nominal_levels
 
 METHOD = "rounds, Student's t, group sequential"
-MOST_ROUNDS = 1000  # beyond which "more rounds" is no advice
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,22 @@ def ratio_interval(logs: Sequence[float], stage: Stage) -> Interval:
     return Interval(math.exp(made.value), math.exp(made.low), _exp(made.high), made.n, made.method, made.level)
 
 
+def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:
+    """``hits`` of ``count`` with the exact binomial (Clopper-Pearson) interval that errs with ``alpha`` at each end;
+    ``level``: what it is said to cover, as when ``alpha`` is the part of one of several looks."""
+    from scipy.special import betaincinv
+
+    missed = count - hits
+    low = float(betaincinv(hits, missed + 1, alpha)) if hits else 0.0
+    high = float(betaincinv(hits + 1, missed, 1 - alpha)) if missed else 1.0
+    return Interval(hits / count, low, high, count, "exact binomial", level)
+
+
 def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int | None:
     """How many rounds in all tell a mean from a limit that is ``gap`` away, with probability ``power``.
 
     ``spread`` is the standard deviation of a round, in the unit of ``gap``; ``alpha`` the error allowed on this side.
-    None above MOST_ROUNDS. The level of the last look is taken as a third of alpha, as it is for some thirty looks.
+    None above MOST_LOOKS. The level of the last look is taken as a third of alpha, as it is for some thirty looks.
     """
     from scipy.special import stdtrit
 
@@ -67,9 +77,9 @@ def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int 
         reach = float(stdtrit(count - 1, 1 - alpha / 3)) + float(stdtrit(count - 1, power))
         return reach * spread / math.sqrt(count) <= gap
 
-    if gap <= 0 or not decides(MOST_ROUNDS):
+    if gap <= 0 or not decides(MOST_LOOKS):
         return None
-    return bisect.bisect_left(range(MOST_ROUNDS), True, lo=FIRST_LOOK, key=decides)
+    return bisect.bisect_left(range(MOST_LOOKS), True, lo=FIRST_LOOK, key=decides)
 
 
 def spread_of(values: Sequence[float]) -> float:
@@ -85,12 +95,12 @@ def _reach(count: int, spread: float, stage: Stage, alpha: float) -> float:
 
     if count < 2:
         return math.inf
-    if spread == 0.0:
-        return 0.0
     # A round may have given nothing for this figure; the look's own level still holds.
     level = nominal_levels(stage.looks, alpha)[stage.look - 1]
     if level == 0.0:
         return math.inf
+    if spread == 0.0:
+        return 0.0
     return float(stdtrit(count - 1, 1.0 - level)) * spread / math.sqrt(count)
 
 

@@ -20,7 +20,8 @@ _ANSWERS = ("errors", "outputs")  # rules about what is answered, not about how 
 class CellVerdict:
     """One cell. ``share`` of the traffic, 0..1; ``speedup``: ratio of throughputs; ``sentence``: why it was rejected
     although something looks good, "" otherwise. ``needed``: about how many more requests per arm would decide, and
-    ``needed_s`` how long they take at the present rate, for both arms; None where not known."""
+    ``needed_s`` how long they take at the present rate, for both arms; None where more requests may not decide, as when
+    something was not measured or is too close to its limit."""
 
     cell: Cell
     share: float
@@ -33,12 +34,16 @@ class CellVerdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages that decided: of failed rules, else of those that could not be judged, else of all that were."""
-        for wanted in ((Outcome.FAIL,), (Outcome.MISSING, Outcome.UNDECIDED)):
-            found = tuple(r.message for r in self.rules if r.outcome in wanted)
-            if found:
-                return (self.sentence, *found) if self.sentence else found
-        return tuple(r.message for r in self.rules if r.outcome is Outcome.PASS)
+        """The messages that decided: of failed rules, else of those that could not be judged, what is missing first,
+        else of all that were."""
+        failed = self._messages(Outcome.FAIL)
+        if failed:
+            return (self.sentence, *failed) if self.sentence else failed
+        open_ = (*self._messages(Outcome.MISSING), *self._messages(Outcome.UNDECIDED))
+        return open_ or self._messages(Outcome.PASS)
+
+    def _messages(self, outcome: Outcome) -> tuple[str, ...]:
+        return tuple(r.message for r in self.rules if r.outcome is outcome)
 
     @property
     def broken(self) -> bool:
@@ -64,8 +69,8 @@ class CellVerdict:
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where speculation stops paying as more requests run at once: it still did at ``pays``, no longer at ``costs``;
-    ``near``: where the line between the two crosses 1, in logarithms of both."""
+    """Where speculation stops paying as more requests run at once: throughput was surely higher at ``pays`` and surely
+    lower at ``costs``; ``near``: where the line between the two crosses 1, in logarithms of both."""
 
     traffic: str
     temperature: float
@@ -100,14 +105,16 @@ class Verdict:
 
     @property
     def needed(self) -> int | None:
-        """About how many more requests per arm the cell that takes longest needs."""
-        return max((c.needed for c in self.cells if c.needed is not None), default=None)
+        """About how many more requests per arm the cell that takes longest needs; None where a cell may need others."""
+        wanted = [c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED]
+        known = [count for count in wanted if count is not None]
+        return max(known) if known and len(known) == len(wanted) else None
 
     @property
     def needed_s(self) -> float | None:
         """How long what is still needed takes, all cells one after the other."""
         found = [c.needed_s for c in self.cells if c.needed_s is not None]
-        return math.fsum(found) if found else None
+        return math.fsum(found) if found and self.needed is not None else None
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -139,8 +146,10 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE
-    wanted = [r.needed for r in rules if r.outcome is Outcome.UNDECIDED and r.needed is not None]
-    needed = max(wanted) if wanted and outcome is Outcome.UNDECIDED else None
+    wanted = [r.needed for r in rules if r.outcome is Outcome.UNDECIDED]
+    known = [count for count in wanted if count is not None]
+    telling = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes and len(known) == len(wanted)
+    needed = max(known) if telling else None
     seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
     return CellVerdict(
         cell=c.cell,
@@ -219,17 +228,17 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
 
 
 def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
-    groups: dict[tuple[str, float], list[CellVerdict]] = {}
+    """Between cells whose intervals lie on either side of 1; what lies between the two says nothing."""
+    groups: dict[tuple[str, float], list[tuple[int, float]]] = {}
     for c in cells:
-        if c.cell.rate is None and c.speedup is not None:
-            groups.setdefault((c.cell.traffic, c.cell.temperature), []).append(c)
+        ratio = next((r.interval for r in c.rules if r.rule == "throughput"), None)
+        if c.cell.rate is None and ratio is not None and (ratio.low > 1.0 or ratio.high < 1.0):
+            groups.setdefault((c.cell.traffic, c.cell.temperature), []).append((c.cell.concurrency, ratio.value))
     found = []
     for (traffic, temperature), group in groups.items():
-        line = sorted(group, key=lambda c: c.cell.concurrency)
-        for one, two in itertools.pairwise(line):
-            if one.speedup and two.speedup and one.speedup >= 1.0 > two.speedup:
-                part = math.log(one.speedup) / (math.log(one.speedup) - math.log(two.speedup))
-                pays, costs = one.cell.concurrency, two.cell.concurrency
+        for (pays, more), (costs, less) in itertools.pairwise(sorted(group)):
+            if more > 1.0 > less:
+                part = math.log(more) / (math.log(more) - math.log(less))
                 near = math.exp(math.log(pays) + part * math.log(costs / pays))
                 found.append(Crossover(traffic, temperature, pays, costs, near))
                 break

@@ -1,8 +1,9 @@
 """Cost per million output tokens, from the price of the machine and the measured throughput.
 
-``usd = usd_per_hour / 3600 / tokens_per_second * 1e6``. Over several cells the costs add up by their share of the
-traffic, which is read as a share of output tokens. A machine with more devices than the engine uses is counted by
-the part used. What this assumes is said beside the figure: the machine serves at this load all the time.
+``usd = usd_per_hour / 3600 / tokens_per_second * 1e6``. Over several cells the costs add up by their part of the output
+tokens: their share of the requests times the length of their answers on the baseline. A machine with more devices than
+the engine uses is counted by the part used. What this assumes is said beside the figure: the machine serves at this
+load all the time.
 """
 
 from __future__ import annotations
@@ -50,11 +51,18 @@ def devices_used(argv: Sequence[str]) -> int:
 
 
 def _weights(cells: Sequence[CellReport]) -> list[float]:
+    """Each cell's part of the output tokens, 0..1."""
     shares = [c.share for c in cells]
     if any(s is None for s in shares) or not sum(s or 0.0 for s in shares):
-        return [1.0 / len(cells)] * len(cells) if cells else []
-    total = sum(s or 0.0 for s in shares)
-    return [(s or 0.0) / total for s in shares]
+        shares = [1.0] * len(cells)
+    parts = [(share or 0.0) * _answer_length(c) for share, c in zip(shares, cells, strict=True)]
+    return [part / sum(parts) for part in parts]
+
+
+def _answer_length(cell: CellReport) -> float:
+    """Tokens of an answer; of the candidate where the baseline gave none, 1 where nobody did."""
+    answered = [(arm.output_tokens, arm.requests - arm.failed) for arm in (cell.baseline, cell.candidate)]
+    return next((tokens / count for tokens, count in answered if tokens and count > 0), 1.0)
 
 
 def _hours_per_million(rates: Sequence[float | None], weights: Sequence[float]) -> float | None:
@@ -94,4 +102,5 @@ def _basis(cells: Sequence[CellReport], used: int) -> str:
     if len(cells) == 1:
         return what
     shared = all(c.share is not None for c in cells)
-    return f"{what}; {'traffic shares' if shared else 'all cells alike, no shares were given'}, by output tokens"
+    by = "by the shares of requests" if shared else "all cells alike, no shares were given"
+    return f"{what}; {by}, weighed by the length of their answers"

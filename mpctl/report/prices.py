@@ -5,7 +5,6 @@ A price without a date is refused, because every report prints the date beside t
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +12,18 @@ from importlib import resources
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.measure.yaml_file import read_mapping
 
 _OFFER = {"name": str, "device": str, "devices": int, "usd_per_hour": float, "as_of": str, "source": str}
 _API = {"name": str, "output_usd": float, "as_of": str}
 _OPTIONAL = {"devices": 1, "source": ""}
+
+
+_MOST_USD = 1e9  # of any price, and of any number of devices
+
+
+def _words(device: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", device.lower()))
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,7 @@ class MachinePrice:
         """Whether ``device``, as an engine names it, is of this kind: "L4" fits "NVIDIA L4", not "NVIDIA L40S"."""
         if self.device == "*":
             return True
-        words = set(re.findall(r"[a-z0-9]+", device.lower()))
-        return all(word in words for word in re.findall(r"[a-z0-9]+", self.device.lower()))
+        return _words(self.device) <= _words(device)
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,10 @@ def read_prices(text: str, *, file: str) -> Prices:
     Raises:
         InputError: it is no YAML, a key is unknown or missing, or a value is of the wrong kind.
     """
-    import yaml
-
-    try:
-        table = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else None
-        raise InputError(f"not YAML: {getattr(error, 'problem', error)}", file=file, line=line) from error
-    if not isinstance(table, Mapping) or not set(table) & {"offers", "api"}:
+    table, _ = read_mapping(text, file=file)
+    if not set(table) & {"offers", "api"}:
         raise InputError("needs a list of offers, or one of API prices", file=file, field="offers", hint=_EXAMPLE)
-    if unknown := sorted(str(key) for key in set(table) - {"offers", "api"}):
+    if unknown := sorted(set(table) - {"offers", "api"}):
         raise InputError("unknown; known are offers, api", file=file, field=unknown[0])
     offers = tuple(MachinePrice(**row) for row in _rows(table, "offers", _OFFER, file))
     return Prices(offers, tuple(TokenPrice(**row) for row in _rows(table, "api", _API, file)))
@@ -114,13 +113,17 @@ def _row(row: Any, where: str, kinds: Mapping[str, type], file: str) -> dict[str
 
 
 def _value(value: Any, kind: type, where: str, file: str) -> Any:
-    if kind is str:  # YAML reads 2026-11-21 as a date and 2026 as a number
+    if kind is str:  # YAML reads 2026 as a number
         text = str(value).strip() if value is not None else ""
         if not text or isinstance(value, list | Mapping):
             raise InputError("must be a text", file=file, field=where)
+        if where.endswith(".as_of") and not re.match(r"\d{4}(?!\d)", text):
+            raise InputError(f"must be a date that begins with the year, not {text!r}", file=file, field=where)
+        if where.endswith(".device") and text != "*" and not _words(text):
+            raise InputError(f'must be words of a device\'s name, or "*": {text!r}', file=file, field=where)
         return text
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_USD
     if not number or (kind is int and value != int(value)):
         what = "a whole number" if kind is int else "a number"
-        raise InputError(f"must be {what} above zero, not {value!r}", file=file, field=where)
+        raise InputError(f"must be {what} above zero, not {value!r:.40}", file=file, field=where)
     return kind(value)

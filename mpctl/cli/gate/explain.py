@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.load_options import AboveZero
+from mpctl.cli.options import File, option, output_option, shared_options
 from mpctl.cli.settings import Settings
 from mpctl.cli.size import width
 from mpctl.errors import InputError
 
 _ALL = "All rules together: one that fails rejects, data that is missing is never a pass."
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
-
-_ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("run", required=False, metavar="[RUN]")
-@option("--policy", metavar="FILE", help="Limits of the gate, YAML; for a RUN, instead of its own.")
+@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; for a RUN, instead of its own.")
 @option("--service", metavar="NAME", help="The service that RUN is a rollout of.")
-@option("--weights-gb", type=_ABOVE_ZERO, metavar="GB", help="Size of the weights a step reads, for the memory floor.")
+@option("--weights-gb", type=AboveZero(), metavar="GB", help="Size of the weights a step reads, for the memory floor.")
 @option(
-    "--bandwidth", type=_ABOVE_ZERO, metavar="GB/S", help="What the device's memory reads per second, of its sheet."
+    "--bandwidth", type=AboveZero(), metavar="GB/S", help="What the device's memory reads per second, of its sheet."
 )
 @output_option
 @shared_options

@@ -82,6 +82,8 @@ def test_the_memory_floor_needs_both_its_figures(cli):
         (("run.json", "--bandwidth", "1"), "--bandwidth: needs --weights-gb too"),
         (("--bandwidth", "1", "--weights-gb", "1"), "--weights-gb: needs a RUN"),
         (("run.json", "--bandwidth", "0", "--weights-gb", "1"), "--bandwidth"),
+        (("run.json", "--bandwidth", "1", "--weights-gb", "nan"), "nan must be above 0"),
+        (("run.json", "--bandwidth", "inf", "--weights-gb", "1"), "inf must be above 0"),
     ):
         done = cli("gate", "explain", *wrong)
         assert done.code == 2

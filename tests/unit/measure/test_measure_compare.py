@@ -12,7 +12,7 @@ from mpctl.measure.cell import Cell
 from mpctl.measure.compare import arm_of, combine, differences
 from mpctl.measure.counters import Window
 from mpctl.measure.policy import Policy
-from mpctl.measure.run import ArmConditions, PromptSet, Run
+from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
 
 CELL = Cell("edits", 1)
 WINDOW = Window(20.0, 0.0, 0.0, 2.0, None, None, None, ())
@@ -41,6 +41,19 @@ def run(*blocks, name="one", arms=None, digest="d1"):
 
 BOTH = run(block("baseline", 0), block("candidate", 0))
 ALONE = run(block("baseline", 0), block("baseline", 1, ("c", "d")), name="two")
+
+
+def test_the_worse_calibration_stands_for_both():
+    good, bad = Calibration(1.0, 5.0, 75, 8), Calibration(1.0, 50.0, 75, 8)
+    for one, two in ((good, bad), (bad, good)):
+        made = combine(replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate")
+        assert made.calibration == bad
+    assert combine(replace(BOTH, calibration=good), "baseline", BOTH, "candidate").calibration is None
+
+
+def test_answers_of_another_limit_are_no_comparison():
+    found = differences(replace(BOTH, max_tokens=32), "baseline", replace(BOTH, max_tokens=256), "candidate")
+    assert found == ("limit of an answer: 32 and 256 tokens",)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,8 @@ CASES = [
     (GOOD, "coverage", PASS),
     (counted(replace(window(0.0, 0.0, 0.0, 0.0), **TIMED)), "coverage", MISSING),
     (counted(replace(window(320.0), **TIMED)), "coverage", SKIP),
-    (replace(GOOD, policy=Policy(min_coverage=0.51)), "coverage", FAIL),
+    (replace(with_interval("coverage", 0.5, 0.45, 0.52), policy=Policy(min_coverage=0.51)), "coverage", UNDECIDED),
+    (replace(with_interval("coverage", 0.5, 0.49, 0.505), policy=Policy(min_coverage=0.51)), "coverage", FAIL),
     (GOOD, "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
@@ -204,12 +205,19 @@ def test_messages_carry_value_limit_interval_and_n():
         "TTFT +0.00 ms (10.0 ms, baseline 10.0 ms), 97.5% interval +0.00 ms to +0.00 ms over 4 rounds of 8 prompts "
         "(at most +50.0 ms)"
     )
-    assert made["outputs"].message == "0 of 32 greedy outputs differ (limit 10%, for near ties)"
-    assert made["tokens per step"].message == "tokens per step 2.50 over 32 requests (at least 1.10)"
-    assert made["coverage"].message == "50.0% of 128 steps carried a draft (at least 0%)"
-    for name in ("speedup", "throughput", "TPOT", "TTFT", "queue wait"):
+    assert made["outputs"].message == (
+        "0 of 32 greedy outputs differ, 97.5% interval 0.0% to 16.5% (limit 10%, for near ties)"
+    )
+    assert made["tokens per step"].message == (
+        "tokens per step 2.50, 97.5% interval 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
+    )
+    assert made["coverage"].message == (
+        "coverage 50.0%, 97.5% interval 50.0% to 50.0% over 4 rounds and 32 requests (at least 0.0%)"
+    )
+    for name in ("speedup", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
         rule = made[name]
         assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (32, 4, False, rule.interval.value)
+    assert (made["outputs"].n, made["outputs"].interval.n) == (32, 32)
 
 
 def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
@@ -221,6 +229,48 @@ def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
     assert rule.message.endswith(f"; about {rule.needed} more prompts would decide")
     assert cell.needed >= rule.needed
     assert cell.needed_s == pytest.approx(cell.needed / 8 * noisy.cells[0].round_seconds)
+
+
+def test_what_more_requests_would_not_tell_is_not_promised_by_them():
+    """Something that was not measured stays missing, and a limit that the figure lies on stays undecided."""
+    noisy = Analysis.of(timed(rounds_of(4, speedups=(1.1,) * 8, jitter=0.15)), Policy(), looks=30)
+    cell = noisy.cells[0]
+    assert assess(noisy).needed is not None
+    used = replace(cell, baseline=replace(cell.baseline, window=replace(window(640.0), **TIMED)))
+    verdict = assess(replace(noisy, cells=(used,)))
+    assert (verdict.outcome, verdict.needed, verdict.needed_s) == (Outcome.UNDECIDED, None, None)
+    assert verdict.reasons[0].startswith("baseline: ")
+    level = replace(
+        noisy, cells=(replace(cell, intervals={**cell.intervals, "tpot": Interval(1.05, 0.9, 1.2, 4, "t", 0.975)}),)
+    )
+    assert assess(level).needed is None
+
+
+def test_rounds_that_agree_by_chance_decide_nothing_yet():
+    """Two rounds without an accepted draft: no spread, and no certainty."""
+    idle = replace(window(320.0, 10.0, 50.0, 0.0), **TIMED)
+    blocks = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(2))]
+    for looks in (2, 12):
+        rule = results(Analysis.of(blocks, Policy(), looks=looks))["tokens per step"]
+        assert (rule.value, rule.outcome) == (1.0, UNDECIDED)
+    more = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(5))]
+    assert results(Analysis.of(more, Policy(), looks=12))["tokens per step"].outcome is FAIL
+
+
+def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
+    """The engine's clock begins when a request is sent; the trap's shape once the limit in flight is reached."""
+    cell = Cell("edits", 256, rate=4.0)
+    waiting = [
+        replace(b, held_ms=5000.0, samples=tuple(replace(s, ttft_ms=s.ttft_ms + 5000) for s in b.samples))
+        if b.arm == CANDIDATE
+        else b
+        for b in timed(rounds_of(4, jitter=0.02, cell=cell))
+    ]
+    made = Analysis.of(waiting, Policy())
+    rule = results(made)["TTFT"]
+    assert (rule.outcome, rule.unit, rule.value) == (FAIL, "ms", pytest.approx(5000.0))
+    assert made.cells[0].candidate.ttft_ms == pytest.approx(5010.0)
+    assert made.cells[0].candidate.client_lag == pytest.approx(0.0, abs=1e-9)
 
 
 def test_one_round_decides_nothing():
@@ -313,7 +363,9 @@ def test_a_tail_of_which_nothing_was_seen_is_missing():
     blocks = timed(rounds_of(4, speedups=(2.0,) * 150))
     whole = [
         replace(
-            b, samples=tuple(replace(s, ttft_ms=s.e2e_ms) for s in b.samples), window=replace(b.window, ttft_count=0)
+            b,
+            samples=tuple(replace(s, ttft_ms=s.e2e_ms) for s in b.samples),
+            window=replace(b.window, ttft_seconds=sum(s.e2e_ms for s in b.samples) / 1000, ttft_count=len(b.samples)),
         )
         for b in blocks
     ]
@@ -357,8 +409,20 @@ def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
     own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
     blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, speedups=(2.0,) * 180)]
     made = replace(Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM)
-    assert "received chunks merged" in results(made)["TTFT p99"].message
+    assert "received chunks of the baseline merged" in results(made)["TTFT p99"].message
     assert results(made)["E2E p99"].outcome is PASS
+    silent = [replace(b, window=replace(b.window, ttft_count=0)) if b.arm == CANDIDATE else b for b in timed(blocks)]
+    made = replace(Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
+    assert results(made)["TPOT p99"].outcome is MISSING
+    assert "candidate's engine does not tell its own time" in results(made)["TPOT p99"].message
+
+
+def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
+    blocks = timed(rounds_of(2, speedups=(2.0,) * 1500))
+    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), looks=12), calibration=CALM)
+    rule = results(made)["E2E p99"]
+    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is 2")
+    assert rule.needed == 3 * 1500
 
 
 def test_taking_speculation_away_is_not_asked_for_drafts():

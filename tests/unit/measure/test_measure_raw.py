@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.measure.cell import Cell
-from mpctl.measure.raw import corrected, pack, unpack
+from mpctl.measure.raw import corrected, held, pack, unpack
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 results = st.dictionaries(st.text(max_size=8), st.one_of(numbers, st.text(), st.lists(numbers)), max_size=6)
@@ -39,6 +39,7 @@ def test_in_an_open_loop_time_begins_when_a_request_was_due():
     opened = corrected(result, Cell("edits", 256, rate=2.0))
     assert opened == {"ttfts": [0.6, 0.2], "queue_times": [0.5, -1e-9], "duration": 1.0}
     assert corrected(result, Cell("edits", 8)) == result
+    assert (held(result, Cell("edits", 256, rate=2.0)), held(result, Cell("edits", 8))) == ([0.5, 0.0], [])
 
 
 @pytest.mark.parametrize("waits", [None, [0.1], "no list"])

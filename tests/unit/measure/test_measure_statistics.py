@@ -106,9 +106,17 @@ def test_too_few_rounds_leave_both_sides_open(count, look):
     assert (made.low, made.high) == (0.0, math.inf)
 
 
-def test_rounds_that_agree_exactly_have_no_width():
+def test_rounds_that_agree_exactly_have_no_width_where_they_may_decide():
     made = mean_interval([0.5] * 4, Stage(4, 4, SIDE, SIDE))
     assert (made.low, made.high) == (0.5, 0.5)
+    early = mean_interval([0.5] * 2, Stage(2, 12, SIDE, SIDE))
+    assert (early.low, early.high) == (-math.inf, math.inf)
+
+
+def test_hundreds_of_looks_have_levels_too():
+    levels = nominal_levels(300, SIDE)
+    assert levels[:4] == (0.0,) * 4
+    assert 0 < levels[4] < levels[-1] < SIDE
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])

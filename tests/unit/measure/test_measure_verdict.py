@@ -99,6 +99,17 @@ def test_the_crossover_is_named():
     assert judged(EDITS, cell_blocks("edits", 2.0, concurrency=8)).crossovers == ()
 
 
+def test_noise_has_no_crossover():
+    """Equal arms cross 1 somewhere by chance; what is not sure to pay or to cost says nothing, and is passed over."""
+    loads = {1: 1.02, 8: 0.98, 32: 1.01}
+    assert judged(*(cell_blocks("a", s, concurrency=c, jitter=0.1) for c, s in loads.items())).crossovers == ()
+    unsure = cell_blocks("a", 1.0, concurrency=8, jitter=0.1)
+    (cross,) = judged(
+        cell_blocks("a", 2.0, jitter=0.01), unsure, cell_blocks("a", 0.5, concurrency=64, jitter=0.01)
+    ).crossovers
+    assert (cross.pays, cross.costs, cross.near) == (1, 64, pytest.approx(8, rel=0.05))
+
+
 def test_rates_have_no_crossover():
     open_loop = [replace(b, cell=Cell("edits", 64, 0.0, 4.0)) for b in cell_blocks("edits", 0.7)]
     assert judged(EDITS, open_loop).crossovers == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +64,13 @@ def test_a_device_is_matched_by_whole_words(device, kind, fits):
             NODE.replace("3.6", "1, devices: 1.5"),
             "p.yaml: offers[0].devices: must be a whole number above zero, not 1.5",
         ),
+        (NODE.replace("3.6", "9" * 400), "p.yaml: offers[0].usd_per_hour: must be a number above zero, not 9999"),
+        ("offers: []\noffers: []", "p.yaml:2: offers: stands in line 1 too"),
+        (
+            "offers: [{name: n, device: '!!', usd_per_hour: 1, as_of: '2026'}]",
+            "p.yaml: offers[0].device: must be words",
+        ),
+        ("offers: [{name: n, device: L4, usd_per_hour: 1, as_of: soon}]", "p.yaml: offers[0].as_of: must be a date"),
     ],
 )
 def test_a_bad_price_file_is_refused_with_its_field(text, message):
@@ -104,6 +113,16 @@ def test_costs_of_several_cells_add_up_by_share():
     assert offer.saving.low is None
 
 
+def test_a_share_is_of_requests_and_long_answers_cost_more():
+    short, long = arm(output_tokens=10_000, requests=100), arm(output_tokens=30_000, requests=100)
+    cells = [
+        cell(speed=2.0, share=0.5, baseline=short, candidate=replace(short, tokens_per_second=200.0)),
+        cell("chat", share=0.5, baseline=long, candidate=long),
+    ]
+    offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
+    assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 10)
+
+
 def test_without_shares_all_cells_count_alike_and_it_is_said():
     cost = cost_of([cell(speed=2.0), cell("chat", speed=0.5)], FACTS, read_prices(NODE, file="p.yaml"))
     assert cost.offers[0].candidate_usd == pytest.approx((5 + 20) / 2)
@@ -111,8 +130,6 @@ def test_without_shares_all_cells_count_alike_and_it_is_said():
 
 
 def test_an_unknown_device_has_no_cost_and_says_how_to_give_one():
-    from dataclasses import replace
-
     cost = cost_of([cell()], replace(FACTS, device="cpu: Xeon"), shipped_prices())
     assert not cost.offers
     assert cost.missing == "no price is known for cpu: Xeon: mpctl report --prices FILE takes yours"
@@ -141,8 +158,6 @@ def test_devices_come_from_the_engines_arguments(argv, devices):
 
 
 def test_an_engine_pays_for_the_devices_it_uses():
-    from dataclasses import replace
-
     two = replace(FACTS, argv=("-tp", "2"))
     table = "offers: [{name: n, device: L4, devices: 4, usd_per_hour: 4, as_of: '2026'}]"
     assert cost_of([cell()], two, read_prices(table, file="p")).offers[0].usd_per_hour == 2.0
