@@ -282,12 +282,23 @@ def verify(world: World, operation: Operation) -> dict[str, Any]:
     for field in added:
         world.progress.note(f"added by admission: {field}; every field that was written is as written")
     state = world.platform.state(plan.arm)
-    if live.routed != Arm(live.text).id or state.phase is not Phase.READY or not state.matches:
+    growing = _grows(operation, state)
+    if live.routed != Arm(live.text).id or not state.matches or (state.phase is not Phase.READY and not growing):
         raise MpctlError(
             f"service {live.name} does not run as written: routed to {live.routed}, {state.id} is {state.phase.value}"
         )
+    if growing:
+        world.progress.note(
+            f"the autoscaler asks for more than the {state.pods_ready} pods that serve: {state.message}"
+        )
     more = {"added": list(added)} if added else {}
     return {"digest": text_digest(live.text), "argv": list(redacted(state.argv or ())), **more}
+
+
+def _grows(operation: Operation, state: ArmState) -> bool:
+    """Whether all that it waits for are pods that the autoscaler, free again, asked for: as many serve as were held."""
+    held = (operation.scaling or {}).get("replicas", 0) if "unpin" in operation.done else 0
+    return state.phase is Phase.STARTING and 0 < held <= state.pods_ready
 
 
 def record_promoted(world: World, operation: Operation) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from mpctl.platform.kubernetes.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.hold import Hold
 from mpctl.platform.kubernetes.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.knative import is_knative
-from mpctl.platform.kubernetes.look import Looker
-from mpctl.platform.kubernetes.observe import judge
+from mpctl.platform.kubernetes.look import Found, Looker
+from mpctl.platform.kubernetes.observe import judge, with_a_node
 from mpctl.platform.kubernetes.text import bridge, bridged, editors_since, object_of, text_of, to_write
 from mpctl.rollout.ports import Arm, Phase
 
@@ -58,10 +58,13 @@ class LiveService:
 
     def pods(self, isvc: Json) -> int:
         """How many pods it should have: of its Deployment, else of its own spec."""
-        found = self._looker.find(isvc).deployment
-        if found is not None:
-            return int(found["spec"].get("replicas", 1))
-        return int(isvc["spec"]["predictor"].get("minReplicas") or 1)
+        return _wanted(isvc, self._looker.find(isvc))
+
+    def held(self, isvc: Json) -> int:
+        """At how many pods an autoscaler of it is held: as many as it should have, without those that no node takes. It
+        asked for them, and no step could ever wait for them."""
+        found = self._looker.find(isvc)
+        return with_a_node(_wanted(isvc, found), found.pods)
 
     def is_form_of(self, isvc: Json, arm: Arm) -> bool:
         """Whether the object is ``arm``: its own text, or that with a change's strategy, or either with what admission
@@ -163,3 +166,9 @@ class LiveService:
 
 def _strategy(text: str) -> Any:
     return object_of(text)["spec"]["predictor"].get("deploymentStrategy")
+
+
+def _wanted(isvc: Json, found: Found) -> int:
+    if found.deployment is not None:
+        return int(found.deployment["spec"].get("replicas", 1))
+    return int(isvc["spec"]["predictor"].get("minReplicas") or 1)

@@ -226,6 +226,17 @@ def is_ready(pod: Json) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
 
 
+def with_a_node(wanted: int, pods: Sequence[Json]) -> int:
+    """How many of the ``wanted`` pods can be waited for: without those that no node takes, at least one."""
+    homeless = [_scheduled(pod).get("status") == "False" for pod in pods]
+    return min(wanted, max(1, homeless.count(False))) if any(homeless) else wanted
+
+
+def _scheduled(pod: Json) -> Json:
+    found = (pod.get("status") or {}).get("conditions") or []
+    return next((c for c in found if c.get("type") == "PodScheduled"), {})
+
+
 def why_waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
     """Why a pod is not ready, when there is something to say."""
     name = pod["metadata"]["name"]
@@ -242,7 +253,7 @@ def why_waiting(pod: Json, events: Sequence[Json]) -> Seen | None:
     if status.get("phase") == "Failed":
         return Seen(Phase.FAILED, f"pod {name} failed: {status.get('reason', '')} {status.get('message', '')}".rstrip())
     mine = [e for e in events if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")]
-    scheduled: Json = next((c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"), {})
+    scheduled = _scheduled(pod)
     if scheduled.get("status") == "True":
         return None
     wanted_claims = _claims(pod)

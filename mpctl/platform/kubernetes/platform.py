@@ -139,7 +139,7 @@ class KubernetesPlatform:
         if is_knative(isvc):
             return None
         scalers = find_scalers(self.client, self._namespace, deployment_name(isvc))
-        return record_of(scalers, self._live.pods(isvc), isvc)
+        return record_of(scalers, self._live.held(isvc), isvc)
 
     def pin(self, scaling: Json) -> None:
         """Hold the autoscaler."""

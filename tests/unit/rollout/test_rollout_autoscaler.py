@@ -136,3 +136,22 @@ def test_another_way_back_in_its_place_knows_the_size():
     decision = accepting_downtime(Decision(Act.RESUME, operation=operation))
     assert decision.plan.scaling == {**SCALING, "replicas": 6}
     assert operation.undo_plan(why="").scaling == {**SCALING, "replicas": 6}
+
+
+@pytest.mark.parametrize("ready", [2, 1])
+def test_pods_that_the_freed_autoscaler_asks_for_undo_nothing(monkeypatch, ready):
+    """Free again, it may ask for more at once; as many as were held must serve, and the others may take their time."""
+    memory = RollingWorld(FASTER)
+    platform = memory.world.platform
+    state = platform.state
+
+    def growing(arm):
+        found = state(arm)
+        more = last_step(memory) == "verify" and arm.manifest == CANDIDATE_TEXT
+        return replace(found, phase=Phase.STARTING, pods_ready=ready, message="3 wanted") if more else found
+
+    monkeypatch.setattr(platform, "state", growing)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    told = "the autoscaler asks for more than the 2 pods that serve: 3 wanted" in memory.progress.lines
+    assert told == (ready == SCALING["replicas"])
+    check(memory, CANDIDATE_TEXT if told else BASELINE_TEXT)

@@ -7,7 +7,7 @@ import pytest
 
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.look import Looker, key_of
-from mpctl.platform.kubernetes.observe import carries, cold_start_s, judge, port_of, wanted
+from mpctl.platform.kubernetes.observe import carries, cold_start_s, judge, port_of, wanted, with_a_node
 from mpctl.rollout.ports import Phase
 
 ARGS = ["--model=m", "--speculative-config={}"]
@@ -251,3 +251,14 @@ def test_cold_start_is_measured_on_pods_that_never_restarted():
 )
 def test_the_engines_port(more, args, port):
     assert port_of(container(args, **more)) == port
+
+
+@pytest.mark.parametrize(
+    ("asked", "scheduled", "held"),
+    [(3, ["True"] * 3, 3), (3, ["True", "False", "False"], 1), (3, ["True"] * 3 + ["False"], 3), (2, ["False"], 1)],
+)
+def test_a_pod_that_no_node_takes_is_not_waited_for(asked, scheduled, held):
+    """The autoscaler asked for it; a surge's pod is not one of the pods wanted."""
+    pods = [{"status": {"conditions": [{"type": "PodScheduled", "status": status}]}} for status in scheduled]
+    assert with_a_node(asked, pods) == held
+    assert with_a_node(asked, [{}]) == asked
