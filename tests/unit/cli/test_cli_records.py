@@ -36,6 +36,7 @@ def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
         ("Settings", ["config", "view"]),
         ("StatusList", ["status"]),
         ("DraftList", ["drafts"]),
+        ("CallList", ["rbac", "--calls"]),
     ],
 )
 def test_a_record_fits_its_schema(cli, schema, kind, command):
