@@ -40,12 +40,14 @@ class Watcher(Meanwhile):
 
     def __init__(self, namespace):
         super().__init__()
-        self.namespace, self.least, self.looks = namespace, 10, 0
+        self.namespace, self.looks, self.empty = namespace, 0, ""
 
     def look(self):
         found = self.namespace.client.find("deployments", "demo-predictor")
         if found is not None:
-            self.least = min(self.least, found.get("status", {}).get("readyReplicas", 0))
+            status = found.get("status", {})
+            if not status.get("readyReplicas"):
+                self.empty = self.empty or f"no ready pod: wanted {found['spec']['replicas']}, {status}"
             self.looks += 1
 
 
@@ -90,8 +92,7 @@ def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace,
         way_on = ("resume",) if (number // len(faults) + list(FAULTS).index(fault)) % 2 else ("rollback",)
         with Watcher(namespace) as watcher:
             problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), scaler)
-        if watcher.least < 1:
-            problem = f"{problem}; {watcher.least} ready pods"
+        problem = "; ".join(filter(None, (problem, watcher.empty)))
         sys.stdout.write(f"entry {point}, {fault}, {way_on[0]}: {problem or 'good'}, {watcher.looks} looks\n")
         sys.stdout.flush()
         if problem:

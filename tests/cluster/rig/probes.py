@@ -14,7 +14,7 @@ class Probes:
 
     def __init__(self, unit: Unit, address: str) -> None:
         self._unit, self._address = unit, address
-        self._failed = 0
+        self._unready = self._failed = 0  # in a row
 
     async def ask(self) -> tuple[bool, bool]:
         """(ready, alive)."""
@@ -22,9 +22,11 @@ class Probes:
         if not self._unit.ready and "startupProbe" in spec and not await self._try(spec["startupProbe"]):
             return False, True
         ready = await self._try(spec["readinessProbe"]) if "readinessProbe" in spec else True
+        self._unready = 0 if ready else self._unready + 1
         if "livenessProbe" in spec and self._unit.up:
             self._failed = 0 if await self._try(spec["livenessProbe"]) else self._failed + 1
-        return ready, self._failed < spec.get("livenessProbe", {}).get("failureThreshold", 3)
+        stays = self._unit.ready and self._unready < _threshold(spec, "readinessProbe")
+        return ready or stays, self._failed < _threshold(spec, "livenessProbe")
 
     async def _try(self, probe: dict) -> bool:
         limit = max(5.0, float(probe.get("timeoutSeconds", 1)))
@@ -50,3 +52,8 @@ class Probes:
         if isinstance(port, int):
             return port
         return next(p["containerPort"] for p in self._unit.spec.get("ports", ()) if p.get("name") == port)
+
+
+def _threshold(spec: dict, probe: str) -> int:
+    """Failures in a row that count."""
+    return spec.get(probe, {}).get("failureThreshold", 3)

@@ -49,7 +49,7 @@ def test_a_device_is_matched_by_whole_words(device, kind, fits):
     ("text", "message"),
     [
         ("offers: [", "p.yaml:1: not YAML"),
-        ("[]", "p.yaml: offers: needs a list of offers"),
+        ("[]", "p.yaml: must be a mapping of names to values"),
         ("prices: []", "p.yaml: offers: needs a list of offers"),
         ("{offers: [], price: 1}", "p.yaml: price: unknown; known are offers, api"),
         ("offers: 3", "p.yaml: offers: must be a list"),
