@@ -126,16 +126,12 @@ def _more_to_tell(share: float, limit: float, count: int, alpha: float) -> int:
 
 
 def _at_least_by_chance(count: int, of: int) -> float:
-    return _at_least(count, of, 0.5)
-
-
-def _at_least(count: int, of: int, share: float) -> float:
-    """The probability of ``count`` or more of ``of`` when each happens with probability ``share``."""
+    """The probability of ``count`` or more of ``of`` when each is as likely as not."""
     if count <= 0:
         return 1.0
     from scipy.special import bdtrc
 
-    return float(bdtrc(count - 1, of, share))
+    return float(bdtrc(count - 1, of, 0.5))
 
 
 def _percent(share: float) -> str:

@@ -106,9 +106,7 @@ class Verdict:
     @property
     def needed(self) -> int | None:
         """About how many more requests per arm the cell that takes longest needs; None where a cell may need others."""
-        wanted = [c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED]
-        known = [count for count in wanted if count is not None]
-        return max(known) if known and len(known) == len(wanted) else None
+        return _most([c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED])
 
     @property
     def needed_s(self) -> float | None:
@@ -146,10 +144,8 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE
-    wanted = [r.needed for r in rules if r.outcome is Outcome.UNDECIDED]
-    known = [count for count in wanted if count is not None]
-    telling = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes and len(known) == len(wanted)
-    needed = max(known) if telling else None
+    telling = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
+    needed = _most([r.needed for r in rules if r.outcome is Outcome.UNDECIDED]) if telling else None
     seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
     return CellVerdict(
         cell=c.cell,
@@ -185,6 +181,12 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     if rejected and outcome is Outcome.PROMOTE:
         summary += f"; {rejected:.0%} of the traffic is slower, {analysis.policy.max_rejected_share:.0%} may be"
     return Verdict(outcome, cells, summary, crossovers)
+
+
+def _most(counts: list[int | None]) -> int | None:
+    """The largest; None where one is not known."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
 
 
 def _first(reasons: tuple[str, ...]) -> str:

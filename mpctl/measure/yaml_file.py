@@ -6,7 +6,7 @@ from typing import Any
 
 from mpctl.errors import InputError
 
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_TIMESTAMP, _NULL = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:null"
 
 
 def read_mapping(text: str, *, file: str) -> tuple[dict[str, Any], dict[str, int]]:
@@ -20,26 +20,24 @@ def read_mapping(text: str, *, file: str) -> tuple[dict[str, Any], dict[str, int
     class Loader(yaml.SafeLoader):
         pass
 
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in found if tag != _TIMESTAMP]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    Loader.add_constructor(_TIMESTAMP, lambda _, node: str(node.value))
+    lines: dict[str, int] = {}
     try:
-        node = yaml.compose(text, Loader=Loader)
-        record = yaml.load(text, Loader=Loader)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None or node.tag == _NULL:
+            return {}, lines
+        if not isinstance(node, yaml.MappingNode):
+            raise InputError("must be a mapping of names to values", file=file)
+        for key, _ in node.value:
+            name, line = str(getattr(key, "value", key)), key.start_mark.line + 1
+            if name in lines:
+                raise InputError(f"stands in line {lines[name]} too", file=file, line=line, field=name)
+            lines[name] = line
+        record = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(f"not YAML: {error.problem}", file=file, line=line) from error
+        mark = error.problem_mark
+        raise InputError(f"not YAML: {error.problem}", file=file, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"not YAML: {error}", file=file) from error
-    if record is None:
-        return {}, {}
-    if not isinstance(node, yaml.MappingNode) or not isinstance(record, dict):
-        raise InputError("must be a mapping of names to values", file=file)
-    lines: dict[str, int] = {}
-    for key, _ in node.value:
-        name, line = str(getattr(key, "value", key)), key.start_mark.line + 1
-        if name in lines:
-            raise InputError(f"stands in line {lines[name]} too", file=file, line=line, field=name)
-        lines[name] = line
     return {str(key): value for key, value in record.items()}, lines

@@ -3,26 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-SERVICE = """\
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata:
-  name: chat
-spec:
-  predictor:
-    model:
-      modelFormat: {name: vLLM}
-      runtime: kserve-vllmserver
-      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB
-      args:
-      - --max-model-len=8192
-"""
-
-
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+from test_cli_drafts import SERVICE, _no_hub  # noqa: F401
 
 
 def write(cli, text):
