@@ -14,8 +14,8 @@ import sys
 from dataclasses import replace
 
 from mpctl.cli.runs import read_run
-from mpctl.measure.gate import Outcome
-from mpctl.measure.run import Run
+from mpctl.experiment.run import Run
+from mpctl.gate.assess import Outcome
 from mpctl.rollout.measuring import judge_run
 
 NAIVE_LIMIT = 1.10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpctl.artifacts.documents import UID
+from mpctl.staging.documents import UID
 from stacks.clouds import Cloud
 
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.artifacts.documents import UID
+from mpctl.staging.documents import UID
 
 
 @dataclass(frozen=True)

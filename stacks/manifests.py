@@ -17,8 +17,8 @@ import yaml
 from constructs import Construct
 
 from infra import builder, charts
-from mpctl.artifacts import Service
 from mpctl.errors import InputError
+from mpctl.staging import Service
 from stacks.settings import RUNBOOKS
 
 Document = dict[str, Any]

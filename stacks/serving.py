@@ -12,9 +12,9 @@ from pathlib import Path
 from constructs import Construct
 
 from infra import builder
-from mpctl.artifacts import inference_service, service_documents
-from mpctl.artifacts.documents import FETCH, models_claim, named, require_kserve, service_account
-from mpctl.artifacts.isolation import fetch_policy, namespace_policies, service_policies
+from mpctl.staging import inference_service, service_documents
+from mpctl.staging.documents import FETCH, models_claim, named, require_kserve, service_account
+from mpctl.staging.isolation import fetch_policy, namespace_policies, service_policies
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from mpctl.artifacts import Service, read_service
 from mpctl.fleet.node import Node, documents
 from mpctl.fleet.values import Place
+from mpctl.staging import Service, read_service
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]

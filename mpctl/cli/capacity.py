@@ -16,7 +16,7 @@ from mpctl.errors import InputError, Refused, Undecided
 
 if TYPE_CHECKING:
     from mpctl.cloud.ports import Cloud
-    from mpctl.plan.capacity import GpuNode, Pool
+    from mpctl.estimate.capacity import GpuNode, Pool
 
 LISTING = "Give the output of: kubectl get nodes,resourceslices,resourceclaims -A -o json"
 
@@ -100,7 +100,7 @@ def command(
 
 def read_nodes(file: IO[str] | None) -> tuple[GpuNode, ...] | None:
     """The GPU nodes in a kubectl listing; None without one."""
-    from mpctl.plan.capacity import gpu_nodes
+    from mpctl.estimate.capacity import gpu_nodes
 
     if file is None:
         return None
@@ -125,7 +125,7 @@ def choose_pool(pools: tuple[Pool, ...], name: str | None) -> Pool | None:
 
 def _answer(cloud: Cloud, pool: Pool | None, nodes: Any, options: dict[str, Any], terminal: Any) -> int:
     """Prints the answer; the number of nodes to add, or the error that its exit code stands for."""
-    from mpctl.plan.capacity import Need, Room, assess_fit
+    from mpctl.estimate.capacity import Need, Room, assess_fit
 
     fit = assess_fit(Need(options["replicas"], options["gpus"]), nodes, pool, cloud.room(pool) if pool else Room())
     if options["output"] == "name":
@@ -150,7 +150,7 @@ def _return(
     cloud: Cloud, target: Any, pool: Pool | None, nodes: tuple[GpuNode, ...], yes: bool, terminal: Any
 ) -> tuple[int, bool]:
     from mpctl.cloud.resize import Ledger, give_back
-    from mpctl.plan.capacity import assess_return
+    from mpctl.estimate.capacity import assess_return
 
     if pool is None:
         raise InputError("there is no GPU pool", field="--pool")

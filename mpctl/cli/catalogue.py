@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.artifacts.catalogue import Catalogue, Draft
-from mpctl.artifacts.catalogue_file import read_catalogue, shipped
+from mpctl.staging.catalogue import Catalogue, Draft
+from mpctl.staging.catalogue_file import read_catalogue, shipped
 
 
 def load_catalogue(path: str | None) -> Catalogue:

@@ -20,16 +20,16 @@ from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
-from mpctl.plan import facts_of, runs_v2
-from mpctl.plan.memory import NotEstimated, beside, memory_findings, read_log
-from mpctl.service import Service
-from mpctl.speculation import METHODS, Finding, Spec, build, from_config, parse_config, preflight, unknowns
-from mpctl.speculation.findings import ordered
-from mpctl.speculation.match import Check, match
+from mpctl.estimate import facts_of, runs_v2
+from mpctl.estimate.memory import NotEstimated, beside, memory_findings, read_log
+from mpctl.manifest import Service
+from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config, preflight_findings, unknowns
+from mpctl.methods.preflight.findings import ordered
+from mpctl.methods.preflight.names import Check, match
 
 if TYPE_CHECKING:
-    from mpctl.artifacts.staging import StagingPlan
-    from mpctl.plan.memory import Estimate
+    from mpctl.estimate.memory import Estimate
+    from mpctl.staging.choose import StagingPlan
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def read_change(
     findings = ordered(
         (
             *notes,
-            *preflight(spec, facts),
+            *preflight_findings(spec, facts),
             *staging_findings(staging),
             *(memory_findings(memory) if memory else ()),
         )

@@ -15,21 +15,21 @@ from mpctl.cli.session import READY_S, Session, SystemClock, choose, who
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Cancelled, InputError, NotPermitted, Refused
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import connect
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, INFERENCE_SERVICE
-from mpctl.platform.kubernetes.names import LEDGER, PART_LABEL, SERVICE_LABEL
+from mpctl.manifest import Service
+from mpctl.methods import parse_version
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import connect
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, DEPLOYMENT, INFERENCE_SERVICE
+from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, SERVICE_LABEL
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.platform.kubernetes.text import ARM_ANNOTATION
 from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
-from mpctl.service import Service
-from mpctl.speculation import parse_version
 
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
-    from mpctl.plan import ModelFacts
+    from mpctl.estimate import ModelFacts
     from mpctl.platform.load import LoadClient
     from mpctl.rollout.machine import World
 
@@ -131,7 +131,7 @@ class ClusterSession(Session):
 
     def owned(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
-        from mpctl.platform.kubernetes.owners import require_unowned
+        from mpctl.platform.kubernetes.api.owners import require_unowned
 
         return require_unowned(self.platform.isvc(), force=force)
 
@@ -173,8 +173,8 @@ class ClusterSession(Session):
             except Refused:
                 python = sys.executable  # a way back does without
             return BenchClient(python, str(Path.cwd()))
-        from mpctl.platform.kubernetes.load import JobClient
-        from mpctl.platform.kubernetes.load_pod import LoadPod
+        from mpctl.platform.kubernetes.load_job.job_client import JobClient
+        from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
 
         return JobClient(LoadPod(self.client, self.platform.looker, self.name, scope=self.scope))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mpctl.cli.terminal import Terminal
-    from mpctl.plan.doctor import Finding
+    from mpctl.doctor import Finding
 
 
 @click.command("doctor")
@@ -37,8 +37,8 @@ def command(ctx: click.Context, /, *, all_namespaces: bool, output: str, **optio
     settings = Settings.of(ctx, options)
     from mpctl.cli.cluster_session import open_client
     from mpctl.cli.session import SystemClock
-    from mpctl.plan.doctor import SEVERITIES, diagnose
-    from mpctl.platform.kubernetes.doctor import read_cluster
+    from mpctl.doctor import SEVERITIES, diagnose
+    from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
     client, terminal = open_client(settings), settings.terminal
     namespace = None if all_namespaces else settings.namespace or client.namespace

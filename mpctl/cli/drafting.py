@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mpctl.artifacts.catalogue import Catalogue, Draft, choose
-from mpctl.artifacts.kserve import release
-from mpctl.artifacts.staging import Cluster, DraftSource, StagingPlan, plan_staging
-from mpctl.artifacts.ways import REPOSITORY
 from mpctl.errors import InputError
-from mpctl.plan import ModelFacts, target_name_of
-from mpctl.plan.memory import DraftMemory, Estimate, NotEstimated, Served, default_sequences, estimate, kv_bytes_of
-from mpctl.plan.table import gpu_gib, gpus, model_shape
-from mpctl.service import Service
-from mpctl.service.storage import DRAFT_MOUNT, without_draft
-from mpctl.speculation import METHODS, Finding, Spec
+from mpctl.estimate import ModelFacts, target_name_of
+from mpctl.estimate.memory import DraftMemory, Estimate, NotEstimated, Served, default_sequences, estimate, kv_bytes_of
+from mpctl.estimate.table import gpu_gib, gpus, model_shape
+from mpctl.manifest import Service
+from mpctl.manifest.storage import DRAFT_MOUNT, without_draft
+from mpctl.methods import METHODS, Finding, Spec
+from mpctl.staging.catalogue import Catalogue, Draft, choose
+from mpctl.staging.choose import Cluster, DraftSource, StagingPlan, plan_staging
+from mpctl.staging.kserve import release
+from mpctl.staging.modes import REPOSITORY
 
 if TYPE_CHECKING:
     from mpctl.cli.source import Source
@@ -196,7 +196,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     """What a staging plan has to say in a preflight: what must be prepared refuses until it is said to be done."""
     if plan is None:
         return ()
-    source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/artifacts/kserve.py"
+    source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/staging/kserve.py"
     if plan.way == "present":
         source = "the manifest's mounts; what they hold cannot be listed from here"
         return tuple(Finding("draft-staging", "note", text, source, "mpctl stage explains") for text in plan.warnings)
@@ -239,8 +239,8 @@ def memory_of(
         NotEstimated: dimensions or memory are not known.
         InputError: ``--gpu`` names no GPU of the table.
     """
-    from mpctl.plan.facts import loaded_gib, served_numbers
-    from mpctl.plan.memory import read_log
+    from mpctl.estimate.facts import loaded_gib, served_numbers
+    from mpctl.estimate.memory import read_log
 
     product = options.get("gpu")
     gib = None if product is None else gpu_gib(product)

@@ -10,7 +10,7 @@ from mpctl.cli.options import File, option, output_option, shared_options
 from mpctl.cli.settings import terminal_of
 
 if TYPE_CHECKING:
-    from mpctl.artifacts.catalogue import Catalogue, Draft
+    from mpctl.staging.catalogue import Catalogue, Draft
 
 drafts_option = option(
     "--drafts", type=File(), metavar="FILE", help="A catalogue of your own over the one that comes with mpctl."
@@ -45,7 +45,7 @@ def command(
     terminal = terminal_of(ctx, shared)
     from mpctl.cli.catalogue import load_catalogue, record_of
     from mpctl.errors import InputError
-    from mpctl.speculation import METHODS
+    from mpctl.methods import METHODS
 
     if method is not None and method not in METHODS:
         import difflib
@@ -102,6 +102,6 @@ def _table(drafts: list[Draft], *, wide: bool, one: bool) -> tuple[list[str], li
 
 
 def _targets(text: str) -> list[str]:
-    from mpctl.artifacts.catalogue_file import shipped
+    from mpctl.staging.catalogue_file import shipped
 
     return [name for name in shipped().drafts if name.lower().startswith(text.lower())]

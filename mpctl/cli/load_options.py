@@ -10,7 +10,7 @@ import click
 
 from mpctl.cli.options import Duration, File, Word, option
 from mpctl.errors import InputError
-from mpctl.measure.spending import MOST_LOOKS
+from mpctl.stats.alpha_spending import MOST_LOOKS
 
 if TYPE_CHECKING:
     from mpctl.rollout.operation import Operation

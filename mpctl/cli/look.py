@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.session import LocalSession
 from mpctl.cli.terminal import columns
+from mpctl.manifest import redacted
+from mpctl.methods import from_config
 from mpctl.platform.local.engine import read_service
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.records import Entry, Revision, lost_history
-from mpctl.service import redacted
-from mpctl.speculation import from_config
 
 if TYPE_CHECKING:
     from mpctl.cli.cluster_session import ClusterSession

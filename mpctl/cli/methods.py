@@ -11,7 +11,7 @@ from mpctl.cli.settings import terminal_of
 
 if TYPE_CHECKING:
     from mpctl.cli.terminal import Terminal
-    from mpctl.speculation.dialects import Dialect
+    from mpctl.methods.dialects import Dialect
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
@@ -56,7 +56,7 @@ def command(
         if given:
             raise InputError("needs a method before it", field=flag, hint="mpctl methods eagle3 --draft org/head")
     if engine != "vllm":
-        from mpctl.speculation.dialects import DIALECTS
+        from mpctl.methods.dialects import DIALECTS
 
         _support(terminal, DIALECTS[engine], output)
         return
@@ -67,8 +67,8 @@ def _one(terminal: Terminal, method: str, engine: str, draft: str | None, sets: 
     """The setting of one method, as the engine takes it."""
     import json
 
-    from mpctl.speculation import build
-    from mpctl.speculation.dialects import DIALECTS
+    from mpctl.methods import build
+    from mpctl.methods.dialects import DIALECTS
 
     spec, _ = build(method, draft=draft, sets=sets)
     if engine == "vllm":
@@ -86,7 +86,7 @@ def _one(terminal: Terminal, method: str, engine: str, draft: str | None, sets: 
 
 def _support(terminal: Terminal, dialect: Dialect, output: str) -> None:
     """Which methods another engine can run, and why not the others."""
-    from mpctl.speculation import METHODS, Spec
+    from mpctl.methods import METHODS, Spec
 
     rows = []
     for method in METHODS.values():
@@ -108,7 +108,7 @@ def _support(terminal: Terminal, dialect: Dialect, output: str) -> None:
 def _list(terminal: Terminal, output: str) -> None:
     import json
 
-    from mpctl.speculation.methods import METHODS
+    from mpctl.methods.table import METHODS
 
     if output in ("json", "yaml"):
         body = [

@@ -209,7 +209,7 @@ def _contexts(ctx: click.Context, text: str) -> list[str]:
 
     import yaml
 
-    from mpctl.platform.kubernetes.connection import kubeconfig_files
+    from mpctl.platform.kubernetes.api.connection import kubeconfig_files
 
     named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
     found = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
@@ -218,6 +218,6 @@ def _contexts(ctx: click.Context, text: str) -> list[str]:
 
 
 def _methods(text: str) -> list[str]:
-    from mpctl.speculation.methods import METHODS
+    from mpctl.methods.table import METHODS
 
     return [name for name in METHODS if name.startswith(text)]

@@ -7,8 +7,8 @@ from typing import Any
 from mpctl.cli.session import Session
 from mpctl.cli.terminal import Terminal, columns
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
-from mpctl.measure.analysis import Analysis, Comparison
-from mpctl.measure.gate import Verdict
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.assess import Verdict
 from mpctl.report import comparison_rows, gate_rows, operation_record
 from mpctl.rollout import machine, steps
 from mpctl.rollout.machine import World

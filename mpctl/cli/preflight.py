@@ -35,7 +35,7 @@ def command(
     settings = Settings.of(ctx, options)
     from mpctl.cli.change import read_change, require_allowed
     from mpctl.cli.source import open_source
-    from mpctl.speculation import engine_opinion
+    from mpctl.methods import engine_opinion
 
     session = open_source(settings, name, file)
     change = read_change(session, options)

@@ -48,7 +48,7 @@ def command(ctx: click.Context, /, *, role: str, cluster_wide: bool, output: str
       mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
       mpctl rbac --calls                       which call is for what
     """
-    from mpctl.platform.kubernetes.rbac import require_name, roles, subject_of, to_yaml
+    from mpctl.platform.kubernetes.access.rbac import require_name, roles, subject_of, to_yaml
 
     terminal = terminal_of(ctx, options)
     namespace = pick(ctx, options, "namespace")
@@ -78,7 +78,7 @@ def command(ctx: click.Context, /, *, role: str, cluster_wide: bool, output: str
 
 
 def _show_calls(terminal: Terminal, role: str, output: str) -> None:
-    from mpctl.platform.kubernetes.calls import needs
+    from mpctl.platform.kubernetes.access.calls import needs
 
     rows = needs("reader" if role == "reader" else "operator")
     if output == "table":

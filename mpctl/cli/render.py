@@ -42,7 +42,7 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, *, candid
     require_allowed(change, ignored)
     text = change.new_text
     if candidate:
-        from mpctl.platform.kubernetes.render import candidate_manifest
+        from mpctl.platform.kubernetes.service.render import candidate_manifest
 
         behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
         text = f"{behind}---\n{candidate_manifest(text, source.name)}"

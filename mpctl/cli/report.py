@@ -14,7 +14,7 @@ from mpctl.errors import InputError, MpctlError
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
-    from mpctl.measure.run import Run
+    from mpctl.experiment.run import Run
     from mpctl.report.values import Report
     from mpctl.rollout.operation import Operation
 
@@ -219,7 +219,7 @@ def _measured(settings: Settings, name: str | None, service: str | None) -> Sour
 
 def _source(settings: Settings, session: Session, operation: Operation) -> Source | None:
     """What a rollout measured, or None."""
-    from mpctl.measure.workload import Workload
+    from mpctl.experiment.workload import Workload
     from mpctl.rollout.measuring import Measurement, load_record
 
     workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)

@@ -12,9 +12,9 @@ from typing import Any
 from mpctl.cli.change import Change
 from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.errors import InputError
-from mpctl.measure.policy import Policy
-from mpctl.measure.workload import Traffic, Workload, read_prompts
-from mpctl.plan import target_name_of
+from mpctl.estimate import target_name_of
+from mpctl.experiment.workload import Traffic, Workload, read_prompts
+from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Kind, Plan, Strategy
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
@@ -58,7 +58,7 @@ def read_traffic(text: str) -> Traffic:
     """
     source, share = _share(text)
     if source in BUILT_IN and not Path(source).exists():
-        built_in = resources.files("mpctl.measure") / "prompts" / f"{source}.jsonl"
+        built_in = resources.files("mpctl.experiment") / "prompts" / f"{source}.jsonl"
         prompts, repeated = read_prompts(built_in.read_text(encoding="utf-8"), file=source)
         return Traffic(source, prompts, share, repeated)
     name, path = _named(source)

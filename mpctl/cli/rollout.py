@@ -25,7 +25,7 @@ from mpctl.cli.traffic_options import traffic_options
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
-    from mpctl.measure.workload import Workload
+    from mpctl.experiment.workload import Workload
     from mpctl.rollout.operation import Plan
 
 

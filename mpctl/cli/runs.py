@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from mpctl.errors import InputError, MpctlError
-from mpctl.measure.run import Run
+from mpctl.experiment.run import Run
 
 _GZIP = b"\x1f\x8b"
 

@@ -18,17 +18,17 @@ from mpctl.cli.interrupt import interruptible
 from mpctl.cli.settings import Settings
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Cancelled, InputError
+from mpctl.manifest import Service
 from mpctl.platform.local.engine import installed_version, model_of, read_service
 from mpctl.platform.local.files import service_dirs
 from mpctl.platform.local.models import read_model
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import open_operation, open_retirement
-from mpctl.service import Service
 
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
-    from mpctl.plan import ModelFacts
+    from mpctl.estimate import ModelFacts
     from mpctl.rollout.machine import World
     from mpctl.rollout.ports import Platform, Store
 
@@ -291,7 +291,7 @@ def open_local(settings: Settings, name: str | None) -> LocalSession:
 
 
 def _has_cluster() -> bool:
-    from mpctl.platform.kubernetes.connection import reachable
+    from mpctl.platform.kubernetes.api.connection import reachable
 
     try:
         return reachable(None, None)

@@ -47,7 +47,7 @@ def _platform(context: str | None, kubeconfig: str | None) -> str:
 
     if next(iter(service_dirs()), None) is not None:
         return "local"
-    from mpctl.platform.kubernetes.connection import reachable
+    from mpctl.platform.kubernetes.api.connection import reachable
 
     return "kubernetes" if reachable(None, None) else "local"
 

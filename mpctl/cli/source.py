@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.cli.session import open_session, read_file
 from mpctl.cli.settings import Settings
-from mpctl.service import Service, load, select
+from mpctl.manifest import Service, load, select
 
 if TYPE_CHECKING:
     from mpctl.cli.terminal import Terminal
-    from mpctl.plan import ModelFacts
+    from mpctl.estimate import ModelFacts
 
 
 Edit = Callable[[Service], Service]

@@ -10,9 +10,9 @@ from mpctl.cli.options import change_options, file_option, name_argument, option
 from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
-    from mpctl.artifacts.staging import StagingPlan
     from mpctl.cli.change import Change
     from mpctl.cli.terminal import Terminal
+    from mpctl.staging.choose import StagingPlan
 
 
 @click.command("stage")

@@ -15,7 +15,7 @@ from mpctl.cloud.aws_errors import aws_errors
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.plan.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, Room
 
 TOKEN_PREFIX = "k8s-aws-v1."
 TOKEN_LIFE = timedelta(minutes=14)  # one less than the cluster grants, for clocks that differ

@@ -16,7 +16,7 @@ from typing import Any
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.plan.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, Room
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT_S = 20.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.plan.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, Room
 
 
 @dataclass(frozen=True)

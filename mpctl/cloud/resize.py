@@ -18,7 +18,7 @@ from typing import Any, Literal
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Cloud
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.plan.capacity import Pool
+from mpctl.estimate.capacity import Pool
 
 Event = Literal["enlarging", "enlarged", "returning", "returned"]
 

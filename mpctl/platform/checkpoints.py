@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mpctl.errors import InputError
-from mpctl.plan import ModelFacts, describe_model, tokenizer_digests
+from mpctl.estimate import ModelFacts, describe_model, tokenizer_digests
 
 _HEADER_LIMIT = 100 * 2**20  # bytes; the safetensors format allows no longer header
 _TEXT_LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json seen is about 33 MB

@@ -17,7 +17,7 @@ from mpctl.platform.checkpoints import read_checkpoint
 if TYPE_CHECKING:
     import httpx
 
-    from mpctl.plan import ModelFacts
+    from mpctl.estimate import ModelFacts
 
 _ON = frozenset({"1", "on", "yes", "true"})
 CONNECT_S, READ_S = 2.0, 5.0  # one slow hub must not hold up a check that works without it

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Protocol
 
-from mpctl.measure.calibration import Pace
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Counters
+from mpctl.experiment.calibration import Pace
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Counters
 from mpctl.rollout.ports import Endpoint, Sent
 
-ENGINE_SIDE = Path(__file__).parent / "local" / "engine_side"
+ENGINE_SIDE = Path(__file__).parent / "local" / "in_engine"
 WORKER = ENGINE_SIDE / "bench.py"
 PACED = ENGINE_SIDE / "paced.py"
 _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mpctl.measure.analysis import Analysis, Comparison
-from mpctl.measure.arm import BASELINE, CANDIDATE, ArmSummary, Spread
-from mpctl.measure.block import Block
-from mpctl.measure.decomposition import Decomposition as Measured
-from mpctl.measure.gate import CellVerdict, Outcome, RuleResult, Verdict
-from mpctl.measure.interval import Interval
-from mpctl.measure.policy import Policy
-from mpctl.measure.run import Run
+from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary, Spread
+from mpctl.experiment.block import Block
+from mpctl.experiment.run import Run
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
+from mpctl.gate.decomposition import Decomposition as Measured
+from mpctl.gate.policy import Policy
+from mpctl.manifest import redacted
 from mpctl.report import words
 from mpctl.report.commands import reproduction
 from mpctl.report.cost import cost_of
@@ -30,7 +30,7 @@ from mpctl.report.values import (
     Rule,
     finite,
 )
-from mpctl.service import redacted
+from mpctl.stats.interval import Interval
 
 _LAG = 0.05  # of a request's time; more is seen in the curves
 _REASONS = 4  # more are in the gate's table

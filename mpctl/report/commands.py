@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable
 from importlib import resources
 
-from mpctl.measure.arm import BASELINE, CANDIDATE
-from mpctl.measure.run import Run
-from mpctl.measure.workload import WARM_UP
-from mpctl.service import redacted
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.run import Run
+from mpctl.experiment.workload import WARM_UP
+from mpctl.manifest import redacted
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
 _OWN = ("--port", "--host", "--uds", "--api-key")  # of the place where it was measured
@@ -78,7 +78,7 @@ def _goes_round(run: Run, repeats: int) -> bool:
 
 
 def _prompts(traffic: str, share: float | None) -> str:
-    built_in = resources.files("mpctl.measure").joinpath("prompts", f"{traffic}.jsonl").is_file()
+    built_in = resources.files("mpctl.experiment").joinpath("prompts", f"{traffic}.jsonl").is_file()
     source = traffic if built_in else f"{traffic}={traffic}.jsonl"
     return source if share is None else f"{source}:{share:g}"
 

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.measure.yaml_file import read_mapping
+from mpctl.experiment.yaml_file import read_mapping
 
 _OFFER = {"name": str, "device": str, "devices": int, "usd_per_hour": float, "as_of": str, "source": str}
 _API = {"name": str, "output_usd": float, "as_of": str}

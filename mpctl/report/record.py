@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpctl.measure.analysis import Comparison
-from mpctl.measure.arm import ArmSummary
-from mpctl.measure.gate import Verdict
+from mpctl.experiment.arm import ArmSummary
+from mpctl.gate.analysis import Comparison
+from mpctl.gate.assess import Verdict
 from mpctl.rollout.operation import Operation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from mpctl.measure.run import Run
+from mpctl.experiment.run import Run
 
 HEADER = (
     *("arm", "traffic", "concurrency", "temperature", "rate", "repeat", "request", "prompt"),

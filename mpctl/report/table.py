@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpctl.measure.analysis import Comparison, ratio
-from mpctl.measure.arm import ArmSummary
-from mpctl.measure.gate import Verdict
+from mpctl.experiment.arm import ArmSummary
+from mpctl.gate.analysis import Comparison, ratio
+from mpctl.gate.assess import Verdict
 
 HEADER = ("ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS")
 _MARKS = {"pass": "ok", "fail": "NO", "undecided": "?", "missing": "?", "skip": "-"}

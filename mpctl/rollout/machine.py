@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.measure.arm import BASELINE
-from mpctl.measure.gate import Outcome, Verdict
+from mpctl.experiment.arm import BASELINE
+from mpctl.gate.assess import Outcome, Verdict
 from mpctl.rollout import steps, traffic
 from mpctl.rollout.operation import GROWN, Ending, Kind, Operation, Plan, operations
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store

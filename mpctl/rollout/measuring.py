@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 from mpctl import __version__
 from mpctl.errors import MpctlError
-from mpctl.measure.analysis import Analysis
-from mpctl.measure.arm import BASELINE, CANDIDATE
-from mpctl.measure.block import Block, BlockError
-from mpctl.measure.calibration import describe
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import CounterError
-from mpctl.measure.gate import Outcome, Verdict, assess
-from mpctl.measure.policy import Policy
-from mpctl.measure.raw import corrected, pack
-from mpctl.measure.run import ArmConditions, Calibration, PromptSet, Run
-from mpctl.measure.workload import Workload, round_order
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.calibration import describe
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError
+from mpctl.experiment.raw import corrected, pack
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.workload import Workload, round_order
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import Outcome, Verdict, assess
+from mpctl.gate.policy import Policy
+from mpctl.manifest import redacted
 from mpctl.rollout.ports import Endpoint, Meter, Progress, Store
 from mpctl.rollout.records import restored
-from mpctl.service import redacted
 
 _Value = TypeVar("_Value")
 

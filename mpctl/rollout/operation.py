@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mpctl.measure.policy import Policy
+from mpctl.gate.policy import Policy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.records import Entry, Event
 

@@ -15,9 +15,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Counters
-from mpctl.measure.run import Calibration
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Counters
+from mpctl.experiment.run import Calibration
 from mpctl.rollout.records import Entry, Revision, text_digest
 
 

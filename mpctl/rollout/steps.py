@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.arm import BASELINE, CANDIDATE
-from mpctl.measure.workload import Workload
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.workload import Workload
+from mpctl.manifest import redacted
 from mpctl.rollout.measuring import Measurement, Target, load_record
 from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.records import Revision, recorded_revisions, text_digest
-from mpctl.service import redacted
 
 if TYPE_CHECKING:
     from mpctl.rollout.machine import World

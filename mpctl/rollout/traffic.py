@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.counters import CounterError, Counters, Window
-from mpctl.measure.match import MIN_DRAFTS, Match
-from mpctl.measure.policy import Policy
+from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.gate.first_acceptance import MIN_DRAFTS, Match
+from mpctl.gate.policy import Policy
 from mpctl.rollout import steps
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import ArmState, Phase

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import CounterError, Window
-from mpctl.measure.match import MISMATCH_HINT, Fit, Match, mismatch_message
-from mpctl.measure.workload import Workload
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError, Window
+from mpctl.experiment.workload import Workload
+from mpctl.gate.first_acceptance import MISMATCH_HINT, Fit, Match, mismatch_message
 from mpctl.rollout import steps
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint

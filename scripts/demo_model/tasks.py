@@ -7,7 +7,7 @@ model is trained on some of its seeds and the committed prompt files come from o
 Only the standard library is used, and randomness only comes from ``random.Random.random``, whose sequence
 for a seed does not change between Python releases. So a test can regenerate the committed files anywhere.
 
-    python scripts/demo_model/tasks.py --out mpctl/measure/prompts
+    python scripts/demo_model/tasks.py --out mpctl/experiment/prompts
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def prompt_files() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
-    prompts = Path(__file__).parents[2] / "mpctl" / "measure" / "prompts"
+    prompts = Path(__file__).parents[2] / "mpctl" / "experiment" / "prompts"
     parser.add_argument("--out", type=Path, default=prompts, help="where to write")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

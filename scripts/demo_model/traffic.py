@@ -7,7 +7,7 @@ nobody's data is needed and no two prompts are alike; they show how the classes 
 Only the standard library is used, and randomness only comes from :class:`tasks.Picker`, so a test can regenerate the
 committed files anywhere.
 
-    python scripts/demo_model/traffic.py --out mpctl/measure/prompts
+    python scripts/demo_model/traffic.py --out mpctl/experiment/prompts
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def prompt_files() -> dict[str, str]:
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description="Write the built-in prompts that are no code.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "measure" / "prompts")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "experiment" / "prompts")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     for name, text in prompt_files().items():

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mpctl.plan.autoscale import queue_wait_target
-from mpctl.plan.hpa import Behavior, Policy
-from mpctl.plan.queueing import AUTOSCALERS
+from mpctl.estimate.autoscale import queue_wait_target
+from tests.simulation.hpa import Behavior, Policy
+from tests.simulation.queueing import AUTOSCALERS
 
 from .conftest import MANIFESTS, NAMES, render, rule_groups
 from .test_rules import RECORDED, names

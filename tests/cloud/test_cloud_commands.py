@@ -18,7 +18,7 @@ from mpctl.cli import capacity, connect, credential
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
-from mpctl.plan.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, Room
 
 TOKEN = "k8s-aws-v1.planted-token"
 NODES = Path(__file__).parents[1] / "data" / "gpu-nodes.json"

@@ -16,7 +16,7 @@ import pytest
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.eks import Eks
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.plan.capacity import Need, assess_fit
+from mpctl.estimate.capacity import Need, assess_fit
 
 from .conftest import REGION, SECRET, Faults
 

@@ -15,7 +15,7 @@ import pytest
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.gke import Gke
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.plan.capacity import Need, assess_fit
+from mpctl.estimate.capacity import Need, assess_fit
 
 grpc = pytest.importorskip("grpc", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("google.cloud.container_v1", reason="pip install 'mpctl[cloud]'")

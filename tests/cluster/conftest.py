@@ -135,7 +135,7 @@ def namespace(cluster):
     cluster.pods.clear()
     cluster.metrics.clear()
     made.delete()
-    assert not unlisted, f"requests that mpctl/platform/kubernetes/calls.py does not list: {sorted(unlisted)}"
+    assert not unlisted, f"requests that mpctl/platform/kubernetes/access/calls.py does not list: {sorted(unlisted)}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from mpctl.cli.main import run
-from mpctl.platform.kubernetes.load import JobClient
+from mpctl.platform.kubernetes.load_job.job_client import JobClient
 
 limit = int(sys.argv[1])
 send = JobClient.send

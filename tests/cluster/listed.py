@@ -1,9 +1,9 @@
-"""Holds requests of mpctl's client against ``mpctl.platform.kubernetes.calls``, the table behind ``mpctl rbac``."""
+"""Holds requests of mpctl's client against ``mpctl.platform.kubernetes.access.calls``, the table behind rbac."""
 
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from mpctl.platform.kubernetes.calls import API_KEY, FREE, TABLE
+from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 KNOWN = {row.key for row in (*TABLE, API_KEY)} | {("create", kind.group, kind.plural) for kind in FREE}
@@ -45,14 +45,14 @@ def request_of(method, url):
 
 def hold_to_the_table(monkeypatch):
     """From now on a request of mpctl's client that the table does not list fails."""
-    from mpctl.platform.kubernetes.client import Client
+    from mpctl.platform.kubernetes.api.client import Client
 
     real = Client._once
 
     def once(self, method, path, *rest, **more):
         request = request_of(method, path)
         assert request.listed, (
-            f"{request} is not in mpctl/platform/kubernetes/calls.py: which command makes it, and why?"
+            f"{request} is not in mpctl/platform/kubernetes/access/calls.py: which command makes it, and why?"
         )
         return real(self, method, path, *rest, **more)
 

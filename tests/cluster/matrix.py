@@ -8,8 +8,8 @@ import signal
 import sys
 
 from mpctl.cli.main import run
-from mpctl.measure.outcome import Outcome
-from mpctl.measure.verdict import Verdict
+from mpctl.gate.outcome import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout import sequence
 

@@ -2,7 +2,7 @@
 
 import json
 
-from mpctl.platform.kubernetes.rbac import roles, subject_of
+from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 
 
 class Granted:

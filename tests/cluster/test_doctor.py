@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mpctl.plan.doctor import diagnose
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import connect
-from mpctl.platform.kubernetes.doctor import read_cluster
+from mpctl.doctor import diagnose
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import connect
+from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
 from .listed import KNOWN
 from .objects import CLAIM, CONTAINERS, MODEL, hpa

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .meanwhile import Meanwhile
 from .objects import CONTAINERS, hpa

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import CLAIM, CONTAINERS
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import CONTAINERS
 from .unmeasured import Unmeasured

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .meanwhile import Meanwhile
 from .objects import CONTAINERS, is_true

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.platform.local.engine import installed_version
 
 from .conftest import ROOT

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import ANY_SPEED, CONTAINERS, MODEL
 

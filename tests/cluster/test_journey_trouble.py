@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import BUSY, CONTAINERS, hpa
 from .unmeasured import Unmeasured

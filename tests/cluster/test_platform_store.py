@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import connect
-from mpctl.platform.kubernetes.failure import OutcomeUnknown
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP, LEASE
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import connect
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, LEASE
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.records import Entry, Event, Revision

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mpctl.platform.kubernetes.calls import TABLE
+from mpctl.platform.kubernetes.access.calls import TABLE
 
 from .listed import KNOWN
 from .objects import ANY_SPEED, MODEL, hpa, taken_route

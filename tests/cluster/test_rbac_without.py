@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mpctl.cli.main import run
-from mpctl.platform.kubernetes.calls import TABLE
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import connect
-from mpctl.platform.kubernetes.look import Pace
-from mpctl.platform.kubernetes.rbac import roles, subject_of
+from mpctl.platform.kubernetes.access.calls import TABLE
+from mpctl.platform.kubernetes.access.rbac import roles, subject_of
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import connect
+from mpctl.platform.kubernetes.service.reader import Pace
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.records import Revision
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import yaml
 
-from mpctl.platform.kubernetes.text import text_of
-from mpctl.service.storage import DRAFT_MOUNT
+from mpctl.manifest.storage import DRAFT_MOUNT
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import MODEL
 from .unmeasured import Unmeasured

@@ -4,11 +4,11 @@ refused or, where a rule says so, accepted and not served."""
 import pytest
 import yaml
 
-from mpctl.artifacts.kserve import problems
-from mpctl.artifacts.staging import Cluster, DraftSource, plan_staging
-from mpctl.service import load
-from mpctl.service.storage import DRAFT_MOUNT, without_draft
-from mpctl.speculation import build
+from mpctl.manifest import load
+from mpctl.manifest.storage import DRAFT_MOUNT, without_draft
+from mpctl.methods import build
+from mpctl.staging.choose import Cluster, DraftSource, plan_staging
+from mpctl.staging.kserve import problems
 
 from .objects import MODEL
 from .rig.api import ApiError

@@ -13,7 +13,7 @@ SIGKILL = -9
 
 
 def ledger(mpctl):
-    path = mpctl.service / "ledger.jsonl"
+    path = mpctl.manifest / "ledger.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

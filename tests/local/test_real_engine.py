@@ -6,8 +6,8 @@ import json
 import httpx
 import pytest
 
-from mpctl.measure.block import Block
-from mpctl.measure.counters import Window
+from mpctl.experiment.block import Block
+from mpctl.experiment.counters import Window
 
 from .conftest import ROOT
 from .test_killed import SIGKILL, next_kill
@@ -52,7 +52,8 @@ def test_sampling_under_speculation_is_sane(engine):
     """The CPU build's expand kernel loses temperatures; unrepaired, sampled text is noise and no two runs are alike."""
     engine(*ROLLOUT, "--policy", engine.policy(), timeout=900)
     log = engine("local", "logs").stdout
-    prompt = json.loads((ROOT / "mpctl" / "measure" / "prompts" / "edits.jsonl").read_text().splitlines()[-1])["prompt"]
+    prompts = ROOT / "mpctl" / "experiment" / "prompts" / "edits.jsonl"
+    prompt = json.loads(prompts.read_text().splitlines()[-1])["prompt"]
     url = engine.json("status")["items"][0]["status"]["url"]
     greedy = complete(url, prompt, temperature=0.0)
     nearly = complete(url, prompt, temperature=0.01)

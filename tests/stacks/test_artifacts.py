@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mpctl.artifacts import Service, inference_service
-from mpctl.artifacts.documents import (
+from mpctl.errors import InputError
+from mpctl.staging import Service, inference_service
+from mpctl.staging.documents import (
     claim_template,
     fetch_job,
     gibibytes,
@@ -19,8 +20,7 @@ from mpctl.artifacts.documents import (
     require_kserve,
     storage_uris,
 )
-from mpctl.artifacts.isolation import service_policies
-from mpctl.errors import InputError
+from mpctl.staging.isolation import service_policies
 from stacks.manifests import FOLDER, address, from_folders, render
 from stacks.settings import read_settings
 

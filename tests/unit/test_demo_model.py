@@ -14,7 +14,7 @@ import pytest
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo_model"
 MODEL = DEMO / "model"
-PROMPTS = DEMO.parents[1] / "mpctl" / "measure" / "prompts"
+PROMPTS = DEMO.parents[1] / "mpctl" / "experiment" / "prompts"
 PROMPT_FILES = ("edits.jsonl", "fresh.jsonl")
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 

@@ -54,8 +54,8 @@ def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"mpctl"}
-    assert "mpctl/measure/prompts/edits.jsonl" in names
-    assert "mpctl/platform/local/engine_side/serve.py" in names
+    assert "mpctl/experiment/prompts/edits.jsonl" in names
+    assert "mpctl/platform/local/in_engine/serve.py" in names
     assert "mpctl/py.typed" in names
 
 

@@ -42,7 +42,7 @@ def command(ctx: click.Context, /, first: str, second: str | None, **options: An
     from mpctl.cli.bench.results import conclude, show
     from mpctl.cli.request import read_policy
     from mpctl.cli.runs import read_run
-    from mpctl.measure.compare import arm_of, combine, differences
+    from mpctl.experiment.compare import arm_of, combine, differences
     from mpctl.rollout.measuring import judge_run
 
     if second is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from mpctl.cli.outcome import print_cells
 from mpctl.cli.terminal import Terminal, columns
 from mpctl.errors import GateRejected, Undecided
-from mpctl.measure.analysis import Analysis
-from mpctl.measure.arm import BASELINE, CANDIDATE, ArmSummary, Spread
-from mpctl.measure.gate import Outcome, Verdict
-from mpctl.measure.run import Run
+from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary, Spread
+from mpctl.experiment.run import Run
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import Outcome, Verdict
 from mpctl.report import comparison_record, gate_rows
 
 _ALONE = ("TRAFFIC", "TOK/S", "TPOT", "TTFT", "TTFT P99", "E2E P50", "E2E P99", "TOKENS/STEP", "REQUESTS")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from mpctl.cli.load_options import load_of
 from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
-from mpctl.measure.arm import BASELINE, CANDIDATE
+from mpctl.experiment.arm import BASELINE, CANDIDATE
 
 if TYPE_CHECKING:
     from mpctl.cli.request import Loader
@@ -87,9 +87,9 @@ def _services(world: World, sessions: dict[str, Session]) -> Targets:
 
 def _serving(session: Session) -> Target:
     """The arm that serves now."""
+    from mpctl.methods import from_config
     from mpctl.rollout.measuring import Target
     from mpctl.rollout.ports import Arm
-    from mpctl.speculation import from_config
 
     live = session.platform.read()
     state = session.platform.state(Arm(live.text))
@@ -228,7 +228,7 @@ def _process(meter: Meter, endpoint: Endpoint) -> str:
     Raises:
         InputError: it does not tell its metrics.
     """
-    from mpctl.measure.counters import CounterError
+    from mpctl.experiment.counters import CounterError
 
     try:
         started = meter.counters(endpoint).started

@@ -15,8 +15,8 @@ from mpctl.cli.runs import read_run, write_run
 from mpctl.cli.session import who
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Conflict, InputError
-from mpctl.measure.arm import CANDIDATE
-from mpctl.measure.policy import Policy
+from mpctl.experiment.arm import CANDIDATE
+from mpctl.gate.policy import Policy
 from mpctl.platform.local.files import state_root, try_lock
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.measuring import Measurement, judge_run

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mpctl.cli.terminal import Terminal
-    from mpctl.measure.analysis import Analysis
-    from mpctl.measure.gate import Verdict
-    from mpctl.measure.policy import Policy
+    from mpctl.gate.analysis import Analysis
+    from mpctl.gate.assess import Verdict
+    from mpctl.gate.policy import Policy
 
 
 @click.command("explain")
@@ -64,7 +64,7 @@ def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:
         _explain_policy(settings.terminal, policy, options["output"])
         return
     from mpctl.cli.report import find_source
-    from mpctl.measure.decomposition import memory_floor_ms
+    from mpctl.gate.decomposition import memory_floor_ms
     from mpctl.rollout.measuring import judge_run
 
     source = find_source(settings, run, options["service"])
@@ -99,7 +99,7 @@ def _explain_policy(terminal: Terminal, policy: Policy, output: str) -> None:
 
 def _sections(policy: Policy) -> Iterator[str]:
     """Each rule, what it asks, and its limits."""
-    from mpctl.measure.gate import describe_rules
+    from mpctl.gate.assess import describe_rules
 
     values, terms = policy.to_record(), policy.terms()
     rules = {**describe_rules(), "all": _ALL, "goodput": _GOODPUT}
@@ -118,7 +118,7 @@ def _sections(policy: Policy) -> Iterator[str]:
 
 def _explain_run(terminal: Terminal, analysis: Analysis, verdict: Verdict, output: str, floor_ms: float | None) -> None:
     from mpctl.cli.terminal import columns
-    from mpctl.measure.decomposition import Decomposition
+    from mpctl.gate.decomposition import Decomposition
     from mpctl.report import gate_rows
 
     parts = [Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells]

@@ -49,9 +49,9 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, **options
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.session import make_session, open_local, read_file
+    from mpctl.manifest import load, select
     from mpctl.platform.local.engine import check_model, notes, python_of
     from mpctl.platform.local.platform import check_port
-    from mpctl.service import load, select
 
     if file is None:
         live = open_local(settings, name)

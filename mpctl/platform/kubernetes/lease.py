@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.kubernetes.client import Client, Json
-from mpctl.platform.kubernetes.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
-from mpctl.platform.kubernetes.kinds import LEASE
-from mpctl.platform.kubernetes.names import labels, lease_name
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
+from mpctl.platform.kubernetes.api.kinds import LEASE
+from mpctl.platform.kubernetes.api.names import labels, lease_name
 
 HEARTBEAT_S = 5.0
 DURATION_S = 20  # the Lease's leaseDurationSeconds: three heartbeats may be lost

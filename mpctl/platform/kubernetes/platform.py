@@ -16,21 +16,21 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl.errors import MpctlError, NotPermitted, Refused
-from mpctl.platform.kubernetes.candidate import Candidate, arm_of, kept_route
-from mpctl.platform.kubernetes.checks import Checks
-from mpctl.platform.kubernetes.client import Client, Json, conditions
-from mpctl.platform.kubernetes.engine import edited, read_service, runtime_of
-from mpctl.platform.kubernetes.hold import Hold
-from mpctl.platform.kubernetes.knative import is_knative
-from mpctl.platform.kubernetes.live import LiveService
-from mpctl.platform.kubernetes.look import Found, Looker, deployment_name
-from mpctl.platform.kubernetes.observe import is_ready, wanted
-from mpctl.platform.kubernetes.route import require_possible
-from mpctl.platform.kubernetes.routing import Routes
-from mpctl.platform.kubernetes.scaling import Scaling, find_scalers, record_of
-from mpctl.platform.kubernetes.text import text_of
+from mpctl.manifest import Service
+from mpctl.platform.kubernetes.api.client import Client, Json, conditions
+from mpctl.platform.kubernetes.autoscaler.hpa import Scaling, find_scalers, record_of
+from mpctl.platform.kubernetes.autoscaler.kserve_hpa import Hold
+from mpctl.platform.kubernetes.httproute.router import Routes
+from mpctl.platform.kubernetes.httproute.weights import require_possible
+from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, kept_route
+from mpctl.platform.kubernetes.service.conditions import is_ready, wanted
+from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of
+from mpctl.platform.kubernetes.service.inference_service import LiveService
+from mpctl.platform.kubernetes.service.knative import is_knative
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+from mpctl.platform.kubernetes.service.preconditions import Checks
+from mpctl.platform.kubernetes.service.reader import Found, Looker, deployment_name
 from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase, Router, Scaler
-from mpctl.service import Service
 
 
 class KubernetesPlatform:

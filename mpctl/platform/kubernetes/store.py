@@ -19,10 +19,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.kubernetes import names
-from mpctl.platform.kubernetes.client import Client, Json
-from mpctl.platform.kubernetes.failure import AlreadyExists, OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
+from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.rollout.records import Entry, Revision, read_ledger
 

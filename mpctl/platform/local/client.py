@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.calibration import Pace
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Counters
+from mpctl.experiment.calibration import Pace
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Counters
 from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.files import state_root

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mpctl.errors import InputError, Refused
-from mpctl.service import Service, load, select
+from mpctl.manifest import Service, load, select
 
-ENGINE_MAIN = Path(__file__).parent / "engine_side" / "serve.py"
+ENGINE_MAIN = Path(__file__).parent / "in_engine" / "serve.py"
 
 # Set unless the manifest or the caller's environment says otherwise (vLLM documentation, CPU and usage-statistics
 # pages).

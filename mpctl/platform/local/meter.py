@@ -8,10 +8,10 @@ import re
 from typing import Any
 
 from mpctl.errors import MpctlError
-from mpctl.measure.calibration import Pace, calibrate, requests_for
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import CounterError, Counters
-from mpctl.measure.run import Calibration
+from mpctl.experiment.calibration import Pace, calibrate, requests_for
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.run import Calibration
 from mpctl.platform.load import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent

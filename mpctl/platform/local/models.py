@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mpctl.plan import ModelFacts
+from mpctl.estimate import ModelFacts
 from mpctl.platform.checkpoints import Directory, read_checkpoint
 
 

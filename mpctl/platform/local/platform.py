@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.plan.memory import kv_pool_tokens
+from mpctl.estimate.memory import kv_pool_tokens
+from mpctl.manifest import Service
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
@@ -32,7 +33,6 @@ from mpctl.platform.local.processes import (
 from mpctl.platform.local.supervisor import log_path
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Kept, Live, Phase
 from mpctl.rollout.records import text_digest
-from mpctl.service import Service
 
 _STOP_TIMEOUT_S = 75.0  # draining and two signals
 _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}

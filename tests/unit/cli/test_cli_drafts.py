@@ -268,7 +268,7 @@ def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, s
 )
 def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
     from mpctl.cli.drafting import target_source
-    from mpctl.service import load
+    from mpctl.manifest import load
 
     text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
     before = load(f"{text}      args: {args}\n")[0]
@@ -311,7 +311,7 @@ def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, na
 
     from mpctl.cli.drafting import Chosen
     from mpctl.cli.request import _draft_of
-    from mpctl.speculation import build
+    from mpctl.methods import build
 
     spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
     assert _draft_of(SimpleNamespace(spec=spec, chosen=Chosen(draft, {}))) == named
@@ -362,10 +362,10 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
 @pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
 def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
     from mpctl.cli.drafting import memory_of
-    from mpctl.plan import ModelFacts
-    from mpctl.plan.shape import Head
-    from mpctl.plan.table import model_shape
-    from mpctl.service import load
+    from mpctl.estimate import ModelFacts
+    from mpctl.estimate.shape import Head
+    from mpctl.estimate.table import model_shape
+    from mpctl.manifest import load
 
     target = model_shape("Qwen/Qwen3-32B")
     draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)

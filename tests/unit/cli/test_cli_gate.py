@@ -10,8 +10,8 @@ import pytest
 from test_cli_runs import made
 
 from mpctl.cli.runs import write_run
-from mpctl.measure.gate import describe_rules
-from mpctl.measure.policy import Policy
+from mpctl.gate.assess import describe_rules
+from mpctl.gate.policy import Policy
 
 
 def test_every_rule_and_limit_is_explained_with_its_source(cli):

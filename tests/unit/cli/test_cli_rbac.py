@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.calls import TABLE
+from mpctl.platform.kubernetes.access.calls import TABLE
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "report"))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 from run_samples import conditions, make_run
 
 from mpctl.cli.runs import write_run
-from mpctl.measure.arm import BASELINE, CANDIDATE
-from mpctl.measure.workload import Traffic, Workload
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.workload import Traffic, Workload
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import Kind, Plan, Strategy
 from mpctl.rollout.records import Entry, Event

@@ -10,7 +10,7 @@ import pytest
 from mpctl.cli.load_options import load_options
 from mpctl.cli.request import describe_workload, read_traffic, read_workload
 from mpctl.errors import InputError
-from mpctl.measure.workload import Traffic
+from mpctl.experiment.workload import Traffic
 
 
 def asked(*arguments, load=None):

@@ -12,11 +12,11 @@ import pytest
 from mpctl.cli.bench.work import _file
 from mpctl.cli.runs import read_run, write_run
 from mpctl.errors import InputError, MpctlError
-from mpctl.measure.block import Block, Sample
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Window
-from mpctl.measure.policy import Policy
-from mpctl.measure.run import ArmConditions, PromptSet, Run
+from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Window
+from mpctl.experiment.run import ArmConditions, PromptSet, Run
+from mpctl.gate.policy import Policy
 
 ROUNDS, REQUESTS, TOKENS = 6, 8, 50
 

@@ -10,7 +10,7 @@ import pytest
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.resize import Ledger, give_back, make_room
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.plan.capacity import Pool
+from mpctl.estimate.capacity import Pool
 
 CLUSTER = Cluster("eks", "serving", "us-east-1")
 POOL = Pool("l4", "g6.2xlarge", 1, 1, 1, 3)

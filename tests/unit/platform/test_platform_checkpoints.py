@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.plan import describe_model, facts_of, tokenizer_digests
+from mpctl.estimate import describe_model, facts_of, tokenizer_digests
+from mpctl.manifest import load, select
+from mpctl.methods import build, preflight_findings
+from mpctl.methods.preflight.names import match
 from mpctl.platform import hub
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
-from mpctl.service import load, select
-from mpctl.speculation import build, preflight
-from mpctl.speculation.match import match
 
 # A busy machine is slow; that is no finding.
 patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -87,7 +87,7 @@ def judged(tmp_path, *, head=None, args=(), **planted):
         target=read_checkpoint(Directory(target)),
         draft=read_checkpoint(Directory(draft)),
     )
-    return {one.id: one for one in preflight(spec, facts)}, {one.id: one for one in match(spec, facts)}
+    return {one.id: one for one in preflight_findings(spec, facts)}, {one.id: one for one in match(spec, facts)}
 
 
 def test_a_pair_that_fits_is_ok_in_every_check_that_can_be_made(tmp_path):

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpctl.doctor.access import FORBIDDEN
 from mpctl.errors import MpctlError, NotPermitted
-from mpctl.plan.doctor.access import FORBIDDEN
-from mpctl.platform.kubernetes.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE
-from mpctl.platform.kubernetes.doctor import read_cluster
-from mpctl.platform.kubernetes.failure import Unreachable
-from mpctl.platform.kubernetes.rights import denied_calls
+from mpctl.platform.kubernetes.access.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE
+from mpctl.platform.kubernetes.access.rights import denied_calls
+from mpctl.platform.kubernetes.api.failure import Unreachable
+from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GROUPS = {

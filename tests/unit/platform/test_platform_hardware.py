@@ -7,8 +7,8 @@ import stat
 import httpx
 import pytest
 
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import CounterError
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError
 from mpctl.platform.load import bench_arguments
 from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.hardware import device, model_digest

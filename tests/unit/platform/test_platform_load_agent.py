@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from mpctl.platform.kubernetes import load_job
+from mpctl.platform.kubernetes.load_job import job_manifest as load_job
 from mpctl.platform.load import PACED, WORKER
 
 # A client that notes what it was asked, and answers with as many rows as there are prompts.

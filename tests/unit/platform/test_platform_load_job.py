@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from mpctl.artifacts.isolation import LOAD_PODS
-from mpctl.platform.kubernetes.load_job import load_job, over, owned_by, trouble
+from mpctl.platform.kubernetes.load_job.job_manifest import load_job, over, owned_by, trouble
+from mpctl.staging.isolation import LOAD_PODS
 
 POD = {
     "metadata": {"name": "demo-predictor-1", "labels": {"serving.kserve.io/inferenceservice": "demo"}},

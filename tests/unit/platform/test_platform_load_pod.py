@@ -9,11 +9,11 @@ import pytest
 from test_platform_load_job import POD
 
 from mpctl.errors import MpctlError, NotPermitted
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Counters
-from mpctl.platform.kubernetes.failure import OutcomeUnknown
-from mpctl.platform.kubernetes.load import JobClient
-from mpctl.platform.kubernetes.load_pod import LoadPod
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Counters
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.load_job.job_client import JobClient
+from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
 from mpctl.rollout.ports import Endpoint
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", token="sk-1", inside="http://100.64.0.7:8080")

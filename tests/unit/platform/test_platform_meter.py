@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from mpctl.errors import MpctlError
-from mpctl.measure.cell import Cell
+from mpctl.experiment.cell import Cell
 from mpctl.platform.load import limit_s
 from mpctl.platform.local import client as bench
 from mpctl.platform.local.client import BenchClient

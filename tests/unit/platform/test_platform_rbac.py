@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.calls import API_KEY, FREE, TABLE, Row, needs
-from mpctl.platform.kubernetes.rbac import Subject, roles, rules_of, subject_of, to_yaml
-from mpctl.platform.kubernetes.rights import covers
+from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, needs
+from mpctl.platform.kubernetes.access.rbac import Subject, roles, rules_of, subject_of, to_yaml
+from mpctl.platform.kubernetes.access.rights import covers
 from tests.cluster.listed import request_of
 
 

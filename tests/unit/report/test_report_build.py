@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE
 from run_samples import ARGV, conditions, make_run
 
-from mpctl.measure.arm import BASELINE, CANDIDATE
-from mpctl.measure.block import Sample
-from mpctl.measure.cell import Cell
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import Sample
+from mpctl.experiment.cell import Cell
 from mpctl.report.build import build_report
 from mpctl.report.html import html_report
 from mpctl.report.junit import junit_report

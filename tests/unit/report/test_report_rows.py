@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from mpctl.measure.analysis import Comparison
-from mpctl.measure.arm import ArmSummary, Spread
-from mpctl.measure.cell import Cell
-from mpctl.measure.counters import Window
-from mpctl.measure.gate import CellVerdict, Outcome, RuleResult, Verdict
+from mpctl.experiment.arm import ArmSummary, Spread
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Window
+from mpctl.gate.analysis import Comparison
+from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
 from mpctl.report import comparison_record, comparison_rows, gate_rows, operation_record
 from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
 

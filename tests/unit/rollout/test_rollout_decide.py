@@ -8,7 +8,7 @@ import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
 
 from mpctl.errors import Conflict, InputError
-from mpctl.measure.policy import Policy
+from mpctl.gate.policy import Policy
 from mpctl.rollout.decide import Act, accepting_downtime, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Kind, Operation, Strategy
 from mpctl.rollout.ports import Live

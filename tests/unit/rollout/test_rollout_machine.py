@@ -17,8 +17,8 @@ from world import (
 )
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.measure.counters import Counters
-from mpctl.measure.policy import Policy
+from mpctl.experiment.counters import Counters
+from mpctl.gate.policy import Policy
 from mpctl.rollout import machine, sequence, steps
 from mpctl.rollout.decide import Act, decide_rollback
 from mpctl.rollout.operation import Ending, Strategy

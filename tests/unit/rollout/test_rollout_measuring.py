@@ -8,9 +8,9 @@ import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
 
 from mpctl.errors import MpctlError
-from mpctl.measure.raw import unpack
-from mpctl.measure.run import Calibration, Run
-from mpctl.measure.workload import Traffic
+from mpctl.experiment.raw import unpack
+from mpctl.experiment.run import Calibration, Run
+from mpctl.experiment.workload import Traffic
 from mpctl.rollout import machine, steps
 from mpctl.rollout.measuring import judge_run
 from mpctl.rollout.operation import Ending, Strategy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from world import plan
 
 from mpctl.errors import MpctlError
-from mpctl.measure.policy import Policy
+from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Ending, Operation, Plan, Strategy, open_operation, operations
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.records import Entry, Event, Revision, read_ledger, text_digest

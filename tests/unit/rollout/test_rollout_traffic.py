@@ -14,8 +14,8 @@ from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard,
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
 from mpctl.errors import Conflict
-from mpctl.measure.counters import CounterError, Window
-from mpctl.measure.policy import Policy
+from mpctl.experiment.counters import CounterError, Window
+from mpctl.gate.policy import Policy
 from mpctl.rollout import machine, sequence
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Kind, Plan, Strategy, last_change

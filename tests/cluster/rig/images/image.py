@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPTED = ROOT / "tests" / "local" / "scripted"
-REAL = ROOT / "mpctl" / "platform" / "local" / "engine_side" / "serve.py"
+REAL = ROOT / "mpctl" / "platform" / "local" / "in_engine" / "serve.py"
 
 
 def scripted(arguments):

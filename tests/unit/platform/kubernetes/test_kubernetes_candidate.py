@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes import candidate
-from mpctl.platform.kubernetes.candidate import Candidate
-from mpctl.platform.kubernetes.look import Found, Looker
-from mpctl.platform.kubernetes.text import ARM_ANNOTATION
+from mpctl.platform.kubernetes.service import candidate
+from mpctl.platform.kubernetes.service.candidate import Candidate
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
+from mpctl.platform.kubernetes.service.reader import Found, Looker
 
 ISVC = {"metadata": {"name": "demo-candidate", "uid": "u", "annotations": {ARM_ANNOTATION: "arm-1"}}}
 

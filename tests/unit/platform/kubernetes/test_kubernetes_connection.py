@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import Connection, connect
-from mpctl.platform.kubernetes.failure import OutcomeUnknown, Unreachable
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import Connection, connect
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Unreachable
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 
 def kubeconfig(cluster=None, user=None):

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from mpctl.platform.kubernetes.client import Client
-from mpctl.platform.kubernetes.connection import Connection
-from mpctl.platform.kubernetes.failure import OutcomeUnknown, Unreachable
-from mpctl.platform.kubernetes.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import Connection
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Unreachable
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 OBJECT = {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": {"long": "x" * 4000}}
 

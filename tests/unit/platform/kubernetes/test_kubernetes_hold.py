@@ -6,7 +6,7 @@ import pytest
 from test_kubernetes_platform import Cluster, deployment, pod, service
 
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.text import bridged, text_of
+from mpctl.platform.kubernetes.service.manifest_text import bridged, text_of
 from mpctl.rollout.ports import Arm
 
 

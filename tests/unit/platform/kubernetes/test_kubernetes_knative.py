@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from test_kubernetes_platform import Cluster
 
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.knative import deployment_of, is_knative, require_changeable, same_image, starting_pods
-from mpctl.platform.kubernetes.observe import judge
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.text import object_of, text_of
+from mpctl.platform.kubernetes.service.conditions import judge
+from mpctl.platform.kubernetes.service.knative import (
+    deployment_of,
+    is_knative,
+    require_changeable,
+    same_image,
+    starting_pods,
+)
+from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of
 from mpctl.rollout.ports import Arm, Phase
 
 TAG = "vllm/vllm-openai:v0.32.0"

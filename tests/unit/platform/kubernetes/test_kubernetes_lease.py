@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from mpctl.errors import Conflict
-from mpctl.platform.kubernetes.failure import Stale, Unreachable
+from mpctl.platform.kubernetes.api.failure import Stale, Unreachable
 from mpctl.platform.kubernetes.lease import DURATION_S, Lease
 
 

@@ -6,8 +6,8 @@ import copy
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.look import Looker, key_of
-from mpctl.platform.kubernetes.observe import carries, cold_start_s, judge, port_of, wanted, with_a_node
+from mpctl.platform.kubernetes.service.conditions import carries, cold_start_s, judge, port_of, wanted, with_a_node
+from mpctl.platform.kubernetes.service.reader import Looker, key_of
 from mpctl.rollout.ports import Phase
 
 ARGS = ["--model=m", "--speculative-config={}"]

@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.errors import Conflict, NotPermitted, Refused
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.text import bridged, candidate_of, object_of, text_of
+from mpctl.platform.kubernetes.service.manifest_text import bridged, candidate_of, object_of, text_of
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -265,6 +265,6 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
         "HTTPRoute ns/users was deleted meanwhile; it is left as it is",
     )
     assert next(asked, None) is None
-    monkeypatch.setattr("mpctl.platform.kubernetes.candidate._DRAIN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr(one.looker, "requests", lambda found: (2.0, ()))
     assert "2 requests are still unanswered" in one.unshift({"name": "users", "spec": {}})[1]

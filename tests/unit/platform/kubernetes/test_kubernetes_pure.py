@@ -5,14 +5,14 @@ import json
 import pytest
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.plan.capacity import Need
-from mpctl.platform.kubernetes.failure import AlreadyExists, Call, Stale, error_of, retry_after
-from mpctl.platform.kubernetes.fields import changed_fields
-from mpctl.platform.kubernetes.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
+from mpctl.estimate.capacity import Need
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, Call, Stale, error_of, retry_after
+from mpctl.platform.kubernetes.api.fields import changed_fields
+from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
+from mpctl.platform.kubernetes.api.names import label_of
+from mpctl.platform.kubernetes.autoscaler.hpa import limits_of, pinned, record_of, targets
+from mpctl.platform.kubernetes.capacity.devices import barred, gpus_of, room_for
 from mpctl.platform.kubernetes.lease import known_dead, this_process
-from mpctl.platform.kubernetes.names import label_of
-from mpctl.platform.kubernetes.room import barred, gpus_of, room_for
-from mpctl.platform.kubernetes.scaling import limits_of, pinned, record_of, targets
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
 

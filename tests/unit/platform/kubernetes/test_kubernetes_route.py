@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.platform.kubernetes import route as routes
-from mpctl.platform.kubernetes import routing
-from mpctl.platform.kubernetes.failure import Stale
-from mpctl.platform.kubernetes.routing import Routes
+from mpctl.platform.kubernetes.api.failure import Stale
+from mpctl.platform.kubernetes.httproute import router as routing
+from mpctl.platform.kubernetes.httproute import weights as routes
+from mpctl.platform.kubernetes.httproute.router import Routes
 
 OWNED = [{"kind": "InferenceService", "name": "demo", "controller": True}]
 CONDITIONS = [{"type": kind, "status": "True", "observedGeneration": 1} for kind in ("Accepted", "ResolvedRefs")]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError, Refused
-from mpctl.platform.kubernetes.text import (
+from mpctl.platform.kubernetes.service.manifest_text import (
     LAST_APPLIED,
     bridge,
     bridged,

@@ -1,8 +1,0 @@
-"""Target and draft into the pod: what a served model needs on disk, and the Kubernetes objects that put
-it there.
-"""
-
-from mpctl.artifacts.documents import inference_service, service_documents
-from mpctl.artifacts.values import Artifact, Service, read_service
-
-__all__ = ["Artifact", "Service", "inference_service", "read_service", "service_documents"]

@@ -1,0 +1,149 @@
+"""The current user's rights, what could not be looked at, and what earlier rollouts left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, label, place, since_s, title
+from mpctl.doctor.finding import Finding
+
+MANAGED = "app.kubernetes.io/managed-by"
+OURS = "mpctl"
+FORBIDDEN = "the current user may not read them"
+FIX_UNREAD = "mpctl rbac --role reader prints the role that may"
+_SHOWN = 5  # calls of one command; mpctl rbac --calls lists all
+# mpctl.platform.kubernetes.api.names and .text write these; a test compares them.
+SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
+
+
+def is_held(lease: Thing, facts: ClusterFacts) -> bool:
+    """Whether a Lease's holder still renews it."""
+    age = since_s(at(lease, "spec", "renewTime"), facts.now)
+    return bool(at(lease, "spec", "holderIdentity")) and age is not None and age <= _duration(lease)
+
+
+def _duration(lease: Thing) -> float:
+    return float(at(lease, "spec", "leaseDurationSeconds") or 15)
+
+
+def leases_of(facts: ClusterFacts) -> Iterator[Thing]:
+    """Our Leases, one per service that was rolled out."""
+    for lease in facts.known("leases"):
+        if label(lease, MANAGED) == OURS:
+            yield lease
+
+
+def holder_of(facts: ClusterFacts, service: Thing) -> str | None:
+    """Who works on a service now."""
+    namespace, name = place(service)
+    for lease in leases_of(facts):
+        mine = place(lease)[0] == namespace and service_of(lease) == name
+        if mine and is_held(lease, facts):
+            return str(at(lease, "spec", "holderIdentity"))
+    return None
+
+
+def service_of(thing: Thing) -> str:
+    """The service that an object of ours belongs to."""
+    return str(label(thing, SERVICE))
+
+
+def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
+    """One finding per reason: who may see little would else get twenty."""
+    reasons: dict[str, list[str]] = {}
+    for resource, reason in sorted(facts.unread.items()):
+        reasons.setdefault(reason, []).append(resource)
+    for reason, resources in reasons.items():
+        yield Finding(
+            "could-not-look",
+            "note",
+            ", ".join(resources),
+            f"could not be looked at, and what depends on them was not checked: {reason}",
+            FIX_UNREAD if reason == FORBIDDEN else "",
+            "docs/rbac.md" if reason == FORBIDDEN else "",
+        )
+
+
+def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
+    if facts.denied is None:
+        return
+    where = f"namespace {facts.namespace}" if facts.namespace else "all namespaces"
+    if not facts.denied:
+        yield Finding("rights", "ok", "current user", f"may make every call that mpctl makes in {where}")
+        return
+    commands: dict[str, list[str]] = {}
+    for denied in facts.denied:
+        for command in denied.commands:
+            commands.setdefault(command, []).append(denied.call)
+    for command, calls in sorted(commands.items()):
+        yield Finding(
+            "rights",
+            "warn",
+            f"mpctl {command}",
+            f"would be refused in {where}: the current user may not {', '.join(calls[:_SHOWN])}"
+            + (f" and make {len(calls) - _SHOWN} more calls" if len(calls) > _SHOWN else ""),
+            "mpctl rbac prints the roles; an administrator applies them",
+            "docs/rbac.md",
+        )
+
+
+def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
+    for lease in leases_of(facts):
+        if not at(lease, "spec", "holderIdentity"):
+            continue
+        holder = annotation(lease, WHO) or at(lease, "spec", "holderIdentity")
+        age = since_s(at(lease, "spec", "renewTime"), facts.now)
+        name = service_of(lease)
+        if is_held(lease, facts):
+            yield Finding("lease", "note", title("Lease", lease), f"service {name} is held by {holder}")
+        elif age is not None:
+            yield Finding(
+                "lease-stale",
+                "warn",
+                title("Lease", lease),
+                f"{holder} held service {name} and has not renewed for {age:.0f} s of {_duration(lease):.0f} s",
+                f"mpctl status {name} shows what is unfinished; mpctl resume {name} goes on",
+                "docs/rollout.md",
+            )
+
+
+def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
+    """Operations that nobody carries on, and candidates that are still there."""
+    services = {place(s): s for s in facts.known("inferenceservices")}
+    for (namespace, name), operation in sorted(facts.unfinished.items()):
+        if not any(is_held(x, facts) and (place(x)[0], service_of(x)) == (namespace, name) for x in leases_of(facts)):
+            yield Finding(
+                "unfinished",
+                "warn",
+                f"service {namespace}/{name}",
+                f"{operation} was interrupted",
+                f"mpctl resume {name} -n {namespace} goes on with it, mpctl rollback {name} -n {namespace} undoes it",
+                "docs/rollout.md",
+            )
+    for (namespace, name), candidate in services.items():
+        if annotation(candidate, ARM) is None:
+            continue
+        baseline = service_of(candidate)
+        subject = title("InferenceService", candidate)
+        delete = f"kubectl -n {namespace} delete inferenceservice {name} when nothing uses it"
+        if (namespace, baseline) not in services:
+            yield Finding(
+                "candidate-orphan",
+                "warn",
+                subject,
+                f"is a candidate of service {baseline}, which is gone; it holds its GPU",
+                delete,
+                "docs/rollout.md",
+            )
+        elif (namespace, baseline) not in facts.unfinished:
+            yield Finding(
+                "candidate-left",
+                "note",
+                subject,
+                f"stands beside service {baseline} though no rollout is under way; it holds its GPU",
+                f"it is a fast way back as long as it is there; else {delete}",
+                "docs/rollout.md",
+            )
+
+
+CHECKS = (check_rights, check_unread, check_leases, check_leftovers)

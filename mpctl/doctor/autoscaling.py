@@ -1,0 +1,162 @@
+"""Autoscalers of the services: the HPA's name, minimum and state, one autoscaler per Deployment, KEDA's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, condition, each, is_true, place, title
+from mpctl.doctor.finding import Finding
+
+CLASS = "serving.kserve.io/autoscalerClass"
+_AUTOSCALING = "docs/autoscaling.md"
+
+
+def predictor(service: Thing) -> str:
+    """KServe's name of the Deployment behind a service."""
+    return f"{place(service)[1]}-predictor"
+
+
+def scalers_of(facts: ClusterFacts, service: Thing) -> list[tuple[str, Thing]]:
+    """(kind, object) of every autoscaler that targets the service's Deployment; an HPA that KEDA made is KEDA's."""
+    namespace = place(service)[0]
+    found = []
+    for resource, kind in (("horizontalpodautoscalers", "HPA"), ("scaledobjects", "ScaledObject")):
+        for one in facts.known(resource):
+            aims = at(one, "spec", "scaleTargetRef", "name") == predictor(service)
+            made_by_keda = any(o.get("kind") == "ScaledObject" for o in each(one, "metadata", "ownerReferences"))
+            if place(one)[0] == namespace and aims and not made_by_keda:
+                found.append((kind, one))
+    return found
+
+
+def check_names(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        chosen = annotation(service, CLASS)
+        for kind, one in scalers_of(facts, service):
+            made = any(o.get("kind") == "InferenceService" for o in each(one, "metadata", "ownerReferences"))
+            if kind == "HPA" and place(one)[1] == predictor(service) and not made:
+                yield Finding(
+                    "hpa-name",
+                    "fail",
+                    title("HPA", one),
+                    "has the name KServe gives its own: the controller adopts it, then deletes it",
+                    f"recreate it under another name, such as {place(service)[1]}-queue-wait",
+                    "kserve/kserve#4312",
+                )
+            if not made and chosen != "external":
+                said = f"{CLASS} is {chosen}" if chosen else f"it has no annotation {CLASS}"
+                yield Finding(
+                    "autoscaler-class",
+                    "warn",
+                    title("InferenceService", service),
+                    f"{title(kind, one)} scales it but {said}: KServe sets the replicas as well, or makes its own HPA",
+                    f"annotate the service {CLASS}: external (this restarts its pods once)",
+                    "KServe 0.20 controller, measured",
+                )
+
+
+def check_many(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        found = [title(kind, one) for kind, one in scalers_of(facts, service)]
+        if len(found) > 1:
+            yield Finding(
+                "autoscaler-twice",
+                "fail",
+                title("InferenceService", service),
+                f"{' and '.join(found)} scale the same Deployment and undo each other",
+                "keep one of them",
+                _AUTOSCALING,
+            )
+
+
+def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        for kind, one in scalers_of(facts, service):
+            keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
+            least, most = (at(one, "spec", key) for key in keys)
+            least = (1 if kind == "HPA" else 0) if least is None else least
+            if least == most and place(service) in facts.unfinished:
+                yield from _pinned(facts, service, title(kind, one))
+            elif least == most:
+                yield Finding(
+                    "autoscaler-pinned",
+                    "warn",
+                    title(kind, one),
+                    f"cannot scale: minimum and maximum are both {least}",
+                    "if a rollout by hand pinned it, set the maximum it had",
+                    _AUTOSCALING,
+                )
+            elif least == 0:
+                yield Finding(
+                    "autoscaler-minimum",
+                    "warn",
+                    title(kind, one),
+                    "goes to zero replicas: the next request waits a whole cold start, and nothing can be measured",
+                    "set the minimum to 1 or more",
+                    _AUTOSCALING,
+                )
+
+
+def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Finding]:
+    from mpctl.doctor.access import holder_of
+
+    if holder_of(facts, service) is None:
+        yield Finding(
+            "autoscaler-pinned",
+            "fail",
+            subject,
+            "is pinned by a rollout that nobody carries on: load finds no more replicas",
+            f"mpctl resume {place(service)[1]} goes on with it, mpctl rollback {place(service)[1]} undoes it",
+            _AUTOSCALING,
+        )
+
+
+def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
+    for one in facts.known("horizontalpodautoscalers"):
+        active = condition(one, "ScalingActive")
+        if at(active, "status") == "False" and at(active, "reason") != "ScalingDisabled":
+            yield Finding(
+                "hpa-inactive",
+                "fail",
+                title("HPA", one),
+                f"does not scale, {at(active, 'reason')}: {at(active, 'message')}",
+                "look at the metric; without it the HPA scales neither up nor down",
+                "kubernetes-sigs/prometheus-adapter#644, #673",
+            )
+
+
+def check_keda(facts: ClusterFacts) -> Iterator[Finding]:
+    for one in facts.known("scaledobjects"):
+        if condition(one, "Ready") is not None and not is_true(one, "Ready"):
+            yield Finding(
+                "keda-not-ready",
+                "fail",
+                title("ScaledObject", one),
+                f"is not Ready: {at(condition(one, 'Ready'), 'message')}",
+                f"kubectl -n {place(one)[0]} describe scaledobject {place(one)[1]}",
+                "KEDA documentation",
+            )
+        paused = annotation(one, "autoscaling.keda.sh/paused-replicas") or annotation(one, "autoscaling.keda.sh/paused")
+        if paused:
+            yield Finding(
+                "keda-paused",
+                "warn",
+                title("ScaledObject", one),
+                f"is paused ({paused}): load finds no more replicas",
+                "remove the annotation autoscaling.keda.sh/paused*",
+                "KEDA documentation, pausing",
+            )
+        for trigger in each(one, "spec", "triggers"):
+            ignores = str(at(trigger, "metadata", "ignoreNullValues") or "true").lower()
+            if trigger.get("type") == "prometheus" and ignores == "true":
+                yield Finding(
+                    "keda-null",
+                    "warn",
+                    title("ScaledObject", one),
+                    "takes an empty answer of Prometheus as zero and scales down when the metric is gone",
+                    'set ignoreNullValues: "false" and a fallback',
+                    "grafana/mimir#15106, Yelp/paasta#3034",
+                )
+
+
+CHECKS = (check_names, check_many, check_bounds, check_hpa_state, check_keda)

@@ -1,0 +1,228 @@
+"""KServe: there, running, which version, how it is configured, and whether its webhooks can answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mpctl.doctor.api import GATEWAY
+from mpctl.doctor.facts import ClusterFacts, Thing, at, each, label, title
+from mpctl.doctor.finding import Finding
+
+GROUP = "serving.kserve.io"
+CONFIG = "inferenceservice-config"
+RUNTIME = "kserve-vllmserver"
+_SUBJECT = "KServe"
+_NOTES = "KServe release notes"
+
+
+def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
+    if "discovery" in facts.unread:
+        return
+    if "v1beta1" not in facts.groups.get(GROUP, ()):
+        yield Finding(
+            "kserve-missing",
+            "fail",
+            _SUBJECT,
+            f"the API server serves no {GROUP}/v1beta1",
+            "install KServe 0.16 or later with the Standard deployment mode",
+            "KServe administrator guide",
+        )
+        return
+    controllers = facts.read("kserve-deployments")
+    if controllers is None:
+        return
+    if not controllers:
+        yield Finding(
+            "kserve-controller",
+            "note",
+            _SUBJECT,
+            f"no controller Deployment is in namespace {facts.kserve_namespace}; it may run elsewhere",
+            "if services stay as they are after a change, look for the controller",
+        )
+    for one in controllers:
+        if not at(one, "status", "availableReplicas"):
+            yield Finding(
+                "kserve-controller",
+                "fail",
+                title("Deployment", one),
+                "has no available replica: changes to InferenceServices reach no Deployment",
+                f"kubectl -n {facts.kserve_namespace} describe deployment {at(one, 'metadata', 'name')}",
+                "KServe administrator guide",
+            )
+
+
+def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
+    """Major and minor of KServe, and how they are known; the version is None when nothing tells."""
+    for one in facts.known("kserve-deployments"):
+        image = next((str(c.get("image")) for c in each(one, "spec", "template", "spec", "containers")), "")
+        for text, how in (
+            (image.partition("@")[0].rpartition(":")[2], f"image {image}"),
+            (label(one, "app.kubernetes.io/version") or "", "label of the controller"),
+        ):
+            match = re.match(r"v?(\d+)\.(\d+)", text)
+            if match:
+                return (int(match[1]), int(match[2])), how
+    fields = facts.kserve_fields
+    if fields is None:
+        return None, ""
+    if "canary" in fields:
+        return (0, 20), "spec.canary in the schema: 0.20 or later"
+    if "predictor.storageUris" in fields:
+        return (0, 16), "predictor.storageUris in the schema: 0.16 or later"
+    return (0, 15), "neither storageUris nor canary in the schema: older than 0.16"
+
+
+def check_version(facts: ClusterFacts) -> Iterator[Finding]:
+    if "v1beta1" not in facts.groups.get(GROUP, ()):
+        return
+    version, how = kserve_version(facts)
+    if version is None:
+        yield Finding("kserve-version", "note", _SUBJECT, "its version could not be told; version checks are left out")
+    elif version < (0, 16):
+        yield Finding(
+            "kserve-version",
+            "warn",
+            _SUBJECT,
+            f"is older than 0.16 ({how}): no storageUris, so target and draft cannot both be staged",
+            "upgrade to 0.20; until then use methods without a draft (ngram, suffix), or put both models on one volume",
+            _NOTES + " 0.16",
+        )
+    else:
+        yield Finding("kserve-version", "ok", _SUBJECT, f"{version[0]}.{version[1]} ({how})")
+
+
+def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
+    """The sections of KServe's ConfigMap, each parsed; None when it was not seen. A broken section is its text."""
+    found = facts.known("kserve-configmaps")
+    if not found:
+        return None
+    sections: dict[str, Any] = {}
+    for key, text in (at(found[0], "data") or {}).items():
+        try:
+            sections[key] = json.loads(text)
+        except (TypeError, ValueError):
+            sections[key] = text
+    return sections
+
+
+def check_config(facts: ClusterFacts) -> Iterator[Finding]:
+    config = config_of(facts)
+    subject = f"ConfigMap {facts.kserve_namespace}/{CONFIG}"
+    if config is None:
+        return
+    for section in ("deploy", "ingress", "storageInitializer"):
+        if isinstance(config.get(section), str):
+            yield Finding(
+                "kserve-config", "fail", subject, f"section {section} is not JSON: the controller cannot read it",
+                f"kubectl -n {facts.kserve_namespace} edit configmap {CONFIG}", "KServe administrator guide",
+            )  # fmt: skip
+    mode = at(config.get("deploy"), "defaultDeploymentMode")
+    if mode in ("Knative", "Serverless"):
+        yield Finding(
+            "kserve-mode",
+            "warn",
+            subject,
+            f"the default deployment mode is {mode}: services without an annotation scale by requests, not queue wait",
+            'set deploy.defaultDeploymentMode to "Standard", or annotate services with '
+            "serving.kserve.io/deploymentMode: Standard",
+            "docs/autoscaling.md",
+        )
+    elif mode:
+        yield Finding("kserve-mode", "ok", subject, f"the default deployment mode is {mode}")
+    kept = each(config.get("inferenceService"), "serviceAnnotationDisallowedList")
+    if kept:
+        said = f"any annotation of a service is copied to its pods and restarts them, but for {', '.join(kept)}"
+        yield Finding("kserve-annotations", "ok", subject, said, source="KServe 0.20 controller, measured")
+    gateway = str(at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
+    if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
+        yield Finding(
+            "kserve-gateway",
+            "fail",
+            subject,
+            f"enableGatewayApi is true but the API server serves no {GATEWAY}: services never get Ready",
+            "install the Gateway API definitions, or set ingress.enableGatewayApi to false",
+            "KServe 0.20 controller, measured",
+        )
+    if str(at(config.get("storageInitializer"), "enableModelcar")).lower() == "false":
+        yield Finding(
+            "kserve-modelcar",
+            "note",
+            subject,
+            "enableModelcar is false: models cannot be served from oci:// images",
+            'set storageInitializer.enableModelcar to true if models come as images',
+            "KServe documentation, Modelcars",
+        )  # fmt: skip
+
+
+def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
+    for resource, kind in (
+        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+        ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+    ):
+        for one in facts.known(resource):
+            if "serving.kserve.io" in str(at(one, "metadata", "name")):
+                yield from _webhooks(facts, one, title(kind, one))
+
+
+def _webhooks(facts: ClusterFacts, one: Thing, subject: str) -> Iterator[Finding]:
+    silent: set[str] = set()
+    asked: set[str] = set()
+    for hook in each(one, "webhooks"):
+        client = hook.get("clientConfig") or {}
+        if not client.get("caBundle"):
+            yield Finding(
+                "kserve-webhook",
+                "fail",
+                subject,
+                f"webhook {hook.get('name')} has no caBundle: the API server cannot trust it and refuses every write",
+                "look whether cert-manager's cainjector runs; kubectl -n cert-manager get pods",
+                "cert-manager documentation, CA injector",
+            )
+        elif client.get("url"):
+            yield Finding("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
+        service = at(client, "service", "name")
+        if service:
+            asked.add(service)
+    slices = facts.read("kserve-endpointslices")
+    if slices is None:
+        return
+    for service in asked:
+        mine = [s for s in slices if label(s, "kubernetes.io/service-name") == service]
+        ready = [e for s in mine for e in each(s, "endpoints") if at(e, "conditions", "ready") is not False]
+        if not ready:
+            silent.add(service)
+    for service in sorted(silent):
+        yield Finding(
+            "kserve-webhook",
+            "fail",
+            subject,
+            f"service {service} has no ready endpoint: every write to an InferenceService is refused",
+            f"kubectl -n {facts.kserve_namespace} get pods; the controller serves the webhook",
+            "KServe administrator guide",
+        )
+    if asked and not silent:
+        yield Finding("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(asked))}")
+
+
+def check_runtime(facts: ClusterFacts) -> Iterator[Finding]:
+    runtimes = facts.read("clusterservingruntimes")
+    if runtimes is None or "v1beta1" not in facts.groups.get(GROUP, ()):
+        return
+    subject = f"ClusterServingRuntime {RUNTIME}"
+    if any(at(r, "metadata", "name") == RUNTIME for r in runtimes):
+        yield Finding("vllm-runtime", "ok", subject, "is there")
+        return
+    yield Finding(
+        "vllm-runtime",
+        "note",
+        subject,
+        "is not there: services must name a runtime of their own or bring the container",
+        "it comes with KServe 0.20's runtimes chart",
+        _NOTES + " 0.20 (#4769)",
+    )
+
+
+CHECKS = (check_installed, check_version, check_config, check_webhooks, check_runtime)

@@ -1,0 +1,244 @@
+"""The services: what of a service's own spec and pods would make a rollout lie, hang or take too much.
+
+KServe's Ready condition is no answer: it stays True while a new pod crashes or can never be scheduled (KServe 0.20,
+measured), so Deployment and pods are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpctl.doctor.access import ARM
+from mpctl.doctor.autoscaling import predictor
+from mpctl.doctor.facts import ClusterFacts, Thing, age_s, annotation, at, condition, each, is_true, place, title
+from mpctl.doctor.finding import Finding
+from mpctl.doctor.gpus import LIMIT
+from mpctl.estimate.capacity import DRIVER, gpu_nodes
+
+MEASURED = "KServe 0.20 controller, measured"
+MODE, STOP = "serving.kserve.io/deploymentMode", "serving.kserve.io/stop"
+_ENGINE = "kserve-container"
+_SILENT_S = 60  # a pod that no scheduler has spoken of for so long will not be spoken of
+
+
+def _title(service: Thing) -> str:
+    return title("InferenceService", service)
+
+
+def engine_of(deployment: Thing) -> Thing | None:
+    """The engine's container of a Deployment."""
+    containers = each(deployment, "spec", "template", "spec", "containers")
+    return next((c for c in containers if c.get("name") == _ENGINE), containers[0] if containers else None)
+
+
+def check_probes(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        engine = engine_of(facts.of("deployments", place(service)[0], predictor(service)) or {})
+        if engine is None:
+            continue
+        ready = engine.get("readinessProbe") or {}
+        if not {"httpGet", "exec", "grpc"} & set(ready):
+            yield Finding(
+                "probe-tcp",
+                "warn",
+                _title(service),
+                "its readiness is a bare TCP check, which passes long before the model is loaded: requests fail "
+                "during every start",
+                "give the container a readinessProbe: httpGet /health (or /v1/models) on the engine's port",
+                MEASURED,
+            )
+        if not engine.get("startupProbe"):
+            yield Finding(
+                "probe-startup",
+                "note",
+                _title(service),
+                "has no startupProbe: a liveness probe may kill an engine that is still loading",
+                "give the container a startupProbe that allows for the longest cold start",
+                "vLLM documentation, Kubernetes",
+            )
+
+
+def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        namespace, name = place(service)
+        deployment = facts.of("deployments", namespace, predictor(service))
+        reasons = [why for pod in facts.pods(service) if (why := pod_trouble(facts, pod))]
+        progressing = condition(deployment or {}, "Progressing")
+        if at(progressing, "reason") == "ProgressDeadlineExceeded":
+            reasons.append(str(at(progressing, "message")))
+        if not reasons:
+            continue
+        healthy = is_true(service, "Ready")
+        yield Finding(
+            "ready-but-stuck" if healthy else "not-ready",
+            "fail",
+            _title(service),
+            ("says Ready, because an old pod serves, but " if healthy else "") + "; ".join(reasons),
+            f"mpctl rollback {name} -n {namespace}, or remove what blocks the pod; while it waits it may hold a GPU",
+            MEASURED,
+        )
+
+
+def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
+    """Why a pod will not get ready by itself, None when nothing says so."""
+    name = place(pod)[1]
+    if at(pod, "metadata", "deletionTimestamp"):
+        return None
+    scheduled = condition(pod, "PodScheduled")
+    if at(scheduled, "reason") == "Unschedulable":
+        return f"pod {name} cannot be scheduled: {at(scheduled, 'message')}{_claims(facts, pod)}"
+    waits = at(pod, "status", "phase") == "Pending" and scheduled is None and not at(pod, "spec", "nodeName")
+    if waits and (age_s(pod, facts.now) or 0) > _SILENT_S:
+        return f"pod {name} is not even looked at by the scheduler{_claims(facts, pod)}"
+    for status in (*each(pod, "status", "initContainerStatuses"), *each(pod, "status", "containerStatuses")):
+        reason = at(status, "state", "waiting", "reason")
+        if reason in ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"):
+            restarts = status.get("restartCount", 0)
+            return f"container {status.get('name')} of pod {name} is in {reason} ({restarts} restarts)"
+    return None
+
+
+def _claims(facts: ClusterFacts, pod: Thing) -> str:
+    """Which claims of a pod that waits are the matter."""
+    told = []
+    for claim in each(pod, "spec", "resourceClaims"):
+        template = claim.get("resourceClaimTemplateName")
+        templates = facts.read("resourceclaimtemplates")
+        if template and templates is not None and facts.of("resourceclaimtemplates", place(pod)[0], template) is None:
+            told.append(f"ResourceClaimTemplate {template} is not there")
+        else:
+            told.append(f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
+    """The default strategy wants the new pod first; without a free GPU it never comes."""
+    if facts.read("nodes") is None or facts.read("resourceslices") is None or facts.read("resourceclaims") is None:
+        return
+    free = sum(node.free for node in gpu_nodes([_with_kinds(facts)]))
+    for service in facts.known("inferenceservices"):
+        deployment = facts.of("deployments", place(service)[0], predictor(service))
+        if not each(deployment, "spec", "template", "spec", "resourceClaims"):
+            continue
+        rolling = at(deployment, "spec", "strategy", "rollingUpdate")
+        surges = at(deployment, "spec", "strategy", "type") != "Recreate" and at(rolling, "maxSurge") not in (0, "0%")
+        if surges and not free:
+            yield Finding(
+                "surge-deadlock",
+                "warn",
+                _title(service),
+                "every change waits for a GPU beside the one in use, and none is free: the new pod can never start "
+                "while KServe goes on saying Ready",
+                "set predictor.deploymentStrategy.rollingUpdate: {maxSurge: 0, maxUnavailable: 1} and accept the "
+                "downtime, or make room: mpctl capacity",
+                MEASURED,
+            )
+
+
+def _with_kinds(facts: ClusterFacts) -> Thing:
+    kinds = {"nodes": "Node", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
+    return {"items": [{**one, "kind": kind} for resource, kind in kinds.items() for one in facts.known(resource)]}
+
+
+def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        deployment = facts.of("deployments", place(service)[0], predictor(service))
+        pod = at(deployment, "spec", "template", "spec")
+        engine = engine_of(deployment or {})
+        if engine is None:
+            continue
+        claimed = [c.get("name") for c in each(engine, "resources", "claims")]
+        offered = [c.get("name") for c in each(pod, "resourceClaims")]
+        image = str(engine.get("image"))
+        if claimed and "vllm-openai-cpu" in image:
+            yield Finding(
+                "cpu-image",
+                "fail",
+                _title(service),
+                f"claims a GPU but runs {image}: KServe takes a service for a CPU one unless limits name {LIMIT}",
+                "set predictor.model.runtimeVersion to the image tag, or pin the image by digest in your own runtime",
+                MEASURED,
+            )
+        if claimed and at(engine, "resources", "limits", LIMIT):
+            yield Finding(
+                "gpu-asked-twice",
+                "fail",
+                _title(service),
+                f"has a claim and the limit {LIMIT}: each takes a GPU",
+                "keep the claim and remove the limit, or the other way round",
+                "Kubernetes 1.36, DRAExtendedResource, measured",
+            )
+        unknown = [name for name in claimed if name not in offered]
+        if unknown:
+            yield Finding(
+                "claim-unknown",
+                "fail",
+                _title(service),
+                f"its container claims {', '.join(map(str, unknown))}, which predictor.resourceClaims does not name: "
+                "the API server refuses its pods",
+                "name the claim in predictor.resourceClaims",
+                MEASURED,
+            )
+        if offered and not claimed:
+            yield Finding(
+                "claim-unused",
+                "warn",
+                _title(service),
+                f"its pod holds claim {', '.join(map(str, offered))}, but the engine's container does not use it",
+                "name it under the container's resources.claims",
+                f"Kubernetes documentation, DRA; driver {DRIVER}",
+            )
+
+
+def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
+    for service in facts.known("inferenceservices"):
+        mode = annotation(service, MODE) or str(at(service, "status", "deploymentMode") or "Standard")
+        standard = mode in ("Standard", "RawDeployment")
+        if each(service, "spec", "canary"):
+            yield Finding(
+                "native-canary",
+                "warn",
+                _title(service),
+                "uses spec.canary, which mounts no storageUris, weighs no traffic and cannot be promoted for a change "
+                "of arguments",
+                f"remove it and use mpctl rollout {place(service)[1]}",
+                "kserve/kserve#5335, #5912, #5984",
+            )
+        if standard and at(service, "spec", "predictor", "canaryTrafficPercent") is not None:
+            yield Finding(
+                "canary-ignored",
+                "warn",
+                _title(service),
+                f"sets canaryTrafficPercent, which mode {mode} accepts and ignores: all traffic goes to the new spec",
+                f"remove it and use mpctl rollout {place(service)[1]}",
+                MEASURED,
+            )
+        stopped = annotation(service, STOP)
+        if stopped == "true":
+            yield Finding(
+                "stopped", "note", _title(service), f"is stopped by its annotation {STOP}",
+                "remove the annotation to start it", "KServe documentation",
+            )  # fmt: skip
+        state = [key for key in at(service, "metadata", "annotations") or {} if key.startswith("mpctl.dev/")]
+        if state and ARM not in state:
+            yield Finding(
+                "annotation-restarts",
+                "note",
+                _title(service),
+                f"carries {', '.join(state)}: KServe copies annotations to the pods, so each change restarts all",
+                "keep them elsewhere; mpctl does not write them",
+                MEASURED,
+            )
+        owner = facts.owners.get(place(service))
+        if owner:
+            yield Finding(
+                "owned",
+                "note",
+                _title(service),
+                f"belongs to {owner}",
+                "mpctl render prints the changed manifest for the place it comes from",
+                "docs/gitops.md",
+            )
+
+
+CHECKS = (check_probes, check_stuck, check_surge, check_claims, check_specs)

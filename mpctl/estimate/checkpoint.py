@@ -1,0 +1,264 @@
+"""What a checkpoint says of itself, from the small files beside its weights. Pure: parsed files in, facts out.
+
+What a file does not say stays None. Digests are over canonical JSON, so that the same vocabulary written in another
+order or with other white space is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.estimate.shape import GIB, Shape, shape_of
+from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, DraftKind
+
+_MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
+# Where a head's configuration names the model it was trained for, the most explicit first.
+_TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_name_or_path", "target_model")
+_KINDS: tuple[DraftKind, ...] = ("eagle3", "eagle", "medusa", "mlp_speculator", "dflash", "dspark", "mtp")
+# Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
+_MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+# Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
+_MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
+# Families whose configuration may leave the count out though the layers are there.
+_MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a checkpoint says of itself.
+
+    ``name``: organisation/model as its configuration records it. ``context`` in tokens; ``params_b`` in billions, from
+    the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
+    a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
+    ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
+    ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``medusa_heads`` how many
+    tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
+    ``shape`` the dimensions, None where incomplete.
+    """
+
+    name: str | None = None
+    family: str | None = None
+    context: int | None = None
+    params_b: float | None = None
+    weight_bytes: int | None = None
+    tokenizer_digest: str | None = None
+    added_tokens_digest: str | None = None
+    template_digest: str | None = None
+    moe: bool | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    template_thinks: bool | None = None
+    draft_kind: DraftKind | None = None
+    hidden: int | None = None
+    vocab: int | None = None
+    draft_vocab: int | None = None
+    expects_hidden: int | None = None
+    trained_for: str | None = None
+    map_rows: int | None = None
+    mtp_layers: int | None = None
+    medusa_heads: int | None = None
+    mask_token: bool | None = None
+    shape: Shape | None = None
+
+    @property
+    def weight_gib(self) -> float | None:
+        """Size of the weights in GiB."""
+        return None if self.weight_bytes is None else self.weight_bytes / GIB
+
+
+@dataclass(frozen=True)
+class TokenizerDigests:
+    """SHA-256 of a tokenizer's vocabulary with its merges, and of its added tokens."""
+
+    vocabulary: str
+    added: str
+
+
+def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
+    """Digests of a parsed ``tokenizer.json``; None when it holds no vocabulary."""
+    model = tokenizer.get("model")
+    if not isinstance(model, Mapping) or not model.get("vocab"):
+        return None
+    added = tokenizer.get("added_tokens") or []
+    plain = sorted(
+        (int(one["id"]), str(one["content"]), bool(one.get("special")))
+        for one in added
+        if isinstance(one, Mapping) and "id" in one and "content" in one
+    )
+    return TokenizerDigests(_digest([model.get("type"), model["vocab"], _merges(model)]), _digest(plain))
+
+
+def _merges(model: Mapping[str, Any]) -> list[list[str]]:
+    """Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age."""
+    merges = model.get("merges") or []
+    return [one.split(" ", 1) if isinstance(one, str) else [str(part) for part in one] for one in merges]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def describe_model(
+    config: Mapping[str, Any],
+    *,
+    weight_bytes: int | None = None,
+    tokenizer: TokenizerDigests | None = None,
+    chat_template: str | None = None,
+    tensors: Mapping[str, tuple[int, ...]] | None = None,
+) -> ModelFacts:
+    """Read a Hugging Face ``config.json``; the other arguments are what lies beside it, None where it was not read.
+
+    ``tensors``: shapes by name, from the headers of the safetensors files.
+    """
+    quantized = config.get("quantization_config") or {}
+    quantization = _quantization(quantized)
+    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
+    plain = weight_bytes is not None and width is not None and quantization == "none"
+    kind = _draft_kind(config, tensors)
+    head = kind not in (None, "model")
+    layer = config.get("transformer_layer_config")
+    inner = layer if isinstance(layer, Mapping) else config.get("text_config") or config
+    hidden = _whole(inner.get("hidden_size"))
+    return ModelFacts(
+        name=_name(config),
+        family=config.get("model_type"),
+        context=_whole(inner.get("max_position_embeddings")),
+        params_b=weight_bytes / width / 1e9 if plain and weight_bytes and width else None,
+        weight_bytes=weight_bytes,
+        tokenizer_digest=None if tokenizer is None else tokenizer.vocabulary,
+        added_tokens_digest=None if tokenizer is None else tokenizer.added,
+        template_digest=None if chat_template is None else _digest(chat_template.strip()),
+        moe=any(inner.get(key) for key in _MOE_KEYS),
+        quantization=quantization,
+        kv_cache_dtype=_kv_dtype(quantized),
+        template_thinks=None if chat_template is None else _template_thinks(chat_template),
+        draft_kind=kind,
+        hidden=hidden,
+        vocab=_whole(inner.get("vocab_size")),
+        draft_vocab=_whole(config.get("draft_vocab_size")),
+        expects_hidden=(_whole(config.get("target_hidden_size")) or hidden) if head else None,
+        trained_for=_trained_for(config) if head else None,
+        map_rows=_map_rows(tensors),
+        mtp_layers=_mtp_layers(config),
+        medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
+        mask_token=_names_mask_token(config),
+        shape=shape_of(config),
+    )
+
+
+def _name(config: Mapping[str, Any]) -> str | None:
+    """``_name_or_path`` where it is a repository; training scripts often leave a path of their own machine there."""
+    found = config.get("_name_or_path")
+    return found if isinstance(found, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", found) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _quantization(quantized: Mapping[str, Any]) -> str | None:
+    """``none``, or the method named; compressed-tensors with its schemes, as in ``compressed-tensors float w8a8``, and
+    None where it says none.
+    """
+    method: str = quantized.get("quant_method", "none")
+    if method != NAMES_NO_SCHEME:
+        return method
+    groups = quantized.get("config_groups")
+    schemes = {_scheme(group) for group in groups.values()} if isinstance(groups, Mapping) else set()
+    known = sorted(scheme for scheme in schemes if scheme is not None)
+    return " ".join((method, *known)) if known and len(known) == len(schemes) else None
+
+
+def _scheme(group: object) -> str | None:
+    """``int w4a16``: type and bits of a group's weights, bits of its activations."""
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(group, Mapping) or not isinstance(weights, Mapping):
+        return None
+    inputs = group.get("input_activations")
+    activations = inputs.get("num_bits") if isinstance(inputs, Mapping) else 16
+    return f"{weights.get('type')} w{weights.get('num_bits')}a{activations}"
+
+
+def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:
+    """The KV cache's dtype a quantised checkpoint brings: compressed-tensors' scheme, or ModelOpt's name."""
+    scheme = quantized.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8:
+        return "fp8"
+    name = quantized.get("kv_cache_quant_algo")
+    return name.lower() if isinstance(name, str) else None
+
+
+def _trained_for(config: Mapping[str, Any]) -> str | None:
+    """The target a head's configuration names: speculators' verifier, or one of the keys other trainers write."""
+    verifier = (config.get("speculators_config") or {}).get("verifier") or {}
+    named = [verifier.get("name_or_path"), *(config.get(key) for key in _TARGETS)]
+    return next((name for name in named if isinstance(name, str) and name), None)
+
+
+def _map_rows(tensors: Mapping[str, tuple[int, ...]] | None) -> int | None:
+    """Rows of the table from draft tokens to target tokens: ``d2t``, under whatever prefix it is stored."""
+    for name, shape in (tensors or {}).items():
+        if name.rpartition(".")[2] in ("d2t", "draft_id_to_target_id") and shape:
+            return shape[0]
+    return None
+
+
+def _names_mask_token(config: Mapping[str, Any]) -> bool:
+    part = config.get("dflash_config")
+    inside = isinstance(part, Mapping) and "mask_token_id" in part
+    return inside or any(config.get(key) is not None for key in _MASK_KEYS)
+
+
+def _mtp_layers(config: Mapping[str, Any]) -> int | None:
+    """How many MTP layers the configuration counts, at the top or in a part; None where silence says nothing."""
+    parts = (config, config.get("text_config"), config.get("mtp_config"))
+    named = [part.get(key) for part in parts if isinstance(part, Mapping) for key in _MTP_KEYS]
+    if counts := [count for count in named if count is not None]:
+        return max(_whole(count) or 0 for count in counts)
+    family = config.get("model_type")
+    return 0 if isinstance(family, str) and not family.startswith(_MTP_UNSAID) else None
+
+
+def _template_thinks(template: str) -> bool | None:
+    """A template that knows of no think block does not think; one with a switch does unless told otherwise (Qwen3).
+
+    A think block without a switch says nothing: it may be opened always, or only parsed from earlier turns.
+    """
+    if "<think>" not in template:
+        return False
+    return True if "enable_thinking" in template else None
+
+
+def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
+    said = str(config.get("speculators_model_type") or "")
+    names = " ".join(config.get("architectures") or []).lower() + ("eagle3" if said == "peagle" else said)
+    for kind in _KINDS:
+        if kind.replace("_", "") in names.replace("_", ""):
+            return kind
+    if config.get("draft_vocab_size") and config.get("num_hidden_layers") == 1:
+        return "eagle3"  # one layer with a vocabulary of its own, whatever it calls itself
+    if any(str(key).startswith("medusa_num_") for key in config):
+        return "medusa"  # published heads name no architecture
+    if "causallm" not in names:
+        return None
+    if config.get("num_hidden_layers") != 1:
+        return "model"
+    # One layer under the name of a whole model: EAGLE's first generation is published like that, and only its weights
+    # tell, by the layer that joins a token's embedding with the target's hidden state.
+    return _one_layer_kind(tensors)
+
+
+def _one_layer_kind(tensors: Mapping[str, tuple[int, ...]] | None) -> DraftKind | None:
+    """``model``, or ``eagle`` by its ``fc`` of hidden x 2 hidden; None where the weights cannot be looked at."""
+    if not tensors:
+        return None
+    joins = [shape for name, shape in tensors.items() if name in ("fc.weight", "model.fc.weight")]
+    if not joins:
+        return "model"
+    return "eagle" if len(joins[0]) == 2 and joins[0][1] == 2 * joins[0][0] else None

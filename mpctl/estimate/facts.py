@@ -1,0 +1,189 @@
+"""From a service and the model files that can be read, the facts that the preflight judges. What is not known stays
+None."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from mpctl.estimate.checkpoint import ModelFacts
+from mpctl.estimate.memory import DEFAULT_UTILISATION
+from mpctl.estimate.shape import Shape
+from mpctl.manifest import Service
+from mpctl.methods import Facts, Spec
+from mpctl.methods.preflight.facts import NAMES_NO_SCHEME
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def facts_of(
+    service: Service,
+    spec: Spec,
+    *,
+    engine_version: str | None = None,
+    kserve_version: str | None = None,
+    target: ModelFacts | None = None,
+    draft: ModelFacts | None = None,
+    concurrency: int | None = None,
+    temperature: float | None = None,
+) -> Facts:
+    """The facts of one change to one service."""
+    command = service.command
+    draft_model = spec.settings.get("model")
+    target = target or ModelFacts()
+    draft = draft or ModelFacts()
+    return Facts(
+        engine_version=engine_version or service.image,
+        kserve_version=kserve_version,
+        target_model=service.model,
+        draft_model=draft_model if isinstance(draft_model, str) else None,
+        draft_kind=draft.draft_kind,
+        served_context=_integer(command.get("max-model-len")) or target.context,
+        draft_context=draft.context,
+        tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
+        data_parallel=_integer(command.get("data-parallel-size")) or 1,
+        target_params_b=target.params_b,
+        draft_params_b=draft.params_b,
+        target_family=target.family,
+        draft_family=draft.family,
+        target_tokenizer_digest=target.tokenizer_digest,
+        draft_tokenizer_digest=draft.tokenizer_digest,
+        target_added_tokens_digest=target.added_tokens_digest,
+        draft_added_tokens_digest=draft.added_tokens_digest,
+        # A template named on the command line replaces the checkpoint's, and cannot be read from here.
+        target_template_digest=None if command.has("chat-template") else target.template_digest,
+        draft_template_digest=draft.template_digest,
+        target_hidden=target.hidden,
+        draft_expects_hidden=draft.expects_hidden,
+        target_vocab=target.vocab,
+        draft_reads_vocab=draft.vocab,
+        draft_vocab=draft.draft_vocab,
+        draft_map_rows=draft.map_rows,
+        draft_trained_for=draft.trained_for,
+        target_mtp_layers=target.mtp_layers,
+        medusa_heads=draft.medusa_heads,
+        draft_mask_token=draft.mask_token,
+        target_name=target_name_of(service, target.name),
+        target_is_moe=target.moe,
+        thinking=_thinking(service, target),
+        enable_lora=command.has("enable-lora"),
+        prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on
+        async_scheduling=True if command.has("async-scheduling") else None,
+        kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
+        draft_kv_cache_dtype=draft.kv_cache_dtype,
+        quantization=_quantization(command.get("quantization"), target),
+        draft_quantization=draft.quantization,
+        temperature=temperature,
+        uses_storage_uris=len(service.storage) > 1,
+        argv=tuple(command.argv),
+        concurrency=concurrency,
+    )
+
+
+def runs_v2(service: Service, log: str | None) -> bool | None:
+    """Whether Model Runner V2 serves: what the service's environment asks for, else what its engine logged at start.
+
+    Sentences of vLLM 0.32.0, ``use_v2_model_runner`` and the workers. That a feature of the service keeps V2 away says
+    nothing of another configuration; that Triton is missing, as in a CPU build, holds for all.
+    """
+    asked = dict(service.env).get("VLLM_USE_V2_MODEL_RUNNER")
+    if asked in ("0", "1"):
+        return asked == "1"
+    if "Model Runner V2 requires Triton" in (log or ""):
+        return False
+    return True if "Using V2 Model Runner" in (log or "") else None
+
+
+@dataclass(frozen=True)
+class ServedNumbers:
+    """How an engine is told to use its memory; None where the engine decides."""
+
+    max_model_len: int | None
+    utilisation: float
+    max_num_seqs: int | None
+    tensor_parallel: int
+    kv_element_bytes: int
+
+
+def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers:
+    """The numbers of a command line that decide over the KV pool; vLLM's defaults where it names none."""
+    command = service.command
+    share = command.get("gpu-memory-utilization")
+    try:
+        utilisation = float(share) if share else DEFAULT_UTILISATION
+    except ValueError:
+        utilisation = DEFAULT_UTILISATION
+    dtype = command.get("kv-cache-dtype") or (target.kv_cache_dtype if target else None) or ""
+    return ServedNumbers(
+        _integer(command.get("max-model-len")) or (target.context if target else None),
+        utilisation,
+        _integer(command.get("max-num-seqs")),
+        _integer(command.get("tensor-parallel-size")) or 1,
+        1 if dtype.startswith(("fp8", "int8")) else 2,
+    )
+
+
+def loaded_gib(service: Service, target: ModelFacts | None, shape: Shape) -> float | None:
+    """GiB of the target's weights on all GPUs together: as its files are, else in bf16. None where they are stored in
+    another way that is not known, and where ``--quantization`` converts them while they are loaded.
+    """
+    stored = target.quantization if target else "none"
+    if stored == "none" and service.command.get("quantization") is not None:
+        return None
+    if target is not None and target.weight_gib is not None:
+        return target.weight_gib
+    return shape.bf16_gib if stored == "none" else None
+
+
+def target_name_of(service: Service, checkpoint: str | None = None) -> str | None:
+    """``organisation/model`` of the target, from the command line, the storage or ``checkpoint`` (the name it records);
+    None when none of them says. A path inside the container is no name, but what is mounted there may have one. The
+    served name is none either: clients are told it, and it may be any.
+    """
+    mounted = (one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))
+    return _first_name(service.model, *mounted) or checkpoint
+
+
+def _first_name(*names: str | None) -> str | None:
+    for name in names:
+        bare = name.partition(":")[0].strip("/") if name and not name.startswith(("/", ".")) else ""
+        if _REPOSITORY.fullmatch(bare):
+            return bare
+    return None
+
+
+def _quantization(asked: str | None, target: ModelFacts) -> str | None:
+    """What the command line asks for, unless that is what the checkpoint says with its schemes."""
+    return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
+
+
+def _prefix_caching(argv: tuple[str, ...]) -> bool:
+    flags = [word.replace("_", "-") for word in argv]  # vLLM takes both spellings
+    said = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    return not said or said[-1] == "--enable-prefix-caching"
+
+
+def _thinking(service: Service, target: ModelFacts) -> bool | None:
+    chosen = service.command.get("default-chat-template-kwargs")
+    if chosen:
+        try:
+            value = json.loads(chosen).get("enable_thinking")
+        except (ValueError, AttributeError):
+            value = None
+        if isinstance(value, bool):
+            return value
+    if target.template_thinks is not None:
+        return target.template_thinks
+    name = (service.model or "").lower().rstrip("/").rpartition("/")[2]
+    # Qwen3's hybrid models think unless told otherwise; its later "Instruct-2507" ones never do (model cards).
+    return True if "qwen3-" in name and not any(part in name for part in ("instruct", "coder", "base")) else None
+
+
+def _integer(text: str | None) -> int | None:
+    """vLLM's numbers: plain, or with k, m, g for thousands and K, M, G for powers of 1024 (its --max-model-len)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)", text or "")
+    if match is None:
+        return None
+    power = "kmg".find(match[2].lower()) + 1 if match[2] else 0
+    return int(float(match[1]) * (1024 if match[2].isupper() else 1000) ** power)

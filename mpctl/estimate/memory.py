@@ -1,0 +1,324 @@
+"""The KV pool with and without a draft: what the engine will have, what it logged, and what to set instead.
+
+Pool in tokens = KV bytes available on one GPU / (the target's KV bytes per token + the draft's). Given the logged KV
+memory this is within 0.3 % of nine logged configurations (tomasruizt/vllm-scripts at d94d714; tests). How much
+memory is left for KV is less certain: a draft takes its loaded size, and the sampler's workspace grows. The two
+configurations logged with and without a draft give 2.28 GiB at 1024 sequences of 151936 logits and 0.36 GiB at 256 of
+128256, three to four float32 buffers of max-num-seqs * vocabulary; with one sequence none was seen. So an estimate is
+a range.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mpctl.estimate.shape import GIB, Shape
+from mpctl.methods.preflight.findings import Finding
+
+SOURCE = "pool = KV bytes / (target + draft KV per token); seven logged pools within 0.3 % (tomasruizt/vllm-scripts)"
+# Float32 buffers of max-num-seqs * vocabulary that speculation adds, at least and at most.
+WORKSPACE_BUFFERS = (3.0, 4.0)
+# What engines without a draft kept for activations, graphs and libraries beside weights and KV, in GiB: from 1.42
+# (two H100, 256 sequences) and 1.62 (one H100, one sequence) to 5.86 (one H100-94, 1024 sequences); same logs.
+OVERHEAD_GIB = (1.4, 5.9)
+BLOCK = 16  # tokens; vLLM's default block
+MOST_UTILISATION = 0.95  # graphs are captured outside the limit before vLLM 0.21
+DEFAULT_UTILISATION = 0.92  # vLLM 0.32; 0.9 before
+DEFAULT_SEQUENCES = (256, 1024)  # vLLM's --max-num-seqs on small and on large GPUs
+
+
+class NotEstimated(Exception):
+    """The KV pool cannot be estimated; the message says what is not known."""
+
+
+@dataclass(frozen=True)
+class KvLog:
+    """What an engine said of its KV cache at start; None where it did not. Memory in GiB, of one worker."""
+
+    device: str | None = None
+    tokens: int | None = None
+    available_gib: float | None = None
+    loaded_gib: float | None = None
+    request_tokens: int | None = None
+    concurrency: float | None = None
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TOKENS = re.compile(r"(\w+)(?: \+ host)? KV cache size: ([\d,]+) tokens")
+_AVAILABLE = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
+_LOADED = re.compile(r"Model loading took ([\d.]+) GiB")
+_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+
+
+def read_log(text: str) -> KvLog:
+    """The last start in a vLLM log. Wording of 0.10 to 0.32; ``GPU KV cache size`` or ``CPU KV cache size``."""
+    plain = _COLOUR.sub("", text)
+    size = _last(_TOKENS, plain)
+    per = _last(_CONCURRENCY, plain)
+    available, loaded = _last(_AVAILABLE, plain), _last(_LOADED, plain)
+    return KvLog(
+        device=size[1] if size else None,
+        tokens=_number(size[2]) if size else None,
+        available_gib=float(available[1]) if available else None,
+        loaded_gib=float(loaded[1]) if loaded else None,
+        request_tokens=_number(per[1]) if per else None,
+        concurrency=float(per[2]) if per else None,
+    )
+
+
+def kv_pool_tokens(log_text: str) -> int | None:
+    """Tokens of the KV pool as the engine logged them at its last start; None where it has not."""
+    return read_log(log_text).tokens
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = None
+    for found in pattern.finditer(text):  # noqa: B007 - the last one counts: a restart logs again
+        pass
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "") or 0)
+
+
+def pool_tokens(available_bytes: float, target_bytes: int, draft_bytes: int = 0) -> int:
+    """Whole blocks of tokens that fit in ``available_bytes``; the others are KV bytes per token on one GPU."""
+    blocks = int(available_bytes // ((target_bytes + draft_bytes) * BLOCK))
+    return max(blocks, 0) * BLOCK
+
+
+@dataclass(frozen=True)
+class Range:
+    """From the pessimistic to the optimistic end."""
+
+    low: float
+    high: float
+
+    def text(self, unit: str = "") -> str:
+        """``12,000 to 14,000 tokens``, or one figure when both ends are equal."""
+        low, high = f"{self.low:,.0f}", f"{self.high:,.0f}"
+        return (low if low == high else f"{low} to {high}") + (f" {unit}" if unit else "")
+
+
+@dataclass(frozen=True)
+class DraftMemory:
+    """What a draft adds on one GPU: loaded GiB, KV bytes per token; ``known``: how the size is known."""
+
+    loaded_gib: float
+    kv_bytes: int
+    known: str = "from its files"
+
+
+@dataclass(frozen=True)
+class Served:
+    """How the target is served: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request.
+
+    ``max_num_seqs`` None: the engine decides by its GPU, and that is not known.
+    """
+
+    max_model_len: int
+    gpu_gib: float | None = None
+    utilisation: float = DEFAULT_UTILISATION
+    max_num_seqs: int | None = None
+    tensor_parallel: int = 1
+    element_bytes: int = 2
+    concurrency: int | None = None
+
+
+def default_sequences(gpu: str, gib: float) -> int:
+    """--max-num-seqs of a server that is told none (vLLM 0.32.0, EngineArgs.get_batch_defaults); ``gib`` of ``gpu``."""
+    return DEFAULT_SEQUENCES[gib >= 160 or (gib >= 70 and "a100" not in gpu.lower())]
+
+
+def kv_bytes_of(draft: Shape, served: Served) -> int:
+    """KV bytes per token that a draft of this shape adds on one GPU."""
+    return draft.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A flag, the value to give it, and why."""
+
+    flag: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Pools in tokens before and after; ``workspace_gib`` what the sampler may take more. ``basis``: the engine's own
+    log, or specifications.
+    """
+
+    before: Range
+    after: Range
+    draft: DraftMemory
+    workspace_gib: Range
+    served: Served
+    basis: str
+    suggestions: tuple[Suggestion, ...] = ()
+
+    @property
+    def lost(self) -> Range:
+        """Share of the pool that goes, 0 to 1."""
+        low = 1 - self.after.high / self.before.high if self.before.high else 0.0
+        high = 1 - self.after.low / self.before.low if self.before.low else 1.0
+        return Range(max(min(low, high), 0.0), min(max(low, high), 1.0))
+
+    def text(self) -> str:
+        """One line for people."""
+        lost = Range(self.lost.low * 100, self.lost.high * 100)
+        before, after = self.before.text("tokens"), self.after.text("tokens")
+        return (
+            f"KV pool {before} before, {after} after "
+            f"(estimate, {lost.text()} % less): the draft takes {self.draft.loaded_gib:.2f} GiB "
+            f"and {self.draft.kv_bytes:,} bytes per token; by {self.basis}"
+        )
+
+
+def estimate(
+    target: Shape, draft: DraftMemory, served: Served, *, log: KvLog | None = None, target_gib: float | None = None
+) -> Estimate:
+    """The pool before and after ``draft`` joins.
+
+    ``log``: of the engine that serves without the draft. ``target_gib``: the target's loaded weights on all GPUs
+    together. On a CPU the KV space is a setting of its own, so the draft's weights take nothing from it. The service
+    is taken to run, so its pool holds one longest request.
+
+    Raises:
+        NotEstimated: neither a log nor GPU and weights are known; they leave no room for the target alone; or some
+            layers of the target keep a window or a state, and share the pool in another way.
+    """
+    if target.hybrid:
+        raise NotEstimated("some of the target's layers keep a window or a state, or it compresses its KV")
+    per_token = target.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
+    workspace = _workspace(target, served)
+    if log is not None and log.tokens:
+        start = Range(
+            log.available_gib or log.tokens * per_token / GIB, log.available_gib or log.tokens * per_token / GIB
+        )
+        before, basis = Range(log.tokens, log.tokens), "the running engine's log"
+        if log.device == "CPU":
+            after = pool_tokens(start.low * GIB, per_token, draft.kv_bytes)
+            return Estimate(before, Range(after, after), draft, Range(0, 0), served, basis)
+    elif served.gpu_gib is None:
+        raise NotEstimated("neither the engine's log nor its GPU is known; --gpu names it")
+    elif target_gib is None:
+        raise NotEstimated("how much the target's weights take once they are loaded is not known")
+    else:
+        weights = target_gib / served.tensor_parallel
+        room = served.gpu_gib * served.utilisation - weights
+        least = served.max_model_len * per_token / GIB
+        if room - OVERHEAD_GIB[0] < least:
+            raise NotEstimated(
+                f"by specifications {served.gpu_gib:g} GiB hold {weights:.1f} GiB of weights and no request of "
+                f"{served.max_model_len:,} tokens even without the draft"
+            )
+        start = Range(max(room - OVERHEAD_GIB[1], least), room - OVERHEAD_GIB[0])
+        before = Range(*(pool_tokens(one * GIB, per_token) for one in (start.low, start.high)))
+        basis = "specifications"
+    left = Range(start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low)
+    after_range = Range(*(pool_tokens(max(one, 0) * GIB, per_token, draft.kv_bytes) for one in (left.low, left.high)))
+    made = Estimate(before, after_range, draft, workspace, served, basis)
+    return Estimate(
+        before, after_range, draft, workspace, served, basis, suggest(made, per_token, target.vocab, left.low)
+    )
+
+
+def _workspace(target: Shape, served: Served) -> Range:
+    """GiB of the sampler's float32 buffers; none was seen with one sequence."""
+    if served.max_num_seqs == 1:
+        return Range(0, 0)
+    few, many = (served.max_num_seqs,) * 2 if served.max_num_seqs is not None else DEFAULT_SEQUENCES
+    row = target.vocab * 4 / GIB
+    return Range(few * row * WORKSPACE_BUFFERS[0], many * row * WORKSPACE_BUFFERS[1])
+
+
+def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tuple[Suggestion, ...]:
+    """Settings that give the pool back what the draft takes, together and in the order to try them.
+
+    More memory first, then fewer sequences (the sampler's workspace is proportional to them), and a shorter context
+    only when one request would not fit otherwise. ``left_gib``: the pessimistic KV memory after the draft joined.
+    """
+    served, made = found.served, []
+    needed = found.before.low * (per_token + found.draft.kv_bytes) / GIB  # the same tokens with the draft's share
+    missing = needed - left_gib
+    gained = 0.0
+    if missing > 0 and served.gpu_gib:
+        wanted = served.utilisation + missing / served.gpu_gib
+        value = int(min(wanted, MOST_UTILISATION) * 100 + 0.999) / 100
+        if value > served.utilisation:
+            gained = (min(value, MOST_UTILISATION) - served.utilisation) * served.gpu_gib
+            made.append(
+                Suggestion(
+                    "--gpu-memory-utilization",
+                    f"{min(value, MOST_UTILISATION):.2f}",
+                    f"gives {gained:.1f} of the {missing:.1f} GiB that the draft takes from the pool",
+                )
+            )
+    room = (left_gib + gained) * GIB
+    tokens = pool_tokens(max(room, 0), per_token, found.draft.kv_bytes)
+    fits = max(tokens // max(served.max_model_len // 2, 1), 1)  # requests of half the longest length, on average
+    wanted_seqs = max(fits, served.concurrency or 1)
+    present = served.max_num_seqs or DEFAULT_SEQUENCES[0]
+    if missing > gained and wanted_seqs < present:
+        freed = (present - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
+        tokens = pool_tokens(max(room + freed * GIB, 0), per_token, found.draft.kv_bytes)
+        made.append(
+            Suggestion(
+                "--max-num-seqs",
+                str(wanted_seqs),
+                f"the pool holds about {fits} requests of {served.max_model_len // 2:,} tokens at once; "
+                f"frees {freed:.1f} GiB of the sampler's workspace",
+            )
+        )
+    if 0 < tokens < served.max_model_len:
+        made.append(
+            Suggestion(
+                "--max-model-len",
+                str(tokens),
+                "the engine does not start when one request of the longest length has no room",
+            )
+        )
+    return tuple(made)
+
+
+def memory_findings(found: Estimate) -> tuple[Finding, ...]:
+    """What the preflight says of an estimate: refuse when not one longest request fits, warn when the pool halves."""
+    todo = "; ".join(f"{one.flag}={one.value} ({one.reason})" for one in found.suggestions)
+    longest = found.served.max_model_len
+    if found.after.high < longest:
+        return (
+            Finding(
+                "kv-pool-too-small",
+                "refuse",
+                f"{found.text()}; one request may have {longest:,} tokens, so the engine would not start",
+                SOURCE,
+                todo or "use a smaller draft or a larger GPU",
+            ),
+        )
+    severity = "warn" if found.after.low < longest or found.lost.low >= 0.5 else "note"
+    return (
+        Finding(
+            "kv-pool",
+            "warn" if severity == "warn" else "note",
+            found.text() + (f"; one request may have {longest:,}" if found.after.low < longest else ""),
+            SOURCE,
+            todo or "nothing to change; compare with the engine's own log after the start",
+        ),
+    )
+
+
+def beside(found: Estimate | None, log_text: str) -> str | None:
+    """The logged pool beside the estimate, for after the start; None while the engine has not logged one."""
+    tokens = kv_pool_tokens(log_text)
+    if tokens is None:
+        return None
+    if found is None:
+        return f"KV pool {tokens:,} tokens by the engine's log; nothing was estimated"
+    inside = found.after.low <= tokens <= found.after.high
+    nearest = min(max(tokens, found.after.low), found.after.high)
+    off = "inside the estimate" if inside else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
+    return f"KV pool {tokens:,} tokens by the engine's log, {found.after.text('tokens')} estimated: {off}"

@@ -1,0 +1,146 @@
+"""One arm in one traffic condition, condensed to the figures that people read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.counters import Window
+
+BASELINE = "baseline"
+CANDIDATE = "candidate"
+NO_TEXT = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Times of ``n`` requests in ms, as the client saw them."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Spread | None:
+        """Condense what was measured; None if nothing was."""
+        present = [v for v in values if v is not None]
+        if not present:
+            return None
+        import numpy as np
+
+        p50, p90, p99 = np.percentile(present, (50, 90, 99))
+        return cls(float(np.mean(present)), float(p50), float(p90), float(p99), len(present))
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """One arm over all its blocks; ``seconds`` is their summed wall time, ``throughput`` tokens per second of it.
+
+    ``ttft``, ``tpot`` and ``e2e`` are the client's. Chunks reach a busy client merged, which moves time from the later
+    tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has them.
+    ``goodput``: requests per second that met the policy's targets, None where it names none. ``steps``: medians over
+    the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client held an answered
+    request back.
+    """
+
+    arm: str
+    blocks: int
+    requests: int
+    failed: int
+    first_error: str
+    output_tokens: int
+    seconds: float
+    ttft: Spread | None
+    tpot: Spread | None
+    e2e: Spread | None
+    steps: tuple[float, float, float] | None
+    goodput: float | None
+    window: Window | None
+    held_ms: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        arm: str,
+        blocks: Sequence[Block],
+        *,
+        slo_ttft_ms: float | None = None,
+        slo_tpot_ms: float | None = None,
+        slo_e2e_ms: float | None = None,
+    ) -> ArmSummary:
+        """Condense the blocks of ``arm``; other arms are left out. The ``slo_*`` are what a request must meet."""
+        mine = [b for b in blocks if b.arm == arm]
+        done = [s for b in mine for s in b.completed]
+        errors = [s.error for b in mine for s in b.samples if s.error]
+        seconds = sum(b.duration_s for b in mine)
+        targets = (slo_ttft_ms, slo_tpot_ms, slo_e2e_ms)
+        asked = any(t is not None for t in targets)
+        good = sum(_meets(s, targets) for s in done) if asked else 0
+        return cls(
+            arm=arm,
+            blocks=len(mine),
+            requests=sum(len(b.samples) for b in mine),
+            failed=len(errors),
+            first_error=errors[0] if errors else "",
+            output_tokens=sum(s.tokens for s in done),
+            seconds=seconds,
+            ttft=Spread.of(s.ttft_ms for s in done),
+            tpot=Spread.of(s.tpot_ms for s in done),
+            e2e=Spread.of(s.e2e_ms for s in done),
+            steps=_middle([b.step_ms for b in mine if b.step_ms is not None]),
+            goodput=good / seconds if asked and seconds else None,
+            window=Window.total(tuple(b.window for b in mine)) if mine else None,
+            held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
+        )
+
+    @property
+    def throughput(self) -> float | None:
+        """Output tokens per second; None where nothing was answered."""
+        return self.output_tokens / self.seconds if self.seconds and self.output_tokens else None
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Mean time to first token by the engine's clock, and what the client held requests back before, ms; the
+        client's median where the engine keeps none."""
+        own = self.window.ttft_ms if self.window else None
+        return own + self.held_ms if own is not None else (self.ttft.p50 if self.ttft else None)
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Mean time per output token by the engine's clock, ms; the client's median where the engine keeps none."""
+        own = self.window.tpot_ms if self.window else None
+        return own if own is not None else (self.tpot.p50 if self.tpot else None)
+
+    @property
+    def e2e_ms(self) -> float | None:
+        """Median time of a whole request, ms, by the client."""
+        return self.e2e.p50 if self.e2e else None
+
+    @property
+    def client_lag(self) -> float | None:
+        """How far the client's mean TTFT is from the engine's, relative to the client's mean time of a request, 0..1.
+
+        It is the part of a request's time that the client assigns to the wrong token. None where either is missing.
+        """
+        own = self.window.ttft_ms if self.window else None
+        if own is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
+            return None
+        return abs(self.ttft.mean - self.held_ms - own) / self.e2e.mean
+
+
+def _meets(sample: Sample, targets: tuple[float | None, ...]) -> bool:
+    measured = (sample.ttft_ms, sample.tpot_ms, sample.e2e_ms)
+    return all(m is None or t is None or m <= t for m, t in zip(measured, targets, strict=True))
+
+
+def _middle(blocks: list[tuple[float, float, float]]) -> tuple[float, float, float] | None:
+    if not blocks:
+        return None
+    import numpy as np
+
+    p50, p90, p99 = np.median(blocks, axis=0)
+    return float(p50), float(p90), float(p99)

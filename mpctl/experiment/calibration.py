@@ -1,0 +1,104 @@
+"""What the load client itself adds to the times it reports.
+
+Before a run the client that will measure is pointed at a server of known timing on the same machine. The server notes
+when it sent what; the difference is the client's own (and the loopback's). A busy client receives several chunks at
+once, so its median looks fine while its tail is its own: a p99 of the engine means nothing where the client's error is
+of its size.
+
+The stream is one under speculation: every chunk carries several tokens. A client that counts chunks is found out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.run import Calibration
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the server of known timing does: the first chunk after ``ttft_s``, then one every ``interval_s``;
+    ``chunks`` in all with ``per_chunk`` tokens each."""
+
+    ttft_s: float = 0.020
+    interval_s: float = 0.005
+    chunks: int = 5
+    per_chunk: int = 4
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of an answer, as its usage record says."""
+        return self.chunks * self.per_chunk
+
+    @property
+    def request_s(self) -> float:
+        """How long one answer takes at least."""
+        return self.ttft_s + (self.chunks - 1) * self.interval_s
+
+    def to_line(self) -> str:
+        """What the server's process is started with."""
+        return json.dumps(self.__dict__)
+
+
+def describe(calibration: Calibration) -> str:
+    """For people."""
+    return (
+        f"the load client adds {calibration.p50_ms:.1f} ms at p50, {calibration.p99_ms:.1f} ms at p99 "
+        f"({calibration.requests} requests, {calibration.concurrency} at once)"
+    )
+
+
+def requests_for(concurrency: int, pace: Pace, seconds: float = 3.0) -> int:
+    """How many requests fill about ``seconds``, and at least eight for every place in flight; beyond that no more
+    than 400."""
+    return max(min(int(concurrency * seconds / pace.request_s), 400), 8 * concurrency)
+
+
+def calibrate(
+    result: Mapping[str, Any], truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int
+) -> Calibration:
+    """Hold what the client says against what the server did: at each quantile the larger of what it added to the time
+    to first token and to the whole time.
+
+    ``result``: the bench client's JSON. ``truth``: one record per request the server answered, in any order, with
+    ``number`` (which request it was), ``first_s`` and ``last_s`` from the moment the request had arrived to the moment
+    its first and its last chunk were sent.
+
+    Raises:
+        MpctlError: requests failed or are missing, or the client counted other tokens than were sent.
+    """
+    failed = [str(e) for e in result.get("errors", ()) if e]
+    if failed:
+        raise MpctlError(f"{len(failed)} calibration requests failed; first: {failed[0].strip().splitlines()[-1]}")
+    by_number = {int(t["number"]): t for t in truth}
+    ttfts, itls, tokens = (result.get(key) or [] for key in ("ttfts", "itls", "output_lens"))
+    if not len(ttfts) == len(itls) == len(tokens) == len(by_number) > 0:
+        raise MpctlError(f"the load client tells of {len(ttfts)} requests, the server answered {len(by_number)}")
+    wrong = sorted({int(t) for t in tokens} - {pace.tokens})
+    if wrong:
+        raise MpctlError(
+            f"the load client counts {wrong[0]} tokens where {pace.tokens} were sent, {pace.per_chunk} in a chunk",
+            hint="it counts stream chunks; its TPOT and throughput are wrong under speculation",
+        )
+    first: list[float] = []
+    whole: list[float] = []
+    for number, (ttft, intervals) in enumerate(zip(ttfts, itls, strict=True)):
+        first.append(1000.0 * (ttft - by_number[number]["first_s"]))
+        whole.append(1000.0 * (ttft + math.fsum(intervals) - by_number[number]["last_s"]))
+    return Calibration(
+        p50_ms=max(_quantile(first, 0.5), _quantile(whole, 0.5)),
+        p99_ms=max(_quantile(first, 0.99), _quantile(whole, 0.99)),
+        requests=len(first),
+        concurrency=concurrency,
+    )
+
+
+def _quantile(errors: Sequence[float], level: float) -> float:
+    """The smallest error that ``level`` of all do not exceed; never below zero."""
+    ordered = sorted(errors)
+    return max(ordered[math.ceil(level * len(ordered)) - 1], 0.0)

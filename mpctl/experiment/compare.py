@@ -1,0 +1,104 @@
+"""Arms of two measurements as the two arms of one, if they were measured alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mpctl.errors import InputError
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import Block
+from mpctl.experiment.run import Calibration, Run
+
+
+def arm_of(run: Run, asked: str | None) -> str:
+    """The arm meant: the one asked for, the only one, else the candidate.
+
+    Raises:
+        InputError: the run has no such arm.
+    """
+    there = sorted({b.arm for b in run.blocks})
+    if not there:
+        raise InputError(f"{run.id} holds no block")
+    chosen = asked or (there[0] if len(there) == 1 else CANDIDATE)
+    if chosen not in there:
+        raise InputError(f"{run.id} has no arm {chosen}; there is {', '.join(there)}")
+    return chosen
+
+
+def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
+    """``first_arm`` of ``first`` as the baseline, ``second_arm`` of ``second`` as the candidate, over the blocks whose
+    prompts are the same in both; repeats are numbered anew.
+
+    Raises:
+        InputError: no block of both was sent the same prompts.
+    """
+    blocks: list[Block] = []
+    theirs: dict[object, list[Block]] = {}
+    for block in second.blocks:
+        if block.arm == second_arm:
+            theirs.setdefault((block.cell, _sent(block)), []).append(block)
+    numbers: dict[object, int] = {}
+    for block in first.blocks:
+        matching = theirs.get((block.cell, _sent(block)), []) if block.arm == first_arm else []
+        if matching:
+            repeat = numbers.get(block.cell, 0)
+            numbers[block.cell] = repeat + 1
+            blocks.append(replace(block, arm=BASELINE, repeat=repeat))
+            blocks.append(replace(matching.pop(0), arm=CANDIDATE, repeat=repeat))
+    if not blocks:
+        raise InputError(
+            f"{first.id} and {second.id} have no block with the same prompts under the same conditions",
+            hint="measure both with the same --prompts, --requests, --concurrency and --temperature",
+        )
+    arms = {BASELINE: first.arms.get(first_arm), CANDIDATE: second.arms.get(second_arm)}
+    return replace(
+        second,
+        id=f"{first.id}:{first_arm} and {second.id}:{second_arm}",
+        arms={name: arm for name, arm in arms.items() if arm is not None},
+        blocks=tuple(blocks),
+        calibration=_worse(first.calibration, second.calibration),
+        planned=0,
+    )
+
+
+def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tuple[str, ...]:
+    """In what two measurements differ beside the arms themselves; a comparison of such says nothing about the arms."""
+    return tuple(_differences(first, first_arm, second, second_arm))
+
+
+def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> Iterator[str]:
+    for name in sorted({*first.prompts, *second.prompts}):
+        one, two = first.prompts.get(name), second.prompts.get(name)
+        if one is None or two is None:
+            yield f"prompts of {name}: only in {(second if one is None else first).id}"
+        elif one.digest != two.digest:
+            yield f"prompts of {name}: {one.digest[:12]} and {two.digest[:12]}"
+    if first.max_tokens != second.max_tokens:
+        yield f"limit of an answer: {first.max_tokens or 'unknown'} and {second.max_tokens or 'unknown'} tokens"
+    cells = {c.label for c in first.cells} ^ {c.label for c in second.cells}
+    if cells:
+        yield f"traffic: {'; '.join(sorted(cells))} in one of them only"
+    mine, other = first.arms.get(first_arm), second.arms.get(second_arm)
+    if mine is None or other is None:
+        yield "conditions: not recorded in both"
+        return
+    if (mine.model_digest and other.model_digest) and mine.model_digest != other.model_digest:
+        yield f"model: {mine.model} ({mine.model_digest[:12]}) and {other.model} ({other.model_digest[:12]})"
+    elif not (mine.model_digest and other.model_digest) and mine.model != other.model:
+        yield f"model: {mine.model} and {other.model}"
+    for word, one_value, two_value in (
+        ("device", mine.device, other.device),
+        ("engine version", mine.engine_version, other.engine_version),
+    ):
+        if one_value != two_value:
+            yield f"{word}: {one_value or 'unknown'} and {two_value or 'unknown'}"
+
+
+def _worse(one: Calibration | None, two: Calibration | None) -> Calibration | None:
+    """What the clients of both may have added; None where one of them was not calibrated."""
+    return max(one, two, key=lambda c: (c.p99_ms, -c.concurrency)) if one and two else None
+
+
+def _sent(block: Block) -> tuple[str, ...]:
+    return tuple(s.prompt for s in block.samples)

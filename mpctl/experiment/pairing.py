@@ -1,0 +1,139 @@
+"""The same prompts on both arms: what became of each, and what each round says.
+
+A prompt decides how long its answer is and how well it can be drafted, which is most of what differs between requests;
+divided by its own time on the baseline it takes all of that out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpctl.experiment.arm import BASELINE, CANDIDATE, NO_TEXT
+from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.counters import Window
+
+
+@dataclass(frozen=True)
+class Round:
+    """Both arms' blocks of one round and the requests of the prompts that both were sent, in order."""
+
+    baseline: Block
+    candidate: Block
+    pairs: tuple[tuple[Sample, Sample], ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long the round took, without what lies between its blocks."""
+        return self.baseline.duration_s + self.candidate.duration_s
+
+    @property
+    def speedups(self) -> list[float]:
+        """Time per token of the whole request, baseline over candidate, for each prompt that both answered."""
+        found = []
+        for one, two in self.pairs:
+            if one.e2e_ms and two.e2e_ms and one.tokens and two.tokens:
+                found.append((one.e2e_ms / one.tokens) / (two.e2e_ms / two.tokens))
+        return found
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """``rounds`` in order, and the counts that :class:`mpctl.gate.analysis.Comparison` explains."""
+
+    rounds: tuple[Round, ...]
+    compared: int
+    different: int
+    newly_failed: int
+    newly_answered: int
+    textless: int
+    new_error: str = ""
+    unpaired_failed: int = 0
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Pairing:
+        """Pair the blocks of one cell by round and their requests by prompt."""
+        by_key = {(b.arm, b.repeat): b for b in blocks}
+        rounds = []
+        for repeat in sorted({b.repeat for b in blocks}):
+            base, cand = by_key.get((BASELINE, repeat)), by_key.get((CANDIDATE, repeat))
+            if base is not None and cand is not None:
+                rounds.append(Round(base, cand, _pairs(base, cand)))
+        compared = different = newly_failed = newly_answered = textless = failed = 0
+        new_error = ""
+        for one, two in (pair for round_ in rounds for pair in round_.pairs):
+            if one.error or two.error:
+                failed += bool(two.error)
+                new_error = new_error or ("" if one.error else two.error)
+                newly_failed += not one.error
+                newly_answered += not two.error
+            elif one.text_digest == two.text_digest == NO_TEXT:
+                textless += 1
+            else:
+                compared += 1
+                different += one.text_digest != two.text_digest
+        every = sum(bool(s.error) for b in blocks if b.arm == CANDIDATE for s in b.samples)
+        return cls(
+            tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
+        )
+
+    def speed_logs(self) -> list[float]:
+        """Per round, the mean logarithm of its prompts' speedups."""
+        logs = [[math.log(s) for s in r.speedups] for r in self.rounds]
+        return [math.fsum(some) / len(some) for some in logs if some]
+
+    def throughput_logs(self) -> list[float]:
+        """Per round, the logarithm of the candidate's throughput over the baseline's."""
+        both = [(r.baseline.throughput, r.candidate.throughput) for r in self.rounds]
+        return [math.log(cand / base) for base, cand in both if base and cand]
+
+    def times(self, name: str) -> list[tuple[float, float]]:
+        """Per round, both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms``, by the engines' own clocks;
+        to the first token also what the client held requests back.
+
+        Where an engine keeps no such time, the client's mean stands for both arms; queue wait has none.
+        """
+        own = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
+        known = [(base, cand) for base, cand in own if base is not None and cand is not None]
+        if len(known) == len(own):
+            return known
+        if name == "queue_wait_ms":
+            return []
+        theirs = [(_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds]
+        return [(base, cand) for base, cand in theirs if base is not None and cand is not None]
+
+    def of_windows(self, name: str) -> list[float]:
+        """Per round, a figure of the candidate's counters, where there is one."""
+        found = (_figure(r.candidate.window, name) for r in self.rounds)
+        return [value for value in found if value is not None]
+
+
+def _figure(window: Window, name: str) -> float | None:
+    if name == "first_acceptance":
+        return window.position_rates[0] if window.position_rates else None
+    value: float | None = getattr(window, name)
+    return value
+
+
+def _pairs(base: Block, cand: Block) -> tuple[tuple[Sample, Sample], ...]:
+    """By prompt, a prompt sent n times by its turn; what only one arm was sent is left out."""
+    waiting: dict[str, list[Sample]] = {}
+    for sample in reversed(base.samples):
+        waiting.setdefault(sample.prompt, []).append(sample)
+    found = []
+    for sample in cand.samples:
+        partners = waiting.get(sample.prompt)
+        if partners:
+            found.append((partners.pop(), sample))
+    return tuple(found)
+
+
+def _engine_mean(block: Block, name: str) -> float | None:
+    value: float | None = block.ttft_ms if name == "ttft_ms" else getattr(block.window, name)
+    return value
+
+
+def _client_mean(block: Block, name: str) -> float | None:
+    values = [v for v in (getattr(s, name) for s in block.completed) if v is not None]
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,241 @@
+"""Which prompts are sent, in which order, to which arm.
+
+A workload is a matrix: every class of traffic at every concurrency (or arrival rate) and temperature is a cell. It is
+measured round by round; in a round every cell has one block per arm, and the arm that goes first changes from block to
+block (A B B A ...), so that a slow drift of the machine falls on both alike.
+
+Within a class every prompt is sent once to each arm and never twice, also not in another cell: an engine that replays
+earlier answers (suffix decoding, prefix caches) looks faster on a repeated prompt than it is. Where the prompts do not
+suffice for that, the workload is refused unless ``reuse`` says that they may go round again; what was repeated is
+counted and stays beside the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.experiment.cell import Cell, check_traffic
+
+OPEN_LIMIT = 256  # most requests in flight in an open loop; what is held back by it counts as waiting
+WARM_UP = 2  # prompts of a class that warm an arm up and are not counted
+_FILL = 2  # a block holds at least so many requests per place in flight, or the concurrency is hardly ever reached
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
+    user's requests; ``repeated`` prompts stood in its file again and were left out."""
+
+    name: str
+    prompts: tuple[str, ...]
+    share: float = 1.0
+    repeated: int = 0
+
+    def __post_init__(self) -> None:
+        check_traffic(self.name)
+        if not math.isfinite(self.share) or self.share <= 0:
+            raise InputError(f"the share of {self.name} must be above 0, not {self.share:g}", field="prompts")
+        if len(set(self.prompts)) != len(self.prompts):
+            raise InputError(f"prompts of {self.name} repeat", field="prompts")
+
+    def digest(self) -> str:
+        """sha256 over the prompts in their order, hex."""
+        return hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A measurement to make.
+
+    ``concurrency``: closed loop, requests in flight; ``rates``: open loop, arrivals per second whether or not the
+    engine keeps up; ``temperatures``: 0 is greedy, which makes outputs comparable. ``repeats``: rounds at most;
+    ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
+    first ``warmup`` prompts of each class warm both arms in every cell and are not counted. ``max_time_s``: no round
+    begins after so much time in blocks; 0 is no limit. ``reuse``: prompts may go round again when they run out.
+    ``calibrate``: hold the load client against a server of known timing before anything is measured.
+    """
+
+    traffic: tuple[Traffic, ...]
+    repeats: int
+    requests: int
+    concurrency: tuple[int, ...] = (1,)
+    rates: tuple[float, ...] = ()
+    temperatures: tuple[float, ...] = (0.0,)
+    max_tokens: int = 256
+    warmup: int = WARM_UP
+    max_time_s: float = 0.0
+    reuse: bool = False
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "requests", "max_tokens"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("warmup", self.warmup, 0)
+        if not math.isfinite(self.max_time_s) or self.max_time_s < 0:
+            raise InputError(f"must be a time, not {self.max_time_s:g}", field="max_time")
+        if not self.concurrency and not self.rates:
+            raise InputError("neither a concurrency nor a rate is given", field="concurrency")
+        if not self.temperatures:
+            raise InputError("none is given", field="temperatures")
+        for name, values in self._lists().items():
+            if len(set(values)) != len(values):
+                raise InputError(f"{', '.join(map(str, values))}: one stands there twice", field=name)
+        if not self.traffic:
+            raise InputError("no class of traffic is given", field="prompts")
+        _ = self.cells  # raises for a value that none can have
+        for kind in self.traffic:
+            self._check_prompts(kind)
+
+    def _lists(self) -> dict[str, tuple[Any, ...]]:
+        return {
+            "concurrency": self.concurrency,
+            "rates": self.rates,
+            "temperatures": self.temperatures,
+            "prompts": tuple(t.name for t in self.traffic),
+        }
+
+    def _check_prompts(self, kind: Traffic) -> None:
+        counted = sum(self.repeats * self.requests_of(c) for c in self.cells if c.traffic == kind.name)
+        needed = self.warmup + counted
+        largest = max(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
+        if len(kind.prompts) < self.warmup + largest:
+            raise InputError(
+                f"{len(kind.prompts)} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
+                f"{largest} in a block",
+                field="prompts",
+                hint="add prompts, or lower --requests or --concurrency",
+            )
+        if len(kind.prompts) < needed and not self.reuse:
+            cells = len(self.cells) // len(self.traffic)
+            raise InputError(
+                f"{len(kind.prompts)} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
+                f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need {needed}",
+                field="prompts",
+                hint="add prompts, lower --repeats or --requests, or let them go round again with --reuse-prompts",
+            )
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every combination, in the order a round goes through them."""
+        loops: list[tuple[int, float | None]] = [(c, None) for c in self.concurrency]
+        loops += [(OPEN_LIMIT, rate) for rate in self.rates]
+        return tuple(
+            Cell(kind.name, concurrency, temperature, rate)
+            for kind in self.traffic
+            for temperature in self.temperatures
+            for concurrency, rate in loops
+        )
+
+    def requests_of(self, cell: Cell) -> int:
+        """Prompts in one block of the cell."""
+        return self.requests if cell.rate is not None else max(self.requests, _FILL * cell.concurrency)
+
+    @property
+    def most(self) -> int:
+        """Requests in flight at most, of all closed loops; 1 where there is none."""
+        return max(self.concurrency, default=1)
+
+    @property
+    def per_round(self) -> int:
+        """Prompts sent to each arm in one round."""
+        return sum(self.requests_of(cell) for cell in self.cells)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of the classes, which add up to 1."""
+        total = math.fsum(t.share for t in self.traffic)
+        return {t.name: t.share / total for t in self.traffic}
+
+    def traffic_of(self, cell: Cell) -> Traffic:
+        """The class whose prompts the cell sends."""
+        return next(t for t in self.traffic if t.name == cell.traffic)
+
+    def warmup_prompts(self, cell: Cell) -> tuple[str, ...]:
+        """Sent to each arm before its first block in the cell and not counted."""
+        return self.traffic_of(cell).prompts[: self.warmup]
+
+    def slice(self, cell: Cell, repeat: int) -> tuple[str, ...]:
+        """The prompts of block ``repeat`` (0-based) in the cell, the same for both arms."""
+        prompts = self.traffic_of(cell).prompts[self.warmup :]
+        start = repeat * self.requests_of(cell)
+        for other in self.cells:
+            if other == cell:
+                break
+            if other.traffic == cell.traffic:
+                start += self.repeats * self.requests_of(other)
+        return tuple(prompts[(start + i) % len(prompts)] for i in range(self.requests_of(cell)))
+
+    def repeated(self, name: str, rounds: int | None = None) -> int:
+        """How many of the prompts that ``rounds`` rounds (all of them by default) send of a class were sent before."""
+        count = self.repeats if rounds is None else rounds
+        sent = [p for c in self.cells if c.traffic == name for r in range(count) for p in self.slice(c, r)]
+        return len(sent) - len(set(sent))
+
+    def digest(self) -> str:
+        """sha256 over everything that decides what is sent."""
+        return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        lists = {k: list(v) for k, v in self._lists().items() if k != "prompts"}
+        traffic = [{**t.__dict__, "prompts": list(t.prompts)} for t in self.traffic]
+        return {**self.__dict__, **lists, "traffic": traffic}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Workload:
+        """The value :meth:`to_record` wrote."""
+        traffic = tuple(Traffic(**{**t, "prompts": tuple(t["prompts"])}) for t in record["traffic"])
+        lists = {k: tuple(record[k]) for k in ("concurrency", "rates", "temperatures")}
+        return cls(**{**record, **lists, "traffic": traffic})
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise InputError(f"must be at least {low}, not {value}", field=name)
+
+
+def round_order(arms: tuple[str, ...], cells: tuple[Cell, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
+    """(cell, arm) in the order of one round: the arm that goes first changes from cell to cell and from round to
+    round."""
+    order: list[tuple[Cell, str]] = []
+    for index, cell in enumerate(cells):
+        turn = arms if (repeat + index) % 2 == 0 else arms[::-1]
+        order.extend((cell, arm) for arm in turn)
+    return tuple(order)
+
+
+def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
+    """Distinct prompts of a JSONL file in ``vllm bench serve``'s custom format, and how many repeats were dropped.
+
+    Raises:
+        InputError: a line is no JSON object with a non-empty string "prompt", or there is none at all.
+    """
+    prompts: dict[str, None] = {}
+    seen = 0
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"not JSON: {error.msg}", file=file, line=number) from error
+        prompt = record.get("prompt") if isinstance(record, dict) else None
+        if not isinstance(prompt, str) or not prompt:
+            raise InputError(
+                "needs a non-empty string",
+                file=file,
+                line=number,
+                field="prompt",
+                hint='one JSON object per line: {"prompt": "..."}',
+            )
+        prompts[prompt] = None
+        seen += 1
+    if not prompts:
+        raise InputError("holds no prompts", file=file, hint='one JSON object per line: {"prompt": "..."}')
+    return tuple(prompts), seen - len(prompts)

@@ -1,0 +1,211 @@
+"""The gate's limits, each a number with a name, a reason and a source.
+
+``policy.yaml`` beside this file holds the defaults in the form in which a user writes their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.experiment.yaml_file import read_mapping
+
+
+@dataclass(frozen=True)
+class Term:
+    """What is known of one limit: the ``rule`` it belongs to, its ``unit``, ``why`` the default, and the ``source``.
+
+    ``most``: the largest value it can have; ``above``: the least, itself excluded; ``optional``: null switches it off.
+    """
+
+    rule: str
+    unit: str
+    why: str
+    source: str
+    most: float = math.inf
+    above: float | None = None
+    optional: bool = False
+
+
+def _term(default: float | None, rule: str, unit: str, why: str, source: str, **bounds: Any) -> Any:
+    return field(default=default, metadata={"term": Term(rule, unit, why, source, **bounds)})
+
+
+_LARGEST = 1e18  # of any limit; a number that no float holds is none
+_SHARE = "share"
+_FACTOR = "x the baseline's"
+_OWN = "a choice of this project"
+_TRAP = "Ruiz, vllm-scripts@d94d714: Qwen3-32B with a 4B draft at 256 requests"
+_PEERS = "simulation, scripts/gate-table"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits of the gate; ``mpctl gate explain`` prints each with its reason. Ratios are candidate over baseline."""
+
+    level: float = _term(
+        0.95,
+        "all",
+        _SHARE,
+        "at most 1 - level of the rollouts that change nothing end promoted or rejected, over all looks together",
+        _PEERS,
+        most=0.999,
+        above=0.5,
+    )
+    power: float = _term(
+        0.9, "all", _SHARE, "with what probability the samples still needed would decide", _OWN, most=0.99, above=0.5
+    )
+    min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of anybody's traffic", _OWN)
+    max_repeated: float = _term(
+        0.1,
+        "repeats",
+        _SHARE,
+        "an engine that replays earlier answers is flattered by a prompt it has seen; four prompts repeated 25 times "
+        "once looked like 8x",
+        "varad-more/inference-engine-benchmark-system, SGLang n-gram",
+        most=1.0,
+    )
+    max_token_gap: float = _term(
+        0.05,
+        "tokens",
+        _SHARE,
+        "an engine that counted other tokens than its answers hold served somebody else meanwhile",
+        "vllm:generation_tokens_total against usage",
+        most=1.0,
+    )
+    max_different: float = _term(
+        0.1,
+        "outputs",
+        _SHARE,
+        "verifying several tokens at once adds in another order than one at a time, so where two tokens nearly tie the "
+        "other may win and the text goes on differently; a fault changes most texts, a tie few",
+        "3 of 40 texts of the demo's model, bfloat16, one request at a time",
+        most=1.0,
+    )
+    min_speedup: float = _term(
+        1.0, "speedup", _FACTOR, "a gain must be shown: the whole interval lies above", "the reason to speculate"
+    )
+    min_throughput_ratio: float = _term(
+        0.95, "throughput", _FACTOR, "tokens per second are what is paid for; the trap has 0.60x", _TRAP
+    )
+    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "what a reader of the stream sees", _OWN)
+    max_ttft_ratio: float = _term(
+        1.25, "TTFT", _FACTOR, "a queue that forms because the draft took memory shows here first", _TRAP
+    )
+    ttft_slack_ms: float = _term(
+        50.0,
+        "TTFT",
+        "ms",
+        "half of what feels instantaneous; at a few ms a factor judges the noise",
+        "Nielsen 1993: 0.1 s",
+    )
+    max_queue_wait_ratio: float = _term(
+        1.25, "queue wait", _FACTOR, "requests that wait while those that run are fast", _TRAP
+    )
+    queue_wait_slack_ms: float = _term(50.0, "queue wait", "ms", "an idle engine waits microseconds", _OWN)
+    max_ttft_p99_ratio: float | None = _term(
+        None, "TTFT p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
+    )
+    max_tpot_p99_ratio: float | None = _term(
+        None, "TPOT p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
+    )
+    max_e2e_p99_ratio: float | None = _term(
+        None, "E2E p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
+    )
+    min_tokens_per_step: float = _term(
+        1.1,
+        "tokens per step",
+        "tokens",
+        "verification costs 5 to 10 % of a step, so drafts that bring less are not worth it; 0 asks for no speculation",
+        "step ratio 1.08 to 1.09 on A10G",
+    )
+    min_first_acceptance: float = _term(
+        0.3,
+        "first position",
+        _SHARE,
+        "a draft model or head that fits its target has its first token accepted in half the steps or more; below 30 % "
+        "it was made for another model or chat template",
+        "published heads: 65 to 83 % at position 0",
+        most=1.0,
+    )
+    min_coverage: float = _term(
+        0.0,
+        "coverage",
+        _SHARE,
+        "reported, not limited: steps without a draft cost little; speed is judged itself",
+        _OWN,
+        most=1.0,
+    )
+    max_pool_loss: float = _term(
+        0.6,
+        "KV pool",
+        _SHARE,
+        "a loss of 53 % still gained up to 128 requests, one of 73 % is the trap",
+        "Ruiz: 69 232 tokens to 32 528 and 18 560",
+        most=1.0,
+    )
+    max_rejected_share: float = _term(
+        0.1, "all", _SHARE, "how much of the traffic may be slower so that the rest is faster", _OWN, most=1.0
+    )
+    slo_ttft_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
+    slo_tpot_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
+    slo_e2e_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
+
+    @property
+    def side(self) -> float:
+        """The error allowed on each side, to promote and to reject, over all looks: a quarter of what is allowed in
+        all, because the rules that reject err partly on their own (tests count what they do together)."""
+        return 0.25 * (1.0 - self.level)
+
+    @classmethod
+    def terms(cls) -> dict[str, tuple[float | None, Term]]:
+        """Every limit's default and what is known of it, by name."""
+        return {f.name: (f.default, f.metadata["term"]) for f in fields(cls)}  # type: ignore[misc]
+
+    @classmethod
+    def from_record(
+        cls, record: dict[str, Any], *, file: str | None = None, lines: dict[str, int] | None = None
+    ) -> Policy:
+        """Read a policy's mapping; ``lines`` tells where each key stands in ``file``.
+
+        Raises:
+            InputError: an unknown key, or a value that the limit cannot have.
+        """
+        terms = cls.terms()
+        for key, value in record.items():
+            line = (lines or {}).get(key)
+            if key not in terms:
+                raise InputError(f"unknown; known are {', '.join(sorted(terms))}", file=file, line=line, field=key)
+            fault = _fault(value, terms[key][1])
+            if fault:
+                raise InputError(f"must be {fault}, not {value!r:.40}", file=file, line=line, field=key)
+        return cls(**record)
+
+    @classmethod
+    def parse(cls, text: str, *, file: str) -> Policy:
+        """Read a policy file.
+
+        Raises:
+            InputError: it is no YAML mapping of known limits to numbers; file, line and field are named.
+        """
+        record, lines = read_mapping(text, file=file)
+        return cls.from_record(record, file=file, lines=lines)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return dict(self.__dict__)
+
+
+def _fault(value: Any, term: Term) -> str:
+    """What the value would have to be, or nothing if it is."""
+    if value is None and term.optional:
+        return ""
+    least = "of zero or more" if term.above is None else f"above {term.above:g}"
+    most = "" if math.isinf(term.most) else f" and at most {term.most:g}"
+    wanted = f"a number {least}{most}" + (" or null" if term.optional else "")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
+        return wanted
+    low = value >= 0 if term.above is None else value > term.above
+    return "" if low and value <= term.most else wanted

@@ -1,0 +1,276 @@
+"""What the rules say together: of one cell, and of all cells by their share of the traffic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.experiment.cell import Cell
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.case import Case
+from mpctl.gate.outcome import Outcome, RuleResult
+
+_ANSWERS = ("errors", "outputs")  # rules about what is answered, not about how fast
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """One cell. ``share`` of the traffic, 0..1; ``speedup``: ratio of throughputs; ``sentence``: why it was rejected
+    although something looks good, "" otherwise. ``needed``: about how many more requests per arm would decide, and
+    ``needed_s`` how long they take at the present rate, for both arms; None where more requests may not decide, as when
+    something was not measured or is too close to its limit."""
+
+    cell: Cell
+    share: float
+    outcome: Outcome
+    rules: tuple[RuleResult, ...]
+    speedup: float | None = None
+    sentence: str = ""
+    needed: int | None = None
+    needed_s: float | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The messages that decided: of failed rules, else of those that could not be judged, what is missing first,
+        else of all that were."""
+        failed = self._messages(Outcome.FAIL)
+        if failed:
+            return (self.sentence, *failed) if self.sentence else failed
+        open_ = (*self._messages(Outcome.MISSING), *self._messages(Outcome.UNDECIDED))
+        return open_ or self._messages(Outcome.PASS)
+
+    def _messages(self, outcome: Outcome) -> tuple[str, ...]:
+        return tuple(r.message for r in self.rules if r.outcome is outcome)
+
+    @property
+    def broken(self) -> bool:
+        """Whether answers are missing or are others than the baseline's, which no speed elsewhere makes up for."""
+        return any(r.rule in _ANSWERS and r.outcome is Outcome.FAIL for r in self.rules)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            **self.__dict__,
+            "cell": self.cell.to_record(),
+            "outcome": self.outcome.value,
+            "rules": [r.to_record() for r in self.rules],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> CellVerdict:
+        """The value :meth:`to_record` wrote."""
+        rules = tuple(RuleResult.from_record(r) for r in record["rules"])
+        cell = Cell.from_record(record["cell"])
+        return cls(**{**record, "cell": cell, "outcome": Outcome(record["outcome"]), "rules": rules})
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where speculation stops paying as more requests run at once: throughput was surely higher at ``pays`` and surely
+    lower at ``costs``; ``near``: where the line between the two crosses 1, in logarithms of both."""
+
+    traffic: str
+    temperature: float
+    pays: int
+    costs: int
+    near: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """promote, reject or undecided, with every cell's own; ``summary``: one sentence over all."""
+
+    outcome: Outcome
+    cells: tuple[CellVerdict, ...]
+    summary: str = ""
+    crossovers: tuple[Crossover, ...] = ()
+
+    @property
+    def rules(self) -> tuple[RuleResult, ...]:
+        """Every rule of every cell, cell by cell."""
+        return tuple(r for c in self.cells for r in c.rules)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What decided: with one cell its reasons; with several the summary and the first of each deciding cell."""
+        if not self.cells:
+            return (self.summary,)
+        if len(self.cells) == 1:
+            return self.cells[0].reasons
+        deciding = [c for c in self.cells if c.outcome is self.outcome]
+        return (self.summary, *(f"{c.cell.label}: {_first(c.reasons)}" for c in deciding if c.reasons))
+
+    @property
+    def needed(self) -> int | None:
+        """About how many more requests per arm the cell that takes longest needs; None where a cell may need others."""
+        return _most([c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED])
+
+    @property
+    def needed_s(self) -> float | None:
+        """How long what is still needed takes, all cells one after the other."""
+        found = [c.needed_s for c in self.cells if c.needed_s is not None]
+        return math.fsum(found) if found and self.needed is not None else None
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "outcome": self.outcome.value,
+            "summary": self.summary,
+            "cells": [c.to_record() for c in self.cells],
+            "crossovers": [dict(c.__dict__) for c in self.crossovers],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Verdict:
+        """The value :meth:`to_record` wrote."""
+        return cls(
+            Outcome(record["outcome"]),
+            tuple(CellVerdict.from_record(c) for c in record["cells"]),
+            record["summary"],
+            tuple(Crossover(**c) for c in record["crossovers"]),
+        )
+
+
+def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
+    """One rule that fails rejects; otherwise any that cannot be judged leaves it undecided."""
+    outcomes = {r.outcome for r in rules}
+    c = case.comparison
+    if Outcome.FAIL in outcomes:
+        outcome = Outcome.REJECT
+    elif outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
+        outcome = Outcome.UNDECIDED
+    else:
+        outcome = Outcome.PROMOTE
+    telling = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
+    needed = _most([r.needed for r in rules if r.outcome is Outcome.UNDECIDED]) if telling else None
+    seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
+    return CellVerdict(
+        cell=c.cell,
+        share=_share(case.analysis, c),
+        outcome=outcome,
+        rules=rules,
+        speedup=c.speedup,
+        sentence=_trap(case) if outcome is Outcome.REJECT else "",
+        needed=needed,
+        needed_s=seconds,
+    )
+
+
+def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
+    """Promote when no more of the traffic is slower than the policy allows and all the rest is faster. Of answers that
+    are wrong or missing the policy allows no share."""
+    crossovers = _crossovers(cells)
+    if not cells:
+        return Verdict(Outcome.UNDECIDED, (), "nothing was measured")
+    allowed = analysis.policy.max_rejected_share + 1e-9
+    rejected = math.fsum(c.share for c in cells if c.outcome is Outcome.REJECT)
+    undecided = math.fsum(c.share for c in cells if c.outcome is Outcome.UNDECIDED)
+    broken = [c for c in cells if c.broken]
+    if broken or rejected > allowed or all(c.outcome is Outcome.REJECT for c in cells):
+        outcome = Outcome.REJECT
+    elif undecided > 0 or not any(c.outcome is Outcome.PROMOTE for c in cells):
+        outcome = Outcome.UNDECIDED
+    else:
+        outcome = Outcome.PROMOTE
+    summary = _summary(cells, crossovers)
+    if broken and rejected <= allowed:
+        summary += "; failed requests and other texts are not weighed by their share"
+    if rejected and outcome is Outcome.PROMOTE:
+        summary += f"; {rejected:.0%} of the traffic is slower, {analysis.policy.max_rejected_share:.0%} may be"
+    return Verdict(outcome, cells, summary, crossovers)
+
+
+def _most(counts: list[int | None]) -> int | None:
+    """The largest; None where one is not known."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
+
+
+def _first(reasons: tuple[str, ...]) -> str:
+    more = len(reasons) - 1
+    return reasons[0] + (f" (and {more} more)" if more else "")
+
+
+def _share(analysis: Analysis, comparison: Comparison) -> float:
+    """A class's share is divided evenly among its cells; without shares all classes weigh the same."""
+    traffic = [c.cell.traffic for c in analysis.cells]
+    names = set(traffic)
+    given = {name: analysis.shares.get(name, 0.0) for name in names}
+    if not math.fsum(given.values()):
+        given = dict.fromkeys(names, 1.0)
+    own = given[comparison.cell.traffic] / math.fsum(given.values())
+    return own / traffic.count(comparison.cell.traffic)
+
+
+def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) -> str:
+    """promote for edits; reject for chat (30% of the traffic); pays up to 32 at once, no longer at 128, near 70."""
+    parts = []
+    for outcome in (Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED):
+        chosen = [c for c in cells if c.outcome is outcome]
+        if not chosen:
+            continue
+        names: list[str] = []
+        for traffic in dict.fromkeys(c.cell.traffic for c in chosen):
+            of_it = [c for c in cells if c.cell.traffic == traffic]
+            mine = [c for c in chosen if c.cell.traffic == traffic]
+            names += [traffic] if len(of_it) == len(mine) else [c.cell.label for c in mine]
+        share = math.fsum(c.share for c in chosen)
+        word = f"{outcome.value} for"
+        joined = "; ".join(names) if any("," in n for n in names) else ", ".join(names)
+        parts.append(
+            f"{word} {joined} ({share:.0%} of the traffic)" if len(chosen) < len(cells) else f"{word} {joined}"
+        )
+    parts += [
+        f"{c.traffic} pays up to {c.pays} at once and no longer at {c.costs}, near {c.near:.0f}" for c in crossovers
+    ]
+    return "; ".join(parts)
+
+
+def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
+    """Between cells whose intervals lie on either side of 1; what lies between the two says nothing."""
+    groups: dict[tuple[str, float], list[tuple[int, float]]] = {}
+    for c in cells:
+        ratio = next((r.interval for r in c.rules if r.rule == "throughput"), None)
+        if c.cell.rate is None and ratio is not None and (ratio.low > 1.0 or ratio.high < 1.0):
+            groups.setdefault((c.cell.traffic, c.cell.temperature), []).append((c.cell.concurrency, ratio.value))
+    found = []
+    for (traffic, temperature), group in groups.items():
+        for (pays, more), (costs, less) in itertools.pairwise(sorted(group)):
+            if more > 1.0 > less:
+                part = math.log(more) / (math.log(more) - math.log(less))
+                near = math.exp(math.log(pays) + part * math.log(costs / pays))
+                found.append(Crossover(traffic, temperature, pays, costs, near))
+                break
+    return tuple(found)
+
+
+def _trap(case: Case) -> str:
+    """The sentence for a candidate whose running requests are faster while the service is slower."""
+    c = case.comparison
+    tpot, speed = c.intervals.get("tpot"), c.speedup
+    base, cand = c.baseline, c.candidate
+    if (
+        tpot is None
+        or speed is None
+        or tpot.value >= 1.0
+        or speed >= 1.0
+        or base.ttft_ms is None
+        or cand.ttft_ms is None
+    ):
+        return ""
+    if cand.ttft_ms <= base.ttft_ms:
+        return ""
+    text = (
+        f"requests that run get their tokens {1 / tpot.value:.2f}x as fast, but only {speed:.2f}x as many tokens come "
+        f"out: requests wait {cand.ttft_ms / 1000:.1f} s for their first token instead of {base.ttft_ms / 1000:.1f} s"
+    )
+    pools = (
+        case.baseline.kv_pool_tokens if case.baseline else None,
+        case.candidate.kv_pool_tokens if case.candidate else None,
+    )
+    if pools[0] and pools[1] and pools[1] < pools[0]:
+        return f"{text}, because the draft left {pools[1]} of {pools[0]} tokens of the KV cache"
+    return f"{text}, as when the draft takes memory from the KV cache"

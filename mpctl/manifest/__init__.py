@@ -1,0 +1,14 @@
+"""A served model as a value: text in, value, text out.
+
+``load`` reads the services of a file, ``Service.with_speculation`` gives the same service with another speculative
+setting, and ``Service.to_yaml`` is the text to write: the user's own bytes but for the setting. Nothing here touches a
+disk, a cluster or a terminal.
+"""
+
+from mpctl.manifest.command import EngineCommand
+from mpctl.manifest.documents import load, select
+from mpctl.manifest.model import Other, Service, Storage
+from mpctl.manifest.redact import redacted
+from mpctl.manifest.setting import Json, Style
+
+__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "redacted", "select"]

@@ -1,0 +1,131 @@
+"""From the text of a file to the services in it, and from services to the one a user named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mpctl.errors import InputError
+from mpctl.manifest import kserve, modelplane
+from mpctl.manifest.model import Other, Place, Service
+from mpctl.manifest.view import View, text_of
+from mpctl.manifest.yamltext import Mapping, parse, resolve
+
+_KINDS = "An InferenceService (serving.kserve.io/v1beta1) or a ModelDeployment (modelplane.ai/v1alpha1) is needed"
+_SERVED = {("InferenceService", kserve.API), ("ModelDeployment", modelplane.API)}
+_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+
+
+def load(text: str, *, file: str = "<input>") -> tuple[Service, ...]:
+    """The services in ``text``, in its order.
+
+    Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
+    for services that are not one vLLM engine in one pod.
+    """
+    documents = [(document, View(file, "", document.root)) for document in parse(text, file)]
+    for _, root in documents:
+        _check_kind(root)
+    runtimes = _runtimes([root for _, root in documents])
+    routes = _routes([root for _, root in documents])
+    served = [(document, root) for document, root in documents if _identity(root) in _SERVED]
+    if not served:
+        raise InputError("There is no served model in this file", file=file, hint=_KINDS)
+    others = tuple(_other(root) for _, root in documents if _identity(root) not in _SERVED)
+    found: list[Service] = []
+    for index, (document, root) in enumerate(served):
+        service = _read(root, Place(document, index, len(served), _again), text, runtimes, routes)
+        if any((one.kind, one.namespace, one.name) == _key(service) for one in found):
+            raise root.error(f"{service.kind} {service.name} stands twice in this file", hint="Remove one of them")
+        found.append(replace(service, others=others))
+    return tuple(found)
+
+
+def select(services: Sequence[Service], name: str | None) -> Service:
+    """The service called ``name``, or the only one when ``name`` is None. Raises :class:`InputError` otherwise."""
+    names = [service.name for service in services]
+    listed = ", ".join(names) or "none"
+    if name is None:
+        if len(services) == 1:
+            return services[0]
+        raise InputError(f"There are {len(services)} services: {listed}", hint="Name one of them")
+    matches = [service for service in services if service.name == name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        spaces = ", ".join(str(service.namespace) for service in matches)
+        raise InputError(f'"{name}" exists in several namespaces: {spaces}', hint="Put them in files of their own")
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Choose one of: {listed}"
+    raise InputError(f'There is no service "{name}"; there is: {listed}', hint=hint)
+
+
+def _key(service: Service) -> tuple[str, str | None, str]:
+    return service.kind, service.namespace, service.name
+
+
+def _identity(root: View) -> tuple[str | None, str | None]:
+    return text_of(root.get("kind")), text_of(root.get("apiVersion"))
+
+
+def _check_kind(root: View) -> None:
+    if not isinstance(resolve(root.node), Mapping):
+        raise root.error("A manifest must be a mapping with apiVersion and kind")
+    kind, api = _identity(root)
+    if kind == "List":
+        raise root.need("kind").error("A List wraps its objects", hint="Save each object as a document of its own")
+    for known, version in _SERVED:
+        if kind == known and api != version:
+            raise root.error(f"{kind} of {api or 'no apiVersion'} is not read", hint=f"Use apiVersion {version}")
+
+
+def _other(root: View) -> Other:
+    name = root.get("metadata")
+    return Other(_identity(root)[0], None if name is None else text_of(name.get("name")), root.node.line)
+
+
+def _runtimes(roots: Sequence[View]) -> dict[str, View]:
+    found: dict[str, View] = {}
+    for root in roots:
+        if _identity(root)[0] in _RUNTIMES and (container := kserve.runtime_container(root)) is not None:
+            found[root.need("metadata").need("name").text()] = container
+    return found
+
+
+def _routes(roots: Sequence[View]) -> dict[tuple[str | None, str], tuple[str, ...]]:
+    """ModelService names by the (namespace, deployment) they route to; each must be in the file."""
+    present = {_place(root) for root in roots if _identity(root) == ("ModelDeployment", modelplane.API)}
+    found: dict[tuple[str | None, str], tuple[str, ...]] = {}
+    for root in roots:
+        if _identity(root) != ("ModelService", modelplane.API):
+            continue
+        space, name = _place(root)
+        for view, target in modelplane.targets(root):
+            if (space, target) not in present:
+                raise view.error(
+                    f'ModelService {name} routes to deployment "{target}", which is not in this file',
+                    hint="Put the ModelDeployment into the same file, or hand over only the deployment",
+                )
+            found[space, target] = (*found.get((space, target), ()), name)
+    return found
+
+
+def _place(root: View) -> tuple[str | None, str]:
+    metadata = root.need("metadata")
+    return text_of(metadata.get("namespace")), metadata.need("name").text()
+
+
+def _read(
+    root: View,
+    place: Place,
+    text: str,
+    runtimes: dict[str, View],
+    routes: dict[tuple[str | None, str], tuple[str, ...]],
+) -> Service:
+    if _identity(root)[0] == "InferenceService":
+        return kserve.read(root, text, runtimes, place)
+    return modelplane.read(root, text, routes.get(_place(root), ()), place)
+
+
+def _again(text: str, file: str) -> tuple[Service, ...]:
+    return load(text, file=file)

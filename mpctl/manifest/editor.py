@@ -1,0 +1,235 @@
+"""Cuts in the text of a manifest: list items and shell words replaced, removed and added, every other byte kept.
+
+Invariants: an added block-list item is a line of its own (its line break is the one before it), so removing it is the
+exact opposite; a list that existed only for added items disappears with the last of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from mpctl.errors import InputError
+from mpctl.manifest import listing
+from mpctl.manifest.engine import Engine, Token, is_all_positional
+from mpctl.manifest.scalar import Piece, escape, pieces, plain_safe, spell
+from mpctl.manifest.shell import Word, quote
+from mpctl.manifest.view import View
+from mpctl.manifest.yamltext import Alias, Document, Node, Scalar, Sequence, resolve
+
+_SEPARATOR = re.compile(r"(?:[ \t]|\\\n)+")
+
+
+@dataclass
+class Editor:
+    """Collects the cuts of one change to ``text``; :meth:`result` applies them."""
+
+    text: str
+    document: Document
+    engine: Engine
+    cuts: list[listing.Cut] = field(default_factory=list)
+    removed: list[Token] = field(default_factory=list)
+
+    def result(self) -> str:
+        self._remove_all()
+        at, parts = 0, []
+        for cut in sorted(self.cuts, key=lambda cut: (cut.start, cut.end)):
+            assert cut.start >= at, "cuts overlap"
+            self._only_here(cut)
+            parts += [self.text[at : cut.start], cut.text]
+            at = cut.end
+        return "".join(parts) + self.text[at:]
+
+    def rewrite(self, token: Token, text: str, *, keep: int = 0, like: Token | None = None) -> None:
+        """Make the word say ``text``; its first ``keep`` characters are already right and stay as they are.
+
+        ``like``: the word beside it whose quoting it follows when its own is only there for need.
+        """
+        if text == token.text:
+            return
+        if token.word is not None:
+            self._rewrite_word(token, token.word, text, keep)
+            return
+        node = self._direct(token.item)
+        whole = pieces(self.text, token.item)
+        start = whole[keep].start if keep < len(whole) else node.end
+        body = text[keep:]
+        if node.style == "" and not _stays_plain(node, text, keep):
+            start, body = whole[0].start, spell(text, "", flow=node.flow)
+        elif node.style == "'" and keep == 0 and like is not None and _is_plain(like):
+            self.cut(node.start, node.end, spell(text, "", flow=node.flow))
+            return
+        else:
+            body = escape(body, node.style)
+        end = _last(whole, node)
+        self.cut(start, max(end, start), body)
+
+    def _rewrite_word(self, token: Token, word: Word, text: str, keep: int) -> None:
+        script = token.item.text()
+        raw = script[word.start : word.end]
+        if keep == 0 or raw[0] in "'\"":
+            start, new = word.start, _requote(text, raw[0], token.text)
+        else:
+            start = word.ends[keep - 1]
+            new = _requote(text[keep:], script[start : start + 1], token.text[keep:])
+        self._splice(token.item, start, word.end, new)
+
+    def _splice(self, item: View, start: int, end: int, new: str) -> None:
+        """Replace ``start:end`` of the value of ``item``; the text is escaped as its scalar needs it."""
+        node = self._direct(item)
+        if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
+            raise item.error("This unquoted script cannot hold the setting", hint="Quote the script in the manifest")
+        whole = pieces(self.text, item)
+        at = whole[start - 1].end if start == end else whole[start].start
+        self.cut(at, at if start == end else whole[end - 1].end, escape(new, node.style))
+
+    def remove(self, tokens: Seq[Token]) -> None:
+        self.removed += tokens
+
+    def _remove_all(self) -> None:
+        lists: dict[int, tuple[View, set[int]]] = {}
+        for token in self.removed:
+            if token.word is not None:
+                self._remove_word(token, token.word)
+            else:
+                self._direct(token.listing)
+                lists.setdefault(id(token.listing.node), (token.listing, set()))[1].add(token.index)
+        for view, indexes in lists.values():
+            self.cuts += listing.remove(self.text, self.engine.home, view, indexes)
+
+    def _remove_word(self, token: Token, word: Word) -> None:
+        assert self.engine.script is not None
+        before = max(other.end for other in self.engine.script.words if other.end <= word.start)
+        value = token.item.text()
+        if not _SEPARATOR.fullmatch(value[before : word.start]):
+            before = word.start
+        self._splice(token.item, before, word.end, "")
+
+    def insert_after(self, token: Token, groups: Seq[Seq[str]]) -> None:
+        """New words directly after ``token``, written as it is; a group is a flag with its value."""
+        if not groups:
+            return
+        if token.word is not None:
+            self._insert_words(token.item, token.word, groups)
+        else:
+            self._direct(token.listing)
+            self.cuts += listing.insert(self.text, token.listing, token.index, _flat(groups))
+
+    def append(self, groups: Seq[Seq[str]]) -> None:
+        """New words at the end of the engine's command line; ``args`` is made when there is none."""
+        script = self.engine.script
+        if script is not None:
+            self._append_to_script(groups)
+            return
+        args = self.engine.home.get("args")
+        if args is None and listing.has_key(self.engine.home, "args"):
+            raise self.engine.home.error(
+                '"args" is there but empty', hint='Write "args: []" or remove the line; nothing can be added to null'
+            )
+        home = args if args is not None else self.engine.home.get("command")
+        if home is None:
+            self.cuts.append(listing.add_key(self.text, self.document.root, self.engine.home, "args", _flat(groups)))
+            return
+        self._direct(home)
+        self.cuts += listing.insert(self.text, home, len(home.items()) - 1, _flat(groups))
+
+    def _append_to_script(self, groups: Seq[Seq[str]]) -> None:
+        script = self.engine.script
+        assert script is not None
+        last = len(script.words) - 1
+        while last >= script.first and is_all_positional(script.words[last]):
+            last -= 1
+        self._insert_words(script.item, script.words[last], groups)
+
+    def _insert_words(self, item: View, after: Word, groups: Seq[Seq[str]]) -> None:
+        node = self._direct(item)
+        whole = pieces(self.text, item)
+        separator = self._separator(item, after)
+        new = "".join(separator + escape(" ".join(map(_shell_word, group)), node.style) for group in groups)
+        if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
+            raise item.error("This unquoted script cannot hold the setting", hint="Quote the script in the manifest")
+        at = whole[after.end - 1].end
+        self.cut(at, at, new)
+
+    def _separator(self, item: View, after: Word) -> str:
+        """What stands before the last flag up to ``after``, as it is in the file: a blank, or a continued line."""
+        script = self.engine.script
+        assert script is not None
+        words = [word for word in script.words if word.end <= after.end]
+        flags = [i for i in range(script.first, len(words)) if words[i].text.startswith("-")]
+        i = flags[-1] if flags else len(words) - 1
+        before, at = words[i - 1].end, words[i].start
+        if i == 0 or not _SEPARATOR.fullmatch(item.text()[before:at]):
+            return " "
+        whole = pieces(self.text, item)
+        return self.text[whole[before].start : whole[at - 1].end]
+
+    def cut(self, start: int, end: int, text: str) -> None:
+        self.cuts.append(listing.Cut(start, end, text))
+
+    def _direct(self, view: View) -> Scalar:
+        """The node at ``view`` for editing (typed as a scalar; callers with lists ignore it); an alias is refused."""
+        if isinstance(view.node, Alias):
+            raise _repeated(view, "this is an alias")
+        node = view.node
+        return node if isinstance(node, Scalar) else Scalar("", "", node.start, node.end, node.line)
+
+    def _only_here(self, cut: listing.Cut) -> None:
+        """A cut inside a node that an alias repeats would change two places."""
+        for node in self.document.repeated:
+            found = resolve(node)
+            end = self._extent(found)
+            inside = cut.start < found.end and found.start < cut.end
+            if inside or found.start < cut.start == cut.end <= end:
+                raise _repeated(self.engine.home, f"anchor &{found.anchor} is used in other places")
+
+    def _extent(self, node: Node) -> int:
+        """Where an insertion still belongs to ``node``: for a block list, to the end of its last line."""
+        if isinstance(node, Sequence) and not node.flow:
+            return listing.line_end(self.text, listing.content_end(self.text, node))
+        return node.end - 1
+
+
+def _repeated(view: View, why: str) -> InputError:
+    return view.error(
+        f"The engine's arguments are shared in this file ({why}); an edit would change both",
+        hint="Write the arguments out where they are used, without anchor and alias",
+    )
+
+
+def _requote(text: str, opening: str, old: str) -> str:
+    """In the quotes ``old`` had; single quotes that only its characters needed go when they are not needed."""
+    if opening == "'" and quote(old) == old:
+        return quote(text, "'")
+    if opening == "'":
+        return quote(text)
+    return quote(text, '"') if opening == '"' else _shell_word(text)
+
+
+def _shell_word(text: str) -> str:
+    """``--flag='value'``: only the value is quoted."""
+    flag, equals, value = text.partition("=")
+    return f"{flag}={quote(value)}" if equals and flag.startswith("-") else quote(text)
+
+
+def _stays_plain(node: Scalar, text: str, keep: int) -> bool:
+    if node.flow and re.search(r"[\[\]{},]", text):
+        return False
+    if keep or text.startswith(("--", "-sc")):
+        return ": " not in text and " #" not in text and not text.endswith(":") and text == text.strip()
+    return plain_safe(text, flow=node.flow)
+
+
+def _is_plain(token: Token) -> bool:
+    return token.word is None and token.item.scalar().style == ""
+
+
+def _last(whole: Seq[Piece], node: Scalar) -> int:
+    """Where the text of a scalar ends in the file, without the line breaks a block scalar ends with."""
+    shown = len(node.value.rstrip())
+    return whole[shown - 1].end if shown else node.end
+
+
+def _flat(groups: Seq[Seq[str]]) -> list[str]:
+    return [text for group in groups for text in group]

@@ -1,0 +1,219 @@
+"""From a container's command and args to the words vLLM is started with, each tied to where it is written.
+
+A word is an item of a YAML list, or a word of a shell script inside such an item. Kubernetes fills in ``$(NAME)`` from
+the container's environment before the process starts; that is done here too where the value is in the manifest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mpctl.errors import InputError
+from mpctl.manifest.command import EngineCommand
+from mpctl.manifest.shell import ShellError, Word, commands
+from mpctl.manifest.view import View
+
+_SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
+_INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))
+_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"))
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+_ALL_POSITIONAL = frozenset(("$@", "$*", "${@}", "${*}"))
+_QUIET = frozenset(("echo", "printf", "export", "alias", "which", "command"))
+_HIDDEN = re.compile(r"speculative[-_]config|-sc\b|--spec-(?:method|model|tokens)")
+_HIDDEN_NAME = re.compile(r"(?i)(?:^|_)SPEC(?:ULATIVE|ULATION|_|$)")
+_FLAGS_OF_VLLM = re.compile(
+    r"--(?:max[-_]model[-_]len|gpu[-_]memory[-_]utilization|tensor[-_]parallel[-_]size|speculative[-_]config"
+    r"|served[-_]model[-_]name|max[-_]num[-_]seqs|max[-_]num[-_]batched[-_]tokens|enforce[-_]eager)\b"
+)
+_NO_ENGINE_HINT = "Start vLLM with `vllm serve` or `python -m vllm.entrypoints.openai.api_server`, directly or in sh -c"
+
+
+@dataclass(frozen=True)
+class Token:
+    """One word of the engine's command line.
+
+    ``item`` is the list item it stands in, item ``index`` of ``listing``; ``word`` is set when that item is a shell
+    script. ``expanded``: its text depends on the environment or the shell. ``names``: the variables it mentions.
+    """
+
+    text: str
+    listing: View
+    index: int
+    item: View
+    word: Word | None = None
+    expanded: bool = False
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Script:
+    """The shell script that starts the engine: its item and the words of the one command that does."""
+
+    item: View
+    words: tuple[Word, ...]
+    first: int
+    others: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where the engine's command line is written. ``home`` is the mapping that holds (or lacks) ``args``."""
+
+    home: View
+    tokens: tuple[Token, ...]
+    entrypoint: tuple[str, ...] | None
+    script: Script | None
+    env: Mapping[str, str | None]
+
+    @property
+    def command(self) -> EngineCommand:
+        return EngineCommand(tuple(token.text for token in self.tokens), self.entrypoint)
+
+    def hidden(self) -> InputError | None:
+        """Why the speculative setting cannot be read from the words alone, if that is so."""
+        for token in self.tokens:
+            for name in token.names:
+                value = self.env.get(name) or ""
+                if _HIDDEN.search(value) or (token.text.startswith("$") and _HIDDEN_NAME.search(name)):
+                    return self._built(token.item, f"variable {name}")
+        for word in () if self.script is None else self.script.others:
+            if self.script is not None and _HIDDEN.search(word.text):
+                return self._built(self.script.item, "another command of the script")
+        return None
+
+    @staticmethod
+    def _built(view: View, where: str) -> InputError:
+        return view.error(
+            f"The speculative setting comes from {where} and cannot be read or edited safely",
+            hint="Write --speculative-config with its value on the engine's command line",
+        )
+
+
+def mentions_vllm(*texts: str | None) -> bool:
+    """Whether any of the texts (image, names, arguments) shows that this is vLLM."""
+    return any(text and ("vllm" in text.lower() or _FLAGS_OF_VLLM.search(text)) for text in texts)
+
+
+def environment(container: View) -> tuple[tuple[str, str | None], ...]:
+    """The container's ``env``; None for a value that comes from a Secret, a ConfigMap or a field."""
+    listing = container.get("env")
+    found: list[tuple[str, str | None]] = []
+    for entry in () if listing is None else listing.items():
+        value = entry.get("value")
+        outside = entry.get("valueFrom") is not None
+        found.append((entry.need("name").text(), None if outside else "" if value is None else value.text()))
+    return tuple(found)
+
+
+def locate(home: View) -> Engine:
+    """The engine's words in ``command`` and ``args`` of the container at ``home``.
+
+    Raises :class:`InputError` when a command is given and no single vLLM start can be found in it.
+    """
+    env = dict(environment(home))
+    tokens: list[Token] = []
+    started = False
+    for key in ("command", "args"):
+        listing = home.get(key)
+        if listing is not None:
+            started = started or key == "command"
+            tokens += [_token(listing, i, item, env) for i, item in enumerate(listing.items())]
+    shell = _shell(tokens)
+    if shell is not None:
+        return _from_script(home, tokens, shell, env)
+    start = _start([token.text for token in tokens])
+    if start is not None:
+        first, after = start
+        name = tuple(token.text for token in tokens[first:after])
+        return Engine(home, tuple(tokens[after:]), name, None, env)
+    if started:
+        raise home.need("command").error("No vLLM engine is started by this command", hint=_NO_ENGINE_HINT)
+    return Engine(home, tuple(tokens), None, None, env)
+
+
+def _token(listing: View, index: int, item: View, env: Mapping[str, str | None]) -> Token:
+    raw = item.text()
+    names: list[str] = []
+
+    def fill(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        if name not in env:
+            return match.group()
+        names.append(name)
+        value = env[name]
+        return match.group() if value is None else value
+
+    text = _REFERENCE.sub(fill, raw)
+    return Token(text, listing, index, item, None, bool(names), tuple(names))
+
+
+def _start(words: Sequence[str]) -> tuple[int, int] | None:
+    """Where the words that start vLLM begin and end: ``vllm serve`` or ``python -m <module>``."""
+    for i, word in enumerate(words):
+        following = words[i + 1] if i + 1 < len(words) else None
+        if word.rpartition("/")[2] == "vllm" and following == "serve":
+            return i, i + 2
+        if word == "-m" and following in _MODULES:
+            return max(i - 1, 0), i + 2
+    return None
+
+
+def _shell(tokens: Sequence[Token]) -> int | None:
+    """The index of the script when the words are ``sh -c <script>``, else None."""
+    names = [token.text.rpartition("/")[2] for token in tokens]
+    shell = next((i for i, name in enumerate(names) if name not in _INITS), None)
+    if shell is None or names[shell] not in _SHELLS:
+        return None
+    takes_script = False
+    skip = False
+    for k in range(shell + 1, len(tokens)):
+        text = tokens[k].text
+        if skip:
+            skip = False
+        elif text.startswith("-") and text != "-":
+            takes_script = takes_script or (not text.startswith("--") and "c" in text)
+            skip = text.endswith("o") and not text.startswith("--")
+        else:
+            return k if takes_script else None
+    return None
+
+
+def _from_script(home: View, tokens: Sequence[Token], index: int, env: Mapping[str, str | None]) -> Engine:
+    holder = tokens[index]
+    script = holder.item.text()
+    known = {name: value for name, value in env.items() if value is not None}
+    try:
+        found = commands(script, known)
+    except ShellError as error:
+        raise holder.item.error(
+            f"The shell script cannot be read: {error}", hint="Check its quotes; it must run in a POSIX shell"
+        ) from error
+    starts = [(words, start) for words in found if (start := _engine_start(words)) is not None]
+    if len(starts) != 1:
+        count = "No vLLM engine is" if not starts else "More than one vLLM engine is"
+        raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
+    words, (first, after) = starts[0]
+    others = tuple(word for command in found if command is not words for word in command)
+    made: list[Token] = []
+    for word in words[after:]:
+        if word.text in _ALL_POSITIONAL and word.expanded:
+            made += tokens[index + 2 :]
+        else:
+            made.append(Token(word.text, holder.listing, holder.index, holder.item, word, word.expanded, word.names))
+    name = tuple(word.text for word in words[first:after])
+    return Engine(home, tuple(made), name, Script(holder.item, tuple(words), after, others), env)
+
+
+def _engine_start(words: Sequence[Word]) -> tuple[int, int] | None:
+    if not words or words[0].text in _QUIET:
+        return None
+    return _start([word.text for word in words])
+
+
+def is_all_positional(word: Word) -> bool:
+    """Whether this is ``"$@"``, which stands for the list items after the script."""
+    return word.expanded and word.text in _ALL_POSITIONAL

@@ -1,0 +1,167 @@
+"""The served model as a value: what its manifest says, and the same manifest with another speculative setting."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mpctl.errors import InputError
+from mpctl.manifest import rewrite, setting
+from mpctl.manifest.command import EngineCommand
+from mpctl.manifest.editor import Editor
+from mpctl.manifest.engine import Engine
+from mpctl.manifest.setting import Json, Style
+from mpctl.manifest.view import View
+from mpctl.manifest.yamltext import Document
+
+Kind = Literal["InferenceService", "ModelDeployment"]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """An artifact that the platform puts into the container, and where."""
+
+    uri: str
+    mount_path: str
+
+
+@dataclass(frozen=True)
+class Other:
+    """A document of the same file that is no served model; kept as it is."""
+
+    kind: str | None
+    name: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A service's document, its number among the ``count`` services of the file, and how to read the file again."""
+
+    document: Document
+    index: int
+    count: int
+    load: Callable[[str, str], tuple[Service, ...]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an edit needs to know: where the service stands and where its engine's words are written."""
+
+    place: Place
+    engine: Engine
+
+
+@dataclass(frozen=True)
+class Service:
+    """One served model. ``text`` is the whole file, other documents included; every change returns a new value.
+
+    ``model``: what the command line names, None when it names nothing (then see ``storage``). ``runtime``,
+    ``runtime_args``: the ServingRuntime that ``predictor.model`` asks for and its args when it is in the same file.
+    ``endpoints``: names of the ModelServices that route here.
+    """
+
+    kind: Kind
+    name: str
+    namespace: str | None
+    file: str
+    text: str
+    image: str | None
+    env: tuple[tuple[str, str | None], ...]
+    container: str | None
+    command: EngineCommand
+    model: str | None
+    storage: tuple[Storage, ...]
+    annotations: Mapping[str, str] = field(hash=False)
+    min_replicas: int | None
+    line: int
+    runtime: str | None = None
+    runtime_args: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    others: tuple[Other, ...] = ()
+    source: Source | None = field(default=None, repr=False, compare=False)
+
+    def speculation(self) -> dict[str, Json] | None:
+        """The speculative setting on the command line, typed as vLLM types it; None when there is none.
+
+        Raises :class:`InputError` when variables or the shell build it, or when it is not valid.
+        """
+        return setting.read(self._source.engine)
+
+    def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
+        """This service with ``config`` instead of its setting, or without one when None.
+
+        ``style``: the spelling; None keeps the one in use (JSON when there is none). Only the bytes of the setting
+        change; that is verified by reading the result again. Raises :class:`InputError` when it cannot be done.
+        """
+        wanted = None if config is None else setting.check(config)
+        held = setting.slots(self._source.engine)
+        if wanted is None and not held:
+            return self
+        if wanted is not None and setting.same(self.speculation(), wanted):
+            styles = {slot.kind for slot in held}
+            if style is None or styles == {style}:
+                return self
+        editor = Editor(self.text, self._source.place.document, self._source.engine)
+        rewrite.apply(editor, wanted, style)
+        return self._verified(editor.result(), wanted)
+
+    def to_yaml(self) -> str:
+        """The manifest, ready to be written: the text it was read from but for the setting that was changed."""
+        return self.text
+
+    def digest(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def _source(self) -> Source:
+        if self.source is None:
+            raise ValueError("this Service was not made by load()")
+        return self.source
+
+    def _verified(self, text: str, wanted: dict[str, Json] | None) -> Service:
+        """Read the edited text; refuse it when anything but the setting came out different."""
+        place = self._source.place
+        try:
+            services = place.load(text, self.file)
+            again = services[place.index]
+            good = len(services) == place.count and setting.same(again.speculation(), wanted)
+            good = good and _rest(again) == _rest(self)
+        except (InputError, IndexError):
+            good = False
+        if not good:
+            view = self._source.engine.home
+            raise view.error(
+                "The speculative setting cannot be changed here without changing something else",
+                hint="Write --speculative-config as one quoted argument, or give the other style (json, dotted)",
+            )
+        return again
+
+
+def _rest(service: Service) -> tuple[Service, list[str]]:
+    """Everything of a service that an edit must leave alone."""
+    engine = service._source.engine
+    taken = {i for slot in setting.slots(engine) for i in slot.indexes}
+    words = [token.text for i, token in enumerate(engine.tokens) if i not in taken]
+    bare = EngineCommand((), service.command.entrypoint)
+    return replace(service, text="", command=bare, line=0, others=(), source=None), words
+
+
+def model_of(engine: Engine, *more: tuple[str, ...]) -> str | None:
+    """What the engine's line names as the model, else what the lines in ``more`` (a runtime's args) name.
+
+    None when only the running container knows it.
+    """
+    for command in (engine.command, *(EngineCommand(argv) for argv in more)):
+        name = command.model
+        if name is not None:
+            return None if "$" in name else name
+    return None
+
+
+def annotations_of(root: View) -> dict[str, str]:
+    found = root.at("metadata", "annotations")
+    return {} if found is None else {key: value.text() for key, value in found.pairs()}

@@ -1,0 +1,93 @@
+"""Modelplane's ModelDeployment and ModelService (``modelplane.ai/v1alpha1``), both generations of the schema.
+
+Until release 0.1 engines stood in ``spec.engines``; since then in ``spec.template.spec.engines`` (Modelplane #257).
+One Standalone engine is one service; everything that spreads an engine over pods is refused with its reason.
+"""
+
+from __future__ import annotations
+
+from mpctl.manifest.engine import environment, locate, mentions_vllm
+from mpctl.manifest.engines import not_measurable, other_engine
+from mpctl.manifest.model import Place, Service, Source, annotations_of, model_of
+from mpctl.manifest.view import View, text_of
+
+API = "modelplane.ai/v1alpha1"
+SELECTOR = "modelplane.ai/deployment"
+CONTAINER = "engine"
+_ONE = "Only one Standalone engine in one pod can be changed"
+
+
+def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Service:
+    """The ModelDeployment at ``root``. Raises :class:`InputError` for what is no single Standalone vLLM engine."""
+    metadata, spec = root.need("metadata"), root.need("spec")
+    container = _container(_engine(spec))
+    engine = locate(container)
+    return Service(
+        kind="ModelDeployment",
+        name=metadata.need("name").text(),
+        namespace=text_of(metadata.get("namespace")),
+        file=root.file,
+        text=text,
+        image=text_of(container.get("image")),
+        env=environment(container),
+        container=CONTAINER,
+        command=engine.command,
+        model=model_of(engine),
+        storage=(),
+        annotations=annotations_of(root),
+        min_replicas=None if (replicas := spec.get("replicas")) is None else replicas.number(),
+        line=root.node.line,
+        endpoints=endpoints,
+        source=Source(place, engine),
+    )
+
+
+def _engine(spec: View) -> View:
+    newer, older = spec.at("template", "spec"), spec.get("engines")
+    newer = None if newer is None or newer.get("engines") is None else newer
+    if newer is not None and older is not None:
+        raise older.error("Engines stand in both schema generations", hint="Keep spec.template.spec.engines")
+    holder = spec if newer is None else newer
+    mode = holder.at("serving", "mode")
+    if mode is not None and mode.text() != "Unified":
+        raise mode.error(f"Serving mode {mode.text()} runs several engines per service", hint=_ONE)
+    engines = holder.need("engines").items()
+    if len(engines) != 1:
+        raise holder.need("engines").error(f"The deployment has {len(engines)} engines", hint=_ONE)
+    return engines[0]
+
+
+def _container(engine: View) -> View:
+    members = engine.need("members").items()
+    for member in members:
+        role = member.get("role")
+        if role is not None and role.text() != "Standalone":
+            raise role.error(f"A {role.text()} member is part of an engine that spans pods", hint=_ONE)
+    if len(members) != 1:
+        raise engine.need("members").error(f"The engine has {len(members)} members", hint=_ONE)
+    containers = members[0].need("template").need("spec").need("containers")
+    found = [one for one in containers.items() if text_of(one.get("name")) == CONTAINER]
+    if not found:
+        raise containers.error(f'No container is called "{CONTAINER}"', hint="Modelplane requires that name")
+    words = [item.text() for key in ("command", "args") if (part := found[0].get(key)) for item in part.items()]
+    other = other_engine([text_of(found[0].get("image")), *words])
+    if other is not None:
+        message, hint = not_measurable(other)
+        raise found[0].error(message, hint=hint)
+    if not mentions_vllm(text_of(found[0].get("image")), *words):
+        raise found[0].error("The engine container does not run vLLM", hint="mpctl changes vLLM engines only")
+    return found[0]
+
+
+def targets(service: View) -> tuple[tuple[View, str], ...]:
+    """The deployments that a ModelService routes to, each with the place that says so."""
+    found: list[tuple[View, str]] = []
+    for endpoint in service.need("spec").need("endpoints").items():
+        label = endpoint.need("selector").need("matchLabels").get(SELECTOR)
+        if label is None:
+            raise endpoint.error(
+                f"This endpoint does not select a deployment by {SELECTOR}",
+                hint="Only ModelServices that route to ModelDeployments by that label can be read",
+            )
+        found.append((label, label.text()))
+    return tuple(found)

@@ -1,0 +1,145 @@
+"""A new speculative setting on an engine's command line: which words change, in the spelling already used there.
+
+The setting keeps its place. JSON stays JSON with its spacing, dotted keys stay dotted, ``--flag=value`` stays one
+word; where the line has no setting yet, it is added at the end the way the other flags are written.
+"""
+
+from __future__ import annotations
+
+from mpctl.errors import InputError
+from mpctl.manifest.command import SPECULATIVE, parse
+from mpctl.manifest.editor import Editor
+from mpctl.manifest.engine import Token
+from mpctl.manifest.setting import (
+    Json,
+    Kind,
+    Slot,
+    Style,
+    dotted_text,
+    dotted_value,
+    expressible,
+    like,
+    normal,
+    plain_json,
+    same,
+    slots,
+    spaced,
+)
+
+Pair = tuple[str, str]
+
+
+def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -> None:
+    """Record the cuts in ``editor`` that make its engine's line say ``config`` (None: nothing)."""
+    engine = editor.engine
+    found = slots(engine)
+    if config is None:
+        editor.remove([engine.tokens[i] for slot in found for i in slot.indexes])
+        return
+    main = _main(found)
+    chosen = _choose(config, style, main)
+    if main is None:
+        script = engine.script
+        bare = script is not None and script.item.scalar().style == ""
+        _append(editor, _pairs(config, chosen, SPECULATIVE, plain_json(config) if bare else spaced(config)))
+        return
+    mine = [slot for slot in found if slot.kind == main]
+    spared = mine if main == chosen == "dotted" else mine[-1:] if main == "json" else mine[:1]
+    _drop(editor, [slot for slot in found if slot not in spared])
+    if main == chosen == "json":
+        _value(editor, spared[0], config)
+    elif main == chosen == "dotted":
+        _dotted(editor, spared, config)
+    else:
+        flag = SPECULATIVE if main == "short" else spared[0].flag.written.partition(".")[0]
+        bare = _unquoted(engine.tokens[spared[0].indexes[-1]])
+        _fill(editor, spared, _pairs(config, chosen, flag, plain_json(config) if bare else spaced(config)))
+
+
+def _main(found: tuple[Slot, ...]) -> Kind | None:
+    kinds = {slot.kind for slot in found}
+    order: tuple[Kind, ...] = ("dotted", "json", "short")
+    return next((kind for kind in order if kind in kinds), None)
+
+
+def _choose(config: dict[str, Json], style: Style | None, main: Kind | None) -> Style:
+    odd = expressible(config)
+    if style == "dotted" and odd is not None:
+        raise InputError(f'Key "{odd}" cannot be written as a dotted flag', hint="Use JSON for this setting")
+    if style is not None:
+        return style
+    return "dotted" if main == "dotted" and odd is None else "json"
+
+
+def _pairs(config: dict[str, Json], style: Style, flag: str, text: str) -> list[Pair]:
+    if style == "json":
+        return [(flag, text)]
+    return [(f"{flag}.{key}", dotted_text(value)) for key, value in config.items()]
+
+
+def _append(editor: Editor, pairs: list[Pair]) -> None:
+    flags = [flag for flag in parse(editor.engine.command.argv)[0] if flag.value is not None]
+    joined = flags[-1].joined if flags else editor.engine.script is None
+    editor.append(_words(pairs, joined=joined))
+
+
+def _words(pairs: list[Pair], *, joined: bool) -> list[tuple[str, ...]]:
+    """One group per flag: what belongs on one line of a script."""
+    return [(f"{flag}={value}",) if joined else (flag, value) for flag, value in pairs]
+
+
+def _drop(editor: Editor, unwanted: list[Slot]) -> None:
+    editor.remove([editor.engine.tokens[i] for slot in unwanted for i in slot.indexes])
+
+
+def _value(editor: Editor, slot: Slot, config: dict[str, Json]) -> None:
+    """New JSON in place of the old."""
+    token = editor.engine.tokens[slot.indexes[-1]]
+    text = like(slot.flag.value, config)
+    if _unquoted(token):
+        text = plain_json(config)
+    _put(editor, slot, slot.flag.written, text)
+
+
+def _unquoted(token: Token) -> bool:
+    return token.item.scalar().style == "" and (token.word is not None or not token.text.startswith("{"))
+
+
+def _put(editor: Editor, slot: Slot, written: str, value: str) -> None:
+    """Make one slot say ``written`` and ``value``, touching only what differs."""
+    flag = slot.flag
+    token = editor.engine.tokens[flag.index]
+    if flag.value_index is not None:
+        editor.rewrite(token, written)
+        editor.rewrite(editor.engine.tokens[flag.value_index], value, like=token)
+    elif written == flag.written:
+        editor.rewrite(token, f"{written}={value}", keep=len(written) + 1)
+    else:
+        editor.rewrite(token, f"{written}={value}")
+
+
+def _dotted(editor: Editor, spared: list[Slot], config: dict[str, Json]) -> None:
+    """Dotted keys by position: the setting's order, unless only values changed."""
+    entries = dict(config)
+    keys = [normal({slot.path[0]: None}).popitem()[0] for slot in spared if len(slot.path) == 1]
+    if sorted(keys) == sorted(entries):
+        entries = {key: entries[key] for key in keys}
+    prefix = spared[0].flag.written.partition(".")[0]
+    _fill(editor, spared, _pairs(entries, "dotted", prefix, ""))
+
+
+def _fill(editor: Editor, spared: list[Slot], pairs: list[Pair]) -> None:
+    """Slots take the pairs in order; slots left over go, pairs left over follow the last slot."""
+    for slot, (flag, value) in zip(spared, pairs, strict=False):
+        key = flag.partition(".")[2]
+        own = slot.path == (key,) or normal({".".join(slot.path): None}) == {key: None}
+        if slot.kind == "dotted" and own and not slot.listed:
+            held = slot.flag.value or ""
+            equal = same(dotted_value(held), dotted_value(value))
+            _put(editor, slot, slot.flag.written, held if equal else value)
+        else:
+            _put(editor, slot, flag, value)
+    _drop(editor, spared[len(pairs) :])
+    rest = pairs[len(spared) :]
+    last = spared[min(len(pairs), len(spared)) - 1]
+    editor.insert_after(editor.engine.tokens[last.indexes[-1]], _words(rest, joined=last.flag.joined))

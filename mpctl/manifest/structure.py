@@ -1,0 +1,318 @@
+"""Cuts in the text of an InferenceService's storage: entries, lists and values put in and taken out.
+
+What cannot be told apart later, the place a key was moved from and a replaced value, is kept in a comment beside the
+edit. :mod:`mpctl.manifest.storage` puts the cuts together and verifies the result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from mpctl.manifest.editor import Editor
+from mpctl.manifest.kserve import MOUNT
+from mpctl.manifest.listing import Cut, content_end, eol_of, line_end, line_start
+from mpctl.manifest.view import View, text_of
+from mpctl.manifest.yamltext import Mapping, Node, Scalar, Sequence, resolve
+
+DRAFT_MOUNT = "/mnt/mpctl/draft"
+VOLUME = "mpctl-draft"
+MOVED = "# mpctl staging, moved from "
+_TEXT = r'("(?:[^"\\]|\\.)*")'
+_SWAPPED = re.compile(rf"  # mpctl staging, {_TEXT} was {_TEXT}")
+Entry = tuple[Scalar, Node]
+
+
+def storage_uri(predictor: View) -> tuple[View, View] | None:
+    """The mapping that holds ``storageUri``, and its value."""
+    for holder in filter(None, (predictor.get("model"), predictor)):
+        found = holder.get("storageUri")
+        if found is not None:
+            return holder, found
+    return None
+
+
+def uris(predictor: View) -> list[View]:
+    one = storage_uri(predictor)
+    several = predictor.get("storageUris")
+    entries = [] if several is None else [item.need("uri") for item in several.items()]
+    return ([one[1]] if one else []) + [view for view in entries if not view.text().startswith("pvc://")]
+
+
+def ends_line(rest: str) -> bool:
+    return not rest.strip() or rest.lstrip().startswith("#")
+
+
+# Adding
+
+
+def append(editor: Editor, view: View, item: dict[str, Any]) -> None:
+    """One more item behind the last, in the list's own form."""
+    node = _list(view)
+    if not node.items:
+        editor.cut(node.start + 1, node.start + 1, json.dumps(item))
+    elif node.flow:
+        editor.cut(node.items[-1].end, node.items[-1].end, f", {json.dumps(item)}")
+    else:
+        text, last = editor.text, node.items[-1]
+        begin = line_start(text, last.start)
+        head = text[begin : last.start]
+        if head.strip() != "-":
+            raise view.error("The list's last item shares its line", hint="Put every item on lines of its own")
+        at = line_end(text, content_end(text, last))
+        editor.cut(at, at, eol_of(text) + _item(head, item, eol_of(text)))
+
+
+def _item(head: str, item: dict[str, Any], eol: str) -> str:
+    """A block list item: ``head`` up to its first key, the other keys below it; nested values in flow form."""
+    blank = " " * len(head)
+    lines = [f"{key}: {_value(value)}" for key, value in item.items()]
+    return head + lines[0] + "".join(f"{eol}{blank}{line}" for line in lines[1:])
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[a-z][A-Za-z0-9+]*://[\w./:@+-]+|/[\w./-]+|[a-z][\w./-]*", value):
+        return value
+    return json.dumps(value)
+
+
+def add_list(editor: Editor, home: View, key: str, item: dict[str, Any]) -> None:
+    """A list of one item under a new key: after the first short entry, so that nothing long is cut in two."""
+    node = _mapping(home)
+    if any(name.value == key for name, _ in node.entries):
+        raise home.error(f'"{key}" is there but empty', hint=f"Remove the line: {key} has no value")
+    if node.flow:
+        at = node.entries[-1][1].end
+        editor.cut(at, at, f', "{key}": [{json.dumps(item)}]')
+        return
+    text = editor.text
+    name, value = next(((n, v) for n, v in node.entries if _short(text, v)), node.entries[-1])
+    column = name.start - line_start(text, name.start)
+    at = line_end(text, max(content_end(text, value), name.end))
+    eol, blank = eol_of(text), " " * column
+    body = _item(f"{blank}- ", item, eol)
+    editor.cut(at, at, f"{eol}{blank}{key}:{eol}{body}")
+
+
+def _short(text: str, value: Node) -> bool:
+    return isinstance(value, Scalar) and value.style not in ("|", ">") and "\n" not in text[value.start : value.end]
+
+
+def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entries: list[dict[str, Any]]) -> None:
+    """``storageUris`` above a key of the predictor, with a comment that holds what it replaces and where that was."""
+    node = _mapping(predictor)
+    text, eol = editor.text, eol_of(editor.text)
+    if node.flow:
+        raise predictor.error(
+            "The predictor is written as one flow mapping, which has no room for the change",
+            hint="Write the predictor in block form, one key per line",
+        )
+    holder, removed = None, None
+    if held is not None:
+        holder = "predictor" if held[0].node is predictor.node else "model"
+        removed = _cut_key(editor, held[0], "storageUri")
+    above = next((n for n, _ in node.entries if n.value != "storageUri" and _own_line(text, n)), None)
+    if above is None:
+        raise predictor.error(
+            "No key of the predictor stands on a line of its own", hint="Put each key on its own line"
+        )
+    begin = line_start(text, above.start)
+    blank = " " * (above.start - begin)
+    uri = {} if held is None else {"uri": held[1].text()}
+    note = json.dumps({"from": holder, **uri, **(removed or {})})
+    body = "".join(_item(f"{blank}- ", entry, eol) + eol for entry in entries)
+    editor.cut(begin, begin, f"{blank}{MOVED}{note}{eol}{blank}storageUris:{eol}{body}")
+
+
+def _own_line(text: str, key: Scalar) -> bool:
+    return not text[line_start(text, key.start) : key.start].strip()
+
+
+def _cut_key(editor: Editor, home: View, key: str) -> dict[str, Any]:
+    """Cut an entry out of a mapping; what was cut, and how far it stood from a neighbour."""
+    node, text = _mapping(home), editor.text
+    at = next(i for i, (name, _) in enumerate(node.entries) if name.value == key)
+    name, value = node.entries[at]
+    before = node.entries[at - 1] if at else None
+    after = node.entries[at + 1] if at + 1 < len(node.entries) else None
+    if before is None and after is None:
+        raise home.error(f'"{key}" is the only key here', hint="Name the model's format beside it")
+    start, end = _extent(text, node, name, value, before, after)
+    editor.cut(start, end, "")
+    cut = {"text": text[start:end]}
+    if before is not None:
+        return {**cut, "after": before[0].value, "gap": start - _behind(text, node, before)}
+    assert after is not None
+    return {**cut, "before": after[0].value, "gap": after[0].start - end}
+
+
+def _extent(
+    text: str, node: Mapping, name: Scalar, value: Node, before: Entry | None, after: Entry | None
+) -> tuple[int, int]:
+    """Which characters an entry is: its lines in block form, itself and one comma in flow form."""
+    if node.flow:
+        if before is not None:
+            return before[1].end, value.end
+        assert after is not None
+        return name.start, after[0].start
+    if not _own_line(text, name):  # the first key of a list item: "- storageUri: x"
+        assert after is not None
+        return name.start, after[0].start
+    end = line_end(text, max(content_end(text, value), name.end))
+    following = end + (2 if text.startswith("\r\n", end) else 1)
+    if end < len(text):
+        return line_start(text, name.start), following
+    assert before is not None
+    return line_end(text, _content_end(text, before)), end
+
+
+def _behind(text: str, node: Mapping, entry: Entry) -> int:
+    """Where an entry is over: its value in flow form, its last line in block form, which may get longer meanwhile."""
+    return entry[1].end if node.flow else line_end(text, _content_end(text, entry))
+
+
+def _break_before(text: str, begin: int) -> str:
+    """The line break that ends before a line's first character."""
+    return "\r\n" if text.endswith("\r\n", 0, begin) else text[max(begin - 1, 0) : begin]
+
+
+def _content_end(text: str, entry: Entry) -> int:
+    return max(content_end(text, entry[1]), entry[0].end)
+
+
+# Taking away
+
+
+def undo_move(editor: Editor, predictor: View) -> bool:
+    """Put back what :func:`move` took; False when there is no comment of it above ``storageUris``.
+
+    False as well when the list was changed since: what the comment keeps is no longer what is served, so only the
+    comment goes, and the draft's entry is left to :func:`drop_item`.
+    """
+    text = editor.text
+    node = resolve(predictor.node)
+    if not isinstance(node, Mapping) or node.flow:
+        return False
+    at = next((i for i, (name, _) in enumerate(node.entries) if name.value == "storageUris"), None)
+    if at is None or at + 1 >= len(node.entries):
+        return False
+    key = line_start(text, node.entries[at][0].start)
+    begin = line_start(text, key - len(_break_before(text, key))) if key else 0
+    kept = _kept(text[begin : line_end(text, begin)].strip())
+    items = View(predictor.file, "", node.entries[at][1]).items()
+    listed = [(text_of(one.get("uri")), text_of(one.get("mountPath"))) for one in items]
+    if kept is None or [mount for _, mount in listed].count(DRAFT_MOUNT) != 1:
+        return False
+    moved = [] if kept.get("from") is None else [(kept.get("uri"), MOUNT)]
+    same = listed[:-1] == moved and listed[-1][1] == DRAFT_MOUNT
+    back = _back(text, predictor, kept) if same else None
+    if back is None:
+        editor.cut(begin - len(_break_before(text, begin)), key - len(_break_before(text, key)), "")
+        return False
+    editor.cut(begin, line_start(text, node.entries[at + 1][0].start), "")
+    editor.cuts += back
+    return True
+
+
+def _kept(line: str) -> dict[str, Any] | None:
+    """What the comment of :func:`move` says; None when the line is none."""
+    if not line.startswith(MOVED):
+        return None
+    try:
+        found = json.loads(line.removeprefix(MOVED))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _back(text: str, predictor: View, kept: dict[str, Any]) -> list[Cut] | None:
+    """The cut that puts the moved line back, none where nothing was moved; None when its neighbour is gone."""
+    if kept.get("from") is None:
+        return []
+    home = predictor if kept["from"] == "predictor" else predictor.get("model")
+    where = None if home is None else _where(text, _mapping(home), kept)
+    return None if where is None else [Cut(where, where, str(kept["text"]))]
+
+
+def _where(text: str, node: Mapping, kept: dict[str, Any]) -> int | None:
+    """Where the cut text stood, by the neighbour it stood beside; None when that is gone."""
+    for entry in node.entries:
+        if entry[0].value == kept.get("after"):
+            return _behind(text, node, entry) + int(kept["gap"])
+        if entry[0].value == kept.get("before"):
+            return entry[0].start - int(kept["gap"])
+    return None
+
+
+def swap(editor: Editor, node: Scalar, uri: str) -> None:
+    """``uri`` in place of a value, with a comment that holds both."""
+    was = json.dumps(editor.text[node.start : node.end])
+    editor.cut(node.start, node.end, f"{json.dumps(uri)}  # mpctl staging, {json.dumps(uri)} was {was}")
+
+
+def undo_swap(editor: Editor, predictor: View) -> None:
+    """Put back what :func:`swap` replaced.
+
+    Raises:
+        InputError: the value is not what it wrote, so what would be put back may not be what is served.
+    """
+    for view in uris(predictor):
+        node = view.scalar()
+        found = _SWAPPED.match(editor.text, node.end)
+        if found is None:
+            continue
+        written = json.loads(found[1])
+        if node.value != written:
+            raise view.error(
+                f"The image with target and draft is {node.value}, but staging wrote {written}: where this target "
+                "comes from without the draft is not known",
+                hint="Write here what the target comes from and remove the comment beside it; or remove the comment "
+                "alone to keep this image",
+            )
+        editor.cut(node.start, found.end(), str(json.loads(found[2])))
+
+
+def drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> None:
+    """Cut the item of a list whose ``field`` is ``value``; a list that held nothing else goes with its key."""
+    view = home.get(key)
+    if view is None:
+        return
+    node, text = _list(view), editor.text
+    ours = [i for i, item in enumerate(view.items()) if text_of(item.get(field)) == value]
+    if len(ours) != 1:
+        return
+    at = ours[0]
+    if len(node.items) == 1:
+        _drop_list(editor, home, key, node)
+    elif node.flow:
+        start = node.items[at - 1].end if at else node.items[0].start
+        editor.cut(start, node.items[at].end if at else node.items[1].start, "")
+    else:
+        begin = line_start(text, node.items[at].start)
+        editor.cut(begin - len(_break_before(text, begin)), line_end(text, content_end(text, node.items[at])), "")
+
+
+def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
+    text, parent = editor.text, _mapping(home)
+    at = next(i for i, (name, _) in enumerate(parent.entries) if name.value == key)
+    name = parent.entries[at][0]
+    if node.flow and not (parent.flow and at):
+        editor.cut(node.start + 1, node.end - 1, "")  # the list was there, empty
+    elif parent.flow:
+        editor.cut(parent.entries[at - 1][1].end, node.end, "")
+    else:
+        begin = line_start(text, name.start)
+        editor.cut(begin - len(_break_before(text, begin)), line_end(text, content_end(text, node)), "")
+
+
+def _list(view: View) -> Sequence:
+    if not isinstance(view.node, Sequence):
+        raise view.error("Expected a list written out here", hint="Write it here instead of an alias")
+    return view.node
+
+
+def _mapping(view: View) -> Mapping:
+    if not isinstance(view.node, Mapping):
+        raise view.error("Expected a mapping written out here", hint="Write it here instead of an alias")
+    return view.node

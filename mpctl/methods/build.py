@@ -1,0 +1,257 @@
+"""From what a person typed to a :class:`Spec`: defaults < --spec-config < --draft < --set.
+
+Everything vLLM's own class refuses without looking at a model is refused here, in milliseconds and with the field's
+name; so is what it accepts although nobody means it (see tests/data/vllm). An unknown key is kept: a newer engine
+may know it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from mpctl.errors import InputError
+from mpctl.methods.combine import check_combination
+from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_value
+from mpctl.methods.preflight.findings import Finding, ordered
+from mpctl.methods.spec import Json, Spec, cli_name
+from mpctl.methods.table import METHODS, UNMANAGED, Method
+from mpctl.methods.version_limits import REMOVED
+
+_PREFIXES = ("speculative_config.", "speculative.", "sc.")
+
+
+def build(
+    method: str,
+    *,
+    draft: str | None = None,
+    sets: Sequence[str] = (),
+    config: Mapping[str, Json] | None = None,
+) -> tuple[Spec, tuple[Finding, ...]]:
+    """The spec for ``--spec METHOD``, and what there is to say about it that is no error.
+
+    A null value takes a default away. Raises :class:`InputError` with ``field`` set to the key at fault.
+    """
+    found = _method(method)
+    if found.name == "none":
+        return _nothing(draft, sets, config), ()
+    settings: dict[str, Json] = dict(found.defaults)
+    settings.update(_from_config(found, config or {}))
+    if draft is not None:
+        settings["model"] = _draft(found, draft)
+    for text in sets:
+        _set(settings, text)
+    settings = {key: value for key, value in settings.items() if value is not None}
+    for name, value in settings.items():
+        if name in KEYS:
+            check_value(KEYS[name], value)
+    check_combination(found, settings)
+    name = cli_name(str(found.engine_method), parallel=settings.get("parallel_drafting") is True)
+    return Spec(name, settings), ordered(_remarks(found, METHODS[name], settings))
+
+
+def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:
+    """The object behind ``--spec-config``; errors carry file, line and column."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}" if file is None else f"column {error.colno}"
+        raise InputError(
+            f"is not JSON: {error.msg} ({where})", file=file, line=error.lineno, field="spec-config", hint=_quotes(text)
+        ) from error
+    except ValueError as error:
+        raise InputError(str(error), file=file, field="spec-config") from error
+    except RecursionError as error:
+        raise InputError("is nested too deep", file=file, field="spec-config") from error
+    if not isinstance(value, dict):
+        raise InputError(
+            f"must be an object, got {type(value).__name__}",
+            file=file,
+            field="spec-config",
+            hint='write {"num_speculative_tokens": 3}',
+        )
+    return value
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    seen: dict[str, Json] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise ValueError(f"has the key '{key}' twice")
+        seen[key] = value
+    return seen
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(f"has {name}, which is not JSON")
+
+
+def _quotes(text: str) -> str | None:
+    if text.lstrip().startswith("{'") or ("{" in text and '"' not in text):
+        return "JSON needs double quotes; keep the shell from eating them with '...' around the whole"
+    return None
+
+
+def _method(name: str) -> Method:
+    """The method, or an error that names the nearest."""
+    if name in METHODS:
+        return METHODS[name]
+    alias = cli_name(name.strip().lower().replace(" ", ""), parallel=False)
+    near = alias if alias in METHODS else _near(alias.replace("-", "_"), METHODS) or _near(alias, METHODS)
+    if name in UNMANAGED:
+        raise InputError(f"'{name}' is not managed: it runs user code or writes hidden states", field="spec")
+    raise InputError(
+        f"unknown method '{name}'" + (f", did you mean '{near}'?" if near else ""),
+        field="spec",
+        hint=f"methods: {', '.join(METHODS)}",
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def _nothing(draft: str | None, sets: Sequence[str], config: Mapping[str, Json] | None) -> Spec:
+    for given, flag in ((draft, "draft"), (sets, "set"), (config, "spec-config")):
+        if given:
+            raise InputError("method 'none' takes no settings", field=flag, hint="leave it out")
+    return Spec("none")
+
+
+def _draft(method: Method, draft: str) -> str:
+    if not method.loads_weights:
+        others = ", ".join(other.name for other in METHODS.values() if other.loads_weights)
+        raise InputError(
+            f"method '{method.name}' loads no draft, got '{draft}'",
+            field="draft",
+            hint=f"leave --draft out, or choose one of: {others}",
+        )
+    if not draft.strip():
+        raise InputError("must be a path or repository, got an empty text", field="draft")
+    return draft
+
+
+def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
+    """--spec-config with its keys normalised; a method in it must agree with the one asked for."""
+    settings: dict[str, Json] = {}
+    for raw, value in config.items():
+        name = _name(raw)
+        if name in settings:
+            raise InputError("is given twice, with dashes and with underscores", field=name)
+        settings[name] = value
+    given = settings.pop("method", None)
+    if given is not None and given not in (method.name, method.engine_method):
+        told = cli_name(given, parallel=settings.get("parallel_drafting") is True) if isinstance(given, str) else None
+        if told != method.name:
+            raise InputError(f"is {given!r} in --spec-config, but --spec says '{method.name}'", field="method")
+    if settings.get("model") is not None and not method.loads_weights and settings["model"] != method.engine_method:
+        _draft(method, str(settings["model"]))
+    return settings
+
+
+def _name(raw: str) -> str:
+    """A key without prefix and dashes; keys that are gone or misspelt in a known way are refused."""
+    name = raw.strip().lstrip("-").replace("-", "_")
+    name = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+    if not name:
+        raise InputError(f"a key is empty in '{raw}'", field="set")
+    gone = REMOVED.get(name)
+    if gone and gone.kind == "key":
+        raise InputError(
+            f"is gone since vLLM {gone.since}: {gone.why}", field=name, hint=f"use {gone.replacement} ({gone.source})"
+        )
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    if snake != name and snake in KEYS:
+        raise InputError("is not a key: vLLM's keys have underscores", field=name, hint=f"write '{snake}'")
+    if name in INTERNAL:
+        raise InputError("is filled in by the engine and cannot be set", field=name, hint="remove it")
+    return name
+
+
+def _set(settings: dict[str, Json], text: str) -> None:
+    """Apply one ``--set key=value``; dots descend into objects."""
+    raw, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"must be KEY=VALUE, got '{text}'", field="set", hint="for example num_speculative_tokens=3")
+    first, *rest = _name(raw).split(".")
+    if first == "method":
+        raise InputError("is chosen with --spec, not with --set", field="method")
+    key = KEYS.get(_name(first))
+    if not value:
+        raise InputError("has no value", field=first, hint="null takes a default away")
+    if not rest:
+        settings[first] = value if key and key.kind in ("text", "choice") and value != "null" else _typed(value)
+        return
+    inner = settings.get(first)
+    settings[first] = _descend(first, inner if isinstance(inner, Mapping) else {}, rest, _typed(value))
+
+
+def _descend(field: str, into: Mapping[str, Json], path: Sequence[str], value: Json) -> dict[str, Json]:
+    step, *rest = path
+    if not step:
+        raise InputError("has an empty part between two dots", field=field)
+    inner = into.get(step)
+    child = _descend(field, inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value
+    return {**into, step: child}
+
+
+def _typed(text: str) -> Json:
+    """true, false, null, numbers, lists and objects as JSON, as vLLM reads its dotted flags; else the text."""
+    try:
+        value: Json = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> list[Finding]:
+    """What is odd but may be meant."""
+    remarks = [_unknown(name) for name in settings if name not in KEYS]
+    k = settings.get("num_speculative_tokens")
+    if isinstance(k, int) and k > LARGE_K:
+        remarks.append(
+            Finding(
+                "large-k",
+                "warn",
+                f"num_speculative_tokens is {k}; every step verifies that many tokens per request",
+                f"published drafts use K up to 15, vLLM's suffix example {LARGE_K}; vLLM 0.32.0 accepts any K",
+                "lower K; `mpctl bench --set` compares values",
+            )
+        )
+    for name in settings:
+        acts_on = KEYS[name].methods if name in KEYS else None
+        if acts_on is not None and method.name not in acts_on:
+            remarks.append(_idle(name, method, acts_on))
+    if asked is not method:
+        remarks.append(
+            Finding(
+                "parallel-eagle3",
+                "note",
+                "eagle3 with parallel_drafting is P-EAGLE and is shown as p-eagle",
+                "vLLM blog 2026-03-13, PR #32887",
+                "name a head trained for parallel drafting",
+            )
+        )
+    return remarks
+
+
+def _unknown(name: str) -> Finding:
+    near = _near(name, KEYS)
+    return Finding(
+        "unknown-key",
+        "warn",
+        f"'{name}' is no key we know" + (f", did you mean '{near}'?" if near else ""),
+        "vLLM 0.32.0 exits on any key it does not know (Unexpected keyword argument)",
+        "correct it, or keep it if your engine is newer and documents it",
+    )
+
+
+def _idle(name: str, method: Method, acts_on: frozenset[str]) -> Finding:
+    return Finding(
+        "key-without-effect",
+        "warn",
+        f"'{name}' has no effect with {method.name}; it acts on {', '.join(sorted(acts_on))}",
+        "vLLM 0.32.0, vllm/config/speculative.py",
+        "remove it, or choose the method it belongs to",
+    )

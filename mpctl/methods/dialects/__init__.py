@@ -1,0 +1,52 @@
+"""The same spec as other engines spell it. vLLM's own spelling is :meth:`mpctl.methods.Spec.config`.
+
+A dialect writes what it can say exactly and refuses the rest by name; reading what it wrote gives the spec back. The
+gate's counters are vLLM's, so these are for people: a rollout on another engine could not be measured and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mpctl.errors import InputError
+from mpctl.methods.dialects import sglang, trtllm
+from mpctl.methods.spec import Spec
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """An engine's spelling. ``text``: what a person copies; ``obstacle``: why a spec cannot be said, None if it can."""
+
+    name: str
+    title: str
+    source: str
+    where: str
+    text: Callable[[Spec], str]
+
+    def obstacle(self, spec: Spec) -> str | None:
+        """Why this engine cannot be told this spec; None when it can."""
+        try:
+            self.text(spec)
+        except InputError as error:
+            return error.reason
+        return None
+
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {
+        "sglang": Dialect(
+            "sglang",
+            "SGLang",
+            sglang.SOURCE,
+            "arguments of sglang.launch_server",
+            lambda spec: " ".join(sglang.write(spec)),
+        ),
+        "tensorrt-llm": Dialect(
+            "tensorrt-llm", "TensorRT-LLM", trtllm.SOURCE, "the file that trtllm-serve --config reads", trtllm.text
+        ),
+    }
+)
+
+__all__ = ["DIALECTS", "Dialect", "sglang", "trtllm"]

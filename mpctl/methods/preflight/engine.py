@@ -1,0 +1,272 @@
+"""Rules about the engine: versions, flags, runners and what its scheduler gives up for speculation."""
+
+from __future__ import annotations
+
+from mpctl.methods.keys import is_int
+from mpctl.methods.preflight.facts import Facts
+from mpctl.methods.preflight.rule import Said, both, method_of, names_draft, one_of, rule, sets_key
+from mpctl.methods.spec import INFERRED, Spec
+from mpctl.methods.table import METHODS, UNMANAGED
+from mpctl.methods.version_limits import FLOORS, removed_flags
+from mpctl.methods.versions import parse_version, show
+
+_VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
+
+
+@rule(
+    "unmanaged-method",
+    source="vLLM 0.32.0: custom_class runs user code, extract_hidden_states writes them to disk",
+    todo="use one of: " + ", ".join(METHODS),
+)
+def unmanaged_method(spec: Spec, facts: Facts) -> Said:
+    """Only methods whose needs and losses are known are rolled out."""
+    if spec.known or spec.method == INFERRED:
+        return None
+    kind = "runs code or writes data we cannot judge" if spec.method in UNMANAGED else "is not known to this version"
+    return "refuse", f"method '{spec.method}' {kind}"
+
+
+@rule(
+    "method-inferred",
+    source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
+    todo="write the method out, so that an engine upgrade cannot change it",
+    applies=one_of(INFERRED),
+)
+def method_inferred(spec: Spec, facts: Facts) -> Said:
+    """A configuration without a method leaves it to the engine, and every check below with it."""
+    return "warn", f"the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"
+
+
+@rule(
+    "no-proposer",
+    source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
+    todo="use an eagle3 head for the same target",
+    applies=one_of("mlp_speculator"),
+)
+def no_proposer(spec: Spec, facts: Facts) -> Said:
+    """The V1 and V2 engines accept the configuration of mlp_speculator and have nothing that runs it."""
+    return "refuse", f"no current engine runs {spec.method}: it ended with the V0 engine"
+
+
+@rule(
+    "engine-too-old",
+    source="first releases: " + "; ".join(f"{name} {show(floor.version)}" for name, floor in FLOORS.items()),
+    todo="raise the engine image, or choose a method the engine has",
+    asks=("engine_version",),
+)
+def engine_too_old(spec: Spec, facts: Facts) -> Said:
+    """An engine older than the method exits at start-up, or worse, ignores it."""
+    floor = method_of(spec).floor
+    if facts.engine_version is None:
+        return (
+            "note",
+            f"the engine's version is unknown, so {spec.method} was not checked against it",
+            "pin the image by tag",
+        )
+    version = parse_version(facts.engine_version)
+    if version is None:
+        reason = f"'{facts.engine_version}' tells no version, so {spec.method} was not checked against it"
+        return "note", reason, "pin the image by tag"
+    if floor is None:
+        reason = f"no document says which release brought {spec.method}; 0.32.0 knows it, the engine is {show(version)}"
+        return ("note", reason, "start it once on a test service") if spec.known and version < (0, 32, 0) else None
+    if version >= floor.version:
+        return None
+    return "refuse", f"{spec.method} needs vLLM {show(floor.version)} ({floor.source}), the engine is {show(version)}"
+
+
+@rule(
+    "removed-flags",
+    source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags",
+    todo="remove them; `mpctl` writes --speculative-config",
+    needs=("argv",),
+    applies=lambda spec: True,
+)
+def removed_flags_left(spec: Spec, facts: Facts) -> Said:
+    """A flag the engine no longer has makes it exit at start-up."""
+    gone = removed_flags(facts.argv or ())
+    if not gone:
+        return None
+    told = "; ".join(f"{entry.name} (gone since {entry.since}, use {entry.replacement})" for entry in gone)
+    return "refuse", f"the command line carries {told}"
+
+
+@rule(
+    "short-flags",
+    source="vLLM 0.32.0, arg_utils.py: mutually exclusive with --speculative-config",
+    todo="remove the short flags; the configuration says the same",
+    needs=("argv",),
+)
+def short_flags(spec: Spec, facts: Facts) -> Said:
+    """--spec-method and its like may not stand beside a speculative-config with the same key."""
+    short = ("--spec-method", "--spec-model", "--spec-tokens")
+    found = [flag for flag in short if _has(facts, flag)]
+    return ("refuse", f"the command line carries {', '.join(found)} beside --speculative-config") if found else None
+
+
+@rule(
+    "custom-logits-processors",
+    source="vLLM 0.32.0, build_logitsprocs; PR #19482",
+    todo="remove --logits-processors, or leave this service without speculation",
+    needs=("argv",),
+)
+def custom_logits_processors(spec: Spec, facts: Facts) -> Said:
+    """The rejection sampler does not run custom logits processors; the engine refuses to start with both."""
+    return ("refuse", "the command line carries --logits-processors") if _has(facts, "--logits-processors") else None
+
+
+@rule(
+    "fast-prefill",
+    source=_VLLM,
+    todo="remove --kv-sharing-fast-prefill",
+    needs=("argv",),
+    applies=one_of("eagle", "eagle3", "p-eagle", "mtp", "dflash", "dspark"),
+)
+def fast_prefill(spec: Spec, facts: Facts) -> Said:
+    """Heads read the target's hidden states of every prompt token, which fast prefill does not compute."""
+    found = _has(facts, "--kv-sharing-fast-prefill")
+    return ("refuse", f"--kv-sharing-fast-prefill does not go with {spec.method}") if found else None
+
+
+def _has(facts: Facts, flag: str) -> bool:
+    return any(part.partition("=")[0].replace("_", "-") == flag for part in facts.argv or ())
+
+
+@rule(
+    "async-scheduling",
+    source=_VLLM + "; seen in the log of 0.32.0; Alauda guide, caveats",
+    todo="compare against the baseline as it runs; ngram_gpu and heads keep async scheduling",
+    asks=("async_scheduling",),
+    applies=lambda spec: (
+        method_of(spec).disables_async_scheduling or spec.settings.get("disable_padded_drafter_batch") is True
+    ),
+)
+def async_scheduling(spec: Spec, facts: Facts) -> Said:
+    """Some proposers need the last tokens on the host, so the engine cannot schedule ahead."""
+    if facts.async_scheduling:
+        reason = f"--async-scheduling is asked for and {spec.method} does not support it: the engine exits at start-up"
+        return "refuse", reason, "remove --async-scheduling, or choose ngram_gpu or a head"
+    return "note", f"{spec.method} turns async scheduling off, about 8 % per step on an A10G"
+
+
+def _only_on_v1(spec: Spec) -> bool:
+    """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
+    parallel = spec.settings.get("parallel_drafting") is True and spec.method in ("draft_model", "eagle")
+    return parallel or not method_of(spec).v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
+
+
+def _runner_matters(spec: Spec) -> bool:
+    if spec.method in ("none", "mlp_speculator"):
+        return False
+    adaptive = spec.settings.get("enable_adaptive_verification") is True
+    return adaptive or _only_on_v1(spec) or not method_of(spec).v1_runner
+
+
+@rule(
+    "model-runner",
+    source="vLLM 0.32.0, _get_v2_model_runner_unsupported_features and its V1 counterpart; V2 is default since 0.29",
+    todo="measure the baseline with VLLM_USE_V2_MODEL_RUNNER=0 too, or the runners are compared, not the method",
+    asks=("v2_runner",),
+    applies=_runner_matters,
+)
+def model_runner(spec: Spec, facts: Facts) -> Said:
+    """A method one runner lacks moves the candidate to the other runner, or does not start."""
+    adaptive = spec.settings.get("enable_adaptive_verification") is True
+    if facts.v2_runner is False and (not method_of(spec).v1_runner or adaptive):
+        what = "adaptive verification" if adaptive and method_of(spec).v1_runner else spec.method
+        todo = "a CPU build without Triton has V1 alone: use eagle3, or dflash for one pass"
+        todo = todo if facts.device == "CPU" else "remove VLLM_USE_V2_MODEL_RUNNER=0"
+        return "refuse", f"{what} needs Model Runner V2, the service runs V1", todo
+    if not _only_on_v1(spec) or facts.v2_runner is False:
+        return None
+    if facts.v2_runner:
+        return "warn", f"Model Runner V2 lacks {spec.method}: the candidate runs on V1, the baseline on V2"
+    return "note", f"Model Runner V2 lacks {spec.method}: on vLLM 0.29 and newer the candidate falls back to V1"
+
+
+@rule(
+    "gpu-needed",
+    source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
+    todo="use ngram, which looks the same tokens up",
+    needs=("device",),
+    applies=one_of("ngram_gpu"),
+)
+def gpu_needed(spec: Spec, facts: Facts) -> Said:
+    """Its buffers lie in pinned memory, which only a GPU's driver gives."""
+    return ("refuse", f"{spec.method} needs a GPU, the engine runs on a CPU") if facts.device == "CPU" else None
+
+
+@rule(
+    "dynamic-k",
+    source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374",
+    todo="use one K; `mpctl bench --concurrency` compares K at each",
+    asks=("data_parallel", "v2_runner"),
+    applies=sets_key(_SCHEDULE),
+)
+def dynamic_k(spec: Spec, facts: Facts) -> Said:
+    """A batch-size schedule for K collapses on one runner, is ignored on the other and dropped under data parallel."""
+    if facts.data_parallel is not None and facts.data_parallel > 1:
+        return "refuse", f"the engine drops the K schedule with data parallel size {facts.data_parallel}"
+    if facts.v2_runner and not method_of(spec).parallel_draft and method_of(spec).loads_weights:
+        return "warn", f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says"
+    if facts.v2_runner is False:
+        return (
+            "warn",
+            "on Model Runner V1 throughput collapses where the batch crosses a threshold, and graphs go piecewise",
+        )
+    return "warn", "a K schedule is honoured only by some runner and method combinations"
+
+
+@rule(
+    "draft-tensor-parallel",
+    source="vLLM 0.32.0, _verify_and_get_draft_tp",
+    todo="leave draft_tensor_parallel_size out, or set it to 1",
+    needs=("tensor_parallel",),
+    applies=both(names_draft, sets_key("draft_tensor_parallel_size")),
+)
+def draft_tensor_parallel(spec: Spec, facts: Facts) -> Said:
+    """The draft runs on one GPU or on all of the target's."""
+    size = spec.settings["draft_tensor_parallel_size"]
+    if not is_int(size) or size in (1, facts.tensor_parallel):
+        return None
+    return (
+        "refuse",
+        f"draft_tensor_parallel_size is {size}, the target's tensor parallel size is {facts.tensor_parallel}",
+    )
+
+
+@rule(
+    "kserve-storage-uris",
+    source="KServe 0.16, predictor.storageUris; Alauda guide option A",
+    todo="upgrade KServe, or stage target and draft on one PVC or in one Modelcar image",
+    needs=("uses_storage_uris", "kserve_version"),
+)
+def kserve_storage_uris(spec: Spec, facts: Facts) -> Said:
+    """Before 0.16 KServe does not know storageUris; the pod comes up with neither target nor draft mounted."""
+    version = parse_version(facts.kserve_version)
+    if not facts.uses_storage_uris:
+        return None
+    if version is None:
+        return "note", f"'{facts.kserve_version}' tells no version, so storageUris was not checked", "name the version"
+    if version >= (0, 16, 0):
+        return None
+    return "refuse", f"storageUris needs KServe 0.16, the cluster has {show(version)}"
+
+
+RULES = (
+    unmanaged_method,
+    method_inferred,
+    no_proposer,
+    engine_too_old,
+    removed_flags_left,
+    short_flags,
+    custom_logits_processors,
+    fast_prefill,
+    async_scheduling,
+    model_runner,
+    gpu_needed,
+    dynamic_k,
+    draft_tensor_parallel,
+    kserve_storage_uris,
+)

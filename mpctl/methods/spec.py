@@ -1,0 +1,187 @@
+"""A method with its settings, as a value that can be compared, hashed and written down.
+
+Invariants: a :class:`Spec` cannot be changed after it is made, however deep; ``from_config(spec.config()) == spec``;
+nothing the engine was given is lost on the way, whether we know the key or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mpctl.methods.table import METHODS, Method
+
+Json = None | bool | int | float | str | list["Json"] | tuple["Json", ...] | Mapping[str, "Json"]
+
+# A running service may leave the method out and let the engine look into the checkpoint.
+INFERRED = "inferred"
+
+
+class FrozenMap(Mapping[str, Json]):
+    """A read-only mapping in its written order; values are frozen too."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Json] | None = None) -> None:
+        self._items: dict[str, Json] = {key: freeze(value) for key, value in (items or {}).items()}
+
+    def __getitem__(self, key: str) -> Json:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def freeze(value: Json) -> Json:
+    """The value with lists as tuples and objects as read-only mappings."""
+    if isinstance(value, Mapping):
+        return FrozenMap(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(item) for item in value)
+    return value
+
+
+def thaw(value: Json) -> Json:
+    """A fresh copy of plain lists and dictionaries, as JSON is written from."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """``method`` is the command line's name; ``settings`` every key of speculative-config but ``method``.
+
+    ``written`` keeps how a running service spells the method where that differs (``deepseek_mtp``), and "" where
+    it leaves the method out.
+    """
+
+    method: str
+    settings: Mapping[str, Json] = field(default_factory=FrozenMap)
+    written: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", FrozenMap(self.settings))
+
+    @property
+    def known(self) -> Method | None:
+        """The entry of :data:`METHODS`, or None for a method we only carry."""
+        return METHODS.get(self.method)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether this is the baseline."""
+        return self.method == "none"
+
+    @property
+    def k(self) -> int | None:
+        """num_speculative_tokens as written; None where the engine or the checkpoint decides."""
+        value = self.settings.get("num_speculative_tokens")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def draft(self) -> str | None:
+        """The draft's path or repository, if one is named."""
+        value = self.settings.get("model")
+        return value if isinstance(value, str) and value not in (self.method, f"[{self.method}]") else None
+
+    def config(self) -> dict[str, Json] | None:
+        """Exactly what ``--speculative-config`` receives; None for ``none``."""
+        if self.is_none:
+            return None
+        name = self.written if self.written is not None else self._engine_name()
+        head: dict[str, Json] = {"method": name} if name else {}
+        return head | {key: thaw(value) for key, value in self.settings.items()}
+
+    def _engine_name(self) -> str:
+        return (self.known.engine_method if self.known else None) or self.method
+
+    def _canonical(self) -> str:
+        return json.dumps([self.method, self.config()], sort_keys=True, separators=(",", ":"))
+
+    def digest(self) -> str:
+        """SHA-256 of the configuration in canonical form: the same for the same keys in another order."""
+        return hashlib.sha256(self._canonical().encode()).hexdigest()
+
+    def describe(self) -> str:
+        """A short text for people: ``ngram K=5 lookup 2..4``."""
+        parts = [self.method if self.known else f"{self.method} (not managed)"]
+        if self.settings.get("num_speculative_tokens_per_batch_size"):
+            parts.append(f"K<={self.k} by batch size" if self.k else "K by batch size")
+        elif self.k is not None:
+            parts.append(f"K={self.k}")
+        low, high = (self.settings.get(f"prompt_lookup_{end}") for end in ("min", "max"))
+        if low is not None or high is not None:
+            low, high = (high, high) if low is None else (low, low if high is None else high)
+            parts.append(f"lookup {low}..{high}")
+        if self.draft:
+            parts.append(f"draft {self.draft}")
+        return " ".join(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self._canonical() == other._canonical()
+
+    def __hash__(self) -> int:
+        return hash(self._canonical())
+
+
+def from_config(config: Mapping[str, Json] | None) -> Spec:
+    """The spec a running service carries; never raises: what we do not know is carried, not judged."""
+    if not config:
+        return Spec("none")
+    settings = {key.replace("-", "_"): value for key, value in config.items()}
+    raw = settings.pop("method", None)
+    if raw is None:
+        return Spec(_inferred(settings.get("model")), settings, "")
+    written = raw if isinstance(raw, str) else json.dumps(thaw(raw))
+    method = cli_name(written, parallel=settings.get("parallel_drafting") is True)
+    known = METHODS.get(method)
+    spelling = known.engine_method if known else method
+    return Spec(method, settings, None if spelling == written else written)
+
+
+def cli_name(engine_method: str, *, parallel: bool) -> str:
+    """The command line's name of a vLLM method: p-eagle for parallel eagle3, mtp for a model-specific alias."""
+    if engine_method == "eagle3" and parallel:
+        return "p-eagle"
+    if engine_method.endswith("_mtp"):
+        return "mtp"
+    if engine_method == "[ngram]":
+        return "ngram"
+    # "none" and "p-eagle" are our names; the engine knows neither, so a service that carries them is broken.
+    return f"?{engine_method}" if engine_method in ("none", "p-eagle") else engine_method
+
+
+# vLLM 0.32.0 decides by these parts of the draft's name, in this order, before it looks at the checkpoint.
+_BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+
+
+def method_by_name(model: str) -> str | None:
+    """The method vLLM takes from a draft's name alone, whatever else was configured."""
+    lowered = model.lower()
+    return next((method for part, method in _BY_NAME if part in lowered), None)
+
+
+def _inferred(model: Json) -> str:
+    """What the engine would make of a configuration without a method; "inferred" where the checkpoint decides."""
+    if not isinstance(model, str):
+        return INFERRED
+    if model in ("ngram", "[ngram]"):
+        return "ngram"
+    parts = model.split(".")
+    if "/" not in model and len(parts) > 1 and all(part.isidentifier() for part in parts):
+        return "custom_class"
+    return method_by_name(model) or INFERRED

@@ -1,9 +1,0 @@
-"""What a cluster lacks for rollouts, as findings over what was read of it: facts in, findings out, no I/O."""
-
-from __future__ import annotations
-
-from mpctl.plan.doctor.diagnose import diagnose
-from mpctl.plan.doctor.facts import ClusterFacts, Denied, MetricAnswer, Thing
-from mpctl.plan.doctor.finding import SEVERITIES, Finding
-
-__all__ = ["SEVERITIES", "ClusterFacts", "Denied", "Finding", "MetricAnswer", "Thing", "diagnose"]

@@ -1,0 +1,141 @@
+"""Every call that mpctl makes to an API server, and which commands make it: the one table behind ``mpctl rbac``.
+
+The tests record the requests of whole journeys and hold them against the table both ways: a request that is not listed
+fails, and so does a row that no journey uses. A row is thus neither forgotten nor kept for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mpctl.platform.kubernetes.api import kinds
+from mpctl.platform.kubernetes.api.kinds import Kind
+
+Role = Literal["reader", "operator"]
+# Where a right has to hold: in the service's namespace, in the whole cluster, in KServe's own namespace.
+Scope = Literal["service", "cluster", "kserve"]
+
+DEVICE_CLASS = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
+ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING = Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False)
+VALIDATING = Kind(
+    _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
+)
+POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+QUEUE_WAIT = Kind("custom.metrics.k8s.io", "v1beta1", "MetricValue", "pods")
+_REVIEWS = "authorization.k8s.io"
+ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
+
+_LOOK = ("status", "history", "diff", "preflight", "render", "doctor")
+_CHANGE = ("rollout", "resume", "rollback", "abandon", "retire")
+_ALL = (*_LOOK, *_CHANGE)
+_TOLD = ("status", "history", "diff", *_CHANGE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """``verb`` is RBAC's. ``commands`` make the call, ``why`` says for what. ``role``: the least role that has it."""
+
+    verb: str
+    kind: Kind
+    commands: tuple[str, ...]
+    why: str
+    role: Role = "reader"
+    scope: Scope = "service"
+    subresource: str = ""
+
+    @property
+    def resource(self) -> str:
+        """As a Role names it: ``pods/log``."""
+        return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
+
+    @property
+    def call(self) -> str:
+        """As messages name it: ``get pods/log``, ``list leases.coordination.k8s.io``."""
+        return f"{self.verb} {self.resource}{f'.{self.kind.group}' if self.kind.group else ''}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Verb, group and resource: what RBAC decides on."""
+        return self.verb, self.kind.group, self.resource
+
+
+def _rows(verbs: str, kind: Kind, commands: tuple[str, ...], why: str, role: Role = "reader", **more: str) -> list[Row]:
+    return [Row(verb, kind, commands, why, role, **more) for verb in verbs.split()]  # type: ignore[arg-type]
+
+
+_RUNS = ("status", "doctor", *_CHANGE)
+
+TABLE: tuple[Row, ...] = (
+    # What there is
+    *_rows("get list", kinds.INFERENCE_SERVICE, _ALL, "the service, and which there are"),
+    *_rows("get", kinds.SERVING_RUNTIME, _ALL, "arguments that a runtime adds to the engine's"),
+    *_rows("get", kinds.DEPLOYMENT, ("status", *_CHANGE), "what KServe made of the service"),
+    *_rows("list", kinds.DEPLOYMENT, ("doctor",), "what KServe made of the services"),
+    *_rows("list", kinds.POD, _RUNS, "what runs, and why something does not"),
+    *_rows("list", kinds.EVENT, ("status", *_CHANGE), "why a pod waits"),
+    *_rows("get", kinds.POD, _CHANGE, "an engine's last words", "operator", subresource="log"),
+    *_rows("list", kinds.HPA, ("doctor", *_CHANGE), "autoscalers of the service"),
+    *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE), "KEDA's autoscalers of the service"),
+    *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE), "who gets the users' traffic"),
+    # mpctl's own records
+    *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE), "who holds the service"),
+    *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
+    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_TOLD), "ledger and records of rollouts"),
+    *_rows("list", kinds.CONFIG_MAP, ("doctor",), "rollouts that were interrupted"),
+    *_rows("get list", kinds.CONTROLLER_REVISION, _TOLD, "recorded revisions"),
+    # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
+    # with the right to create, too (KEP-4006).
+    *_rows("get create", kinds.POD, ("status", *_CHANGE), "the engine's counters, load", subresource="portforward"),
+    # Changes
+    *_rows("create update", kinds.LEASE, _CHANGE, "one operator at a time", "operator"),
+    *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE), "give the lease back", "operator"),
+    *_rows("create update patch", kinds.CONFIG_MAP, _CHANGE, "write down what is about to happen", "operator"),
+    *_rows("create", kinds.CONTROLLER_REVISION, _CHANGE, "record a revision before it is replaced", "operator"),
+    *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE, "the candidate", "operator"),
+    *_rows("list create delete", kinds.JOB, _CHANGE, "the load client", "operator"),
+    *_rows(
+        "update",
+        kinds.INFERENCE_SERVICE,
+        ("diff", "preflight", "render", *_CHANGE),
+        "promotion and restore; a dry run of them for a preview",
+        "operator",
+    ),
+    *_rows("get update", kinds.HPA, _CHANGE, "pin the autoscaler and put it back", "operator"),
+    *_rows("get update", kinds.SCALED_OBJECT, _CHANGE, "pin KEDA's autoscaler and put it back", "operator"),
+    *_rows("get update", kinds.HTTP_ROUTE, _CHANGE, "give a candidate traffic and put the route back", "operator"),
+    # Room for a candidate: GPUs and who holds them, in whatever namespace
+    *_rows("list", kinds.NODE, ("doctor", *_CHANGE), "GPUs, labels and taints", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE), "GPUs that the driver publishes", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE), "GPUs in use", scope="cluster"),
+    *_rows("list", kinds.POD, _CHANGE, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
+    *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL, "arguments that a runtime adds", scope="cluster"),
+    # The doctor's own look-ups; without one it says what it could not see
+    *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
+    *_rows("list", kinds.CLUSTER_SERVING_RUNTIME, ("doctor",), "KServe's vLLM runtime", scope="cluster"),
+    *_rows("list", DEVICE_CLASS, ("doctor",), "whether the GPU driver is set up", scope="cluster"),
+    *_rows("list", MUTATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
+    *_rows("list", VALIDATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
+    *_rows("list", DAEMON_SET, ("doctor",), "where the GPU driver runs", scope="cluster"),
+    *_rows("list", QUOTA, ("doctor",), "GKE's quota for critical pods", scope="cluster"),
+    *_rows("list", POD_MONITOR, ("doctor",), "whether metrics are collected", scope="cluster"),
+    *_rows("list", kinds.DEPLOYMENT, ("doctor",), "KServe's controller", scope="kserve"),
+    *_rows("list", ENDPOINT_SLICE, ("doctor",), "whether KServe's webhooks can answer", scope="kserve"),
+    *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
+    *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
+)
+# Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
+API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE), "the engine's API key")
+
+# Every authenticated user may make these (ClusterRole system:basic-user), so no role of ours has to grant them.
+FREE = (ACCESS_REVIEW, RULES_REVIEW)
+
+
+def needs(role: Role) -> tuple[Row, ...]:
+    """The rows of a role; an operator may all that a reader may."""
+    return TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")

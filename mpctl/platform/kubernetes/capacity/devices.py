@@ -1,0 +1,99 @@
+"""Is there a GPU for one more pod: devices of nodes, whether published as ResourceSlices or counted as nvidia.com/gpu.
+
+Pure, and careful: what cannot be read is said and not counted as room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mpctl.estimate.capacity import Fit, GpuNode, Need, assess_fit, gpu_nodes
+
+Json = Mapping[str, Any]
+EXTENDED = "nvidia.com/gpu"
+
+
+def gpus_of(pod_spec: Json) -> int:
+    """GPUs that one pod asks for: its claims, else its limits."""
+    claims = pod_spec.get("resourceClaims") or []
+    if claims:
+        return len(claims)
+    total = 0
+    for container in pod_spec.get("containers") or []:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        total += int(limits.get(EXTENDED) or 0)
+    return total
+
+
+def room_for(
+    need: Need, nodes: Sequence[Json], slices: Iterable[Json], claims: Iterable[Json], pods: Iterable[Json]
+) -> Fit:
+    """Whether ``need`` fits now. Pods that wait for a GPU already come first."""
+    everything = list(pods)
+    with_dra = gpu_nodes([*nodes, *slices, *claims])
+    published = {n.name for n in with_dra if n.published}
+    counted = tuple(
+        n for n in (_extended(node, everything) for node in nodes if node["metadata"]["name"] not in published) if n
+    )
+    merged = (*(n for n in with_dra if n.published), *counted)
+    waiting = [p for p in everything if _waits(p)]
+    queued = sum(gpus_of(p["spec"]) for p in waiting)
+    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, _no_room())
+    reasons = tuple(r for r in fit.reasons if "node pool" not in r)
+    if waiting:
+        names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
+        reasons = (*reasons, f"{len(waiting)} pods already wait for a GPU: {names}")
+    return Fit(fit.verdict, 0, reasons, fit.unchecked)
+
+
+def barred(pod_spec: Json, node: Json) -> str:
+    """Why a pod may not use a node, as far as its node selector and its tolerations tell; empty when it may."""
+    labels = node["metadata"].get("labels") or {}
+    for key, value in (pod_spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return f"{node['metadata']['name']} has no label {key}={value}"
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        hard = taint.get("effect") in ("NoSchedule", "NoExecute")
+        if hard and not any(_tolerates(t, taint) for t in pod_spec.get("tolerations") or []):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"{node['metadata']['name']} has taint {taint['key']}{value}:{taint['effect']}"
+    return ""
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    """As the scheduler decides: an empty effect or key means any, the key only with Exists."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.get("key")
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return toleration.get("key") == taint.get("key") and same_value
+
+
+def _no_room() -> Any:
+    from mpctl.estimate.capacity import Room as CloudRoom
+
+    return CloudRoom()
+
+
+def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:
+    name = node["metadata"]["name"]
+    status = node.get("status") or {}
+    devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
+    if not devices:
+        return None
+    running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not _over(p)]
+    taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
+    usable = ready and not (node.get("spec") or {}).get("unschedulable")
+    return GpuNode(name, None, usable, True, devices, taken)
+
+
+def _over(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _waits(pod: Json) -> bool:
+    spec = pod.get("spec") or {}
+    return not spec.get("nodeName") and not _over(pod) and gpus_of(spec) > 0

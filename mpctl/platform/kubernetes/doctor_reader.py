@@ -1,0 +1,214 @@
+"""Reads what the doctor judges: one list per kind, several at once, and no refusal stops it.
+
+A list that is forbidden, or a server behind the API server that does not answer, becomes an entry of ``unread``; a
+kind that the cluster does not know is read as empty. About 25 requests in all, plus one per namespace for the metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from mpctl.doctor import ClusterFacts, Denied, MetricAnswer
+from mpctl.doctor.access import FORBIDDEN
+from mpctl.doctor.facts import SERVICE_LABEL, at, each, place
+from mpctl.doctor.kserve import CONFIG, kserve_version
+from mpctl.doctor.metrics import ADAPTER, METRIC
+from mpctl.errors import MpctlError, NotPermitted
+from mpctl.platform.kubernetes.access import calls
+from mpctl.platform.kubernetes.access.rights import denied_calls
+from mpctl.platform.kubernetes.api import kinds, names
+from mpctl.platform.kubernetes.api.client import Client, Json, json_object
+from mpctl.platform.kubernetes.api.kinds import Kind
+from mpctl.platform.kubernetes.api.owners import owner_of
+from mpctl.rollout.operation import open_operation
+from mpctl.rollout.records import read_ledger
+
+KSERVE_NAMESPACE = "kserve"
+_AT_ONCE = 6  # requests; client-go's default is 5 per second with bursts of 10
+_CONTROLLER = "control-plane=kserve-controller-manager"
+_DRIVER = "app.kubernetes.io/name=nvidia-dra-driver-gpu"
+
+
+def read_cluster(client: Client, namespace: str | None, now: datetime) -> ClusterFacts:
+    """Everything of ``namespace`` (None: of all) and of the cluster around it. Changes nothing.
+
+    Raises:
+        Unreachable, NotPermitted: the API server does not answer, or does not know us.
+    """
+    version = str(client.version().get("gitVersion") or "") or None
+    reader = _Reader(client, namespace)
+    hooks = reader.read_all(_wide())
+    kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
+    reader.read_all(_system(kserve, namespace))
+    services = reader.objects.get(kinds.INFERENCE_SERVICE.plural, ())
+    facts = ClusterFacts(
+        now=now,
+        namespace=namespace,
+        version=version,
+        groups=reader.groups,
+        objects=reader.objects,
+        unread=reader.unread,
+        kserve_namespace=kserve,
+        metrics=_metrics(client, services, reader.groups.get(ADAPTER, ())),
+        denied=_denied(client, namespace, reader.unread),
+        owners={place(s): owner.title for s in services if (owner := owner_of(s))},
+        unfinished=_unfinished(reader.objects.get("ledgers", ()), reader.unread),
+    )
+    return _with_schema(client, facts)
+
+
+_Job = tuple[str, Callable[[Client], "Sequence[Json] | None"]]
+
+
+class _Reader:
+    """Collects answers and refusals."""
+
+    def __init__(self, client: Client, namespace: str | None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self.objects: dict[str, Sequence[Json]] = {}
+        self.unread: dict[str, str] = {}
+        self.groups: Mapping[str, tuple[str, ...]] = {}
+        try:
+            self.groups = _groups(client.raw("/apis"))
+        except MpctlError as error:
+            self.unread["discovery"] = error.message
+
+    def read_all(self, jobs: Sequence[_Job]) -> dict[str, Sequence[Json]]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for (name, _), found in zip(jobs, pool.map(self._read, jobs), strict=True):
+                if isinstance(found, str):
+                    self.unread[name] = found
+                else:
+                    self.objects[name] = found
+        return self.objects
+
+    def _read(self, job: _Job) -> Sequence[Json] | str:
+        try:
+            return job[1](self._client) or ()
+        except NotPermitted:
+            return FORBIDDEN
+        except MpctlError as error:
+            return error.message
+
+
+def _list(name: str, kind: Kind, namespace: str | None = None, labels: str = "") -> _Job:
+    return name, lambda client: client.list(kind, namespace, labels=labels)
+
+
+def _wide() -> list[_Job]:
+    """Objects of the cluster itself."""
+    wide = (kinds.NODE, kinds.RESOURCE_SLICE, calls.DEVICE_CLASS, kinds.CLUSTER_SERVING_RUNTIME)
+    return [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
+
+
+def _system(kserve: str, namespace: str | None) -> list[_Job]:
+    """KServe's and the driver's own objects, then those of the services."""
+
+    def config(client: Client) -> Sequence[Json] | None:
+        found = client.get(kinds.CONFIG_MAP, CONFIG, kserve)
+        return [found] if found else None
+
+    mine = (kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE, kinds.INFERENCE_SERVICE, kinds.HPA)
+    return [
+        ("kserve-configmaps", config),
+        _list("kserve-deployments", kinds.DEPLOYMENT, kserve, _CONTROLLER),
+        _list("kserve-endpointslices", calls.ENDPOINT_SLICE, kserve),
+        _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),
+        _list("resourcequotas", calls.QUOTA),
+        _list("podmonitors", calls.POD_MONITOR),
+        *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
+        _list("deployments", kinds.DEPLOYMENT, namespace, SERVICE_LABEL),
+        _list("pods", kinds.POD, namespace, SERVICE_LABEL),
+        _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
+        _list("ledgers", kinds.CONFIG_MAP, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
+    ]
+
+
+def _namespace_of(hooks: Sequence[Json]) -> str | None:
+    """Where KServe runs, from the address of its webhooks."""
+    for one in hooks:
+        if "serving.kserve.io" in str(at(one, "metadata", "name")):
+            for hook in each(one, "webhooks"):
+                if found := at(hook, "clientConfig", "service", "namespace"):
+                    return str(found)
+    return None
+
+
+def _groups(text: str | None) -> dict[str, tuple[str, ...]]:
+    record = json_object(text or "{}")
+    return {g["name"]: tuple(v["version"] for v in g.get("versions") or ()) for g in record.get("groups") or ()}
+
+
+def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) -> tuple[MetricAnswer, ...]:
+    """queue_wait_ms of all predictor pods, asked for as the HPA controller does; nothing without an adapter."""
+    if not versions:
+        return ()
+    version = max(versions)  # v1beta2 before v1beta1, as the HPA controller prefers them
+    found = []
+    for namespace in sorted({place(s)[0] for s in services}):
+        path = f"/apis/{ADAPTER}/{version}/namespaces/{namespace}/pods/*/{METRIC}?labelSelector={SERVICE_LABEL}"
+        try:
+            text = client.raw(path)
+            items = () if text is None else json_object(text).get("items") or ()
+        except MpctlError as error:
+            found.append(MetricAnswer(namespace, None, error.message))
+            continue
+        if text is None:
+            found.append(MetricAnswer(namespace, None, "it knows no such metric (404)"))
+            continue
+        values = {str(at(i, "describedObject", "name")): str(i.get("value")) for i in items}
+        found.append(MetricAnswer(namespace, values))
+    return tuple(found)
+
+
+def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:
+    """The operations that the ledgers leave open; a ledger that cannot be read is said and not taken for closed."""
+    lines: dict[tuple[str, str], str] = {}
+    for part in sorted(ledgers, key=lambda p: int(place(p)[1].rpartition("-")[2])):
+        service = (place(part)[0], str(at(part, "metadata", "labels", names.SERVICE_LABEL)))
+        lines[service] = lines.get(service, "") + str(at(part, "data", "lines") or "")
+    found = {}
+    for service, text in lines.items():
+        try:
+            operation = open_operation(read_ledger(text, where=f"ledger of {'/'.join(service)}"))
+        except MpctlError as error:
+            unread[f"ledger of {'/'.join(service)}"] = error.message
+            continue
+        if operation is not None:
+            found[service] = f"{operation.id} ({operation.plan.spec})"
+    return found
+
+
+def _denied(client: Client, namespace: str | None, unread: dict[str, str]) -> tuple[Denied, ...] | None:
+    try:
+        return denied_calls(client, namespace)
+    except MpctlError as error:
+        unread["rights"] = error.message
+        return None
+
+
+def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
+    """Ask for KServe's schema (0.7 MB) only where nothing smaller tells its version."""
+    from dataclasses import replace
+
+    if kserve_version(facts)[0] is not None or "v1beta1" not in facts.groups.get(kinds.SERVING, ()):
+        return facts
+    try:
+        text = client.raw(f"/openapi/v3/apis/{kinds.SERVING}/v1beta1")
+        return replace(facts, kserve_fields=_fields(json_object(text))) if text else facts
+    except NotPermitted:
+        return facts
+
+
+def _fields(document: Any) -> frozenset[str] | None:
+    for schema in (at(document, "components", "schemas") or {}).values():
+        known = each(schema, "x-kubernetes-group-version-kind")
+        if any(k.get("kind") == kinds.INFERENCE_SERVICE.name for k in known):
+            spec = at(schema, "properties", "spec", "properties") or {}
+            predictor = at(spec, "predictor", "properties") or {}
+            return frozenset((*spec, *(f"predictor.{name}" for name in predictor)))
+    return None

@@ -1,0 +1,85 @@
+"""An InferenceService from the API server as a :class:`mpctl.manifest.Service`, and the facts about its engine.
+
+A service of ``predictor.model`` gets the rest of its command line from a ServingRuntime. That is another object, which
+is read along (so that the preflight sees all arguments) and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpctl.manifest import Service, load, select
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
+from mpctl.platform.kubernetes.service.manifest_text import dump, text_of
+
+_SEPARATOR = "---\n"
+
+
+def read_service(isvc: Json, runtime: Json | None = None) -> Service:
+    """The service. ``runtime``: the ServingRuntime it uses.
+
+    Raises:
+        InputError: it is no single vLLM engine.
+    """
+    record = isvc
+    if runtime is not None and "model" in isvc["spec"]["predictor"]:
+        # The reader finds a runtime by the name the service asks for; a chosen one is in the status only.
+        record = _with_runtime(isvc, runtime["metadata"]["name"])
+    text = text_of(record)
+    name = isvc["metadata"]["name"]
+    file = f"InferenceService {isvc['metadata'].get('namespace', '')}/{name}"
+    return select(load(text + _runtime_text(runtime), file=file), name)
+
+
+def _with_runtime(isvc: Json, name: str) -> Json:
+    predictor = isvc["spec"]["predictor"]
+    if predictor["model"].get("runtime"):
+        return isvc
+    model = {**predictor["model"], "runtime": name}
+    return {**isvc, "spec": {**isvc["spec"], "predictor": {**predictor, "model": model}}}
+
+
+def edited(
+    isvc: Json,
+    runtime: Json | None,
+    config: dict[str, Any] | None,
+    edit: Callable[[Service], Service] | None = None,
+) -> str:
+    """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""
+    import yaml
+
+    before = read_service(isvc, runtime)
+    if edit is not None:
+        before = edit(before)
+    after = before.with_speculation(config).to_yaml()
+    text = after.removesuffix(_runtime_text(runtime))
+    chosen = isvc["spec"]["predictor"].get("model") or {}
+    if runtime is None or chosen.get("runtime") or "model" not in isvc["spec"]["predictor"]:
+        return text
+    record = yaml.safe_load(text)
+    record["spec"]["predictor"]["model"].pop("runtime", None)  # it was only named for the reader
+    return dump(record)
+
+
+def _runtime_text(runtime: Json | None) -> str:
+    if runtime is None:
+        return ""
+    kept = {k: runtime[k] for k in ("apiVersion", "kind", "spec")}
+    return _SEPARATOR + dump({**kept, "metadata": {"name": runtime["metadata"]["name"]}})
+
+
+def runtime_of(client: Client, isvc: Json, namespace: str) -> Json | None:
+    """The ServingRuntime that an InferenceService uses; None when it brings its own container."""
+    model = isvc["spec"]["predictor"].get("model")
+    if model is None:
+        return None
+    status = isvc.get("status") or {}
+    name = model.get("runtime") or status.get("servingRuntimeName")
+    if name:
+        found = client.get(SERVING_RUNTIME, name, namespace)
+        if found is not None:
+            return found
+    name = model.get("runtime") or status.get("clusterServingRuntimeName")
+    return client.get(CLUSTER_SERVING_RUNTIME, name) if name else None

@@ -1,0 +1,40 @@
+"""Manifests for people who let something else apply them: the candidate as an InferenceService of its own. Pure."""
+
+from __future__ import annotations
+
+from mpctl.errors import InputError
+from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of, dump
+from mpctl.rollout.ports import Arm
+
+
+def candidate_manifest(text: str, name: str) -> str:
+    """The second InferenceService for the service ``name`` in the manifest ``text``: one pod, not scaled, without
+    traffic.
+
+    mpctl's own marks are left out: what another tool applied must not be taken for a candidate that mpctl may remove.
+
+    Raises:
+        InputError: the service is a Modelplane one, which has no candidate of this kind.
+        Refused: its pods take a claim by name, which two pods would share.
+    """
+    import yaml
+
+    documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+    found = next((d for d in documents if d.get("kind") == "InferenceService" and d["metadata"]["name"] == name), None)
+    if found is None:
+        raise InputError(
+            f"{name} is no InferenceService, and a candidate is one",
+            field="--candidate",
+            hint="for a ModelDeployment render the changed manifest under another name",
+        )
+    own = dump(found)
+    namespace = found["metadata"].get("namespace")
+    record = candidate_of(own, Arm(own).id, namespace=namespace or "")
+    metadata = record["metadata"]
+    metadata["annotations"].pop(ARM_ANNOTATION)
+    metadata["labels"].pop(SERVICE_LABEL)
+    for key in ("namespace", "labels"):
+        if not metadata[key]:
+            del metadata[key]
+    return dump(record)

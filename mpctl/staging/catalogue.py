@@ -1,0 +1,236 @@
+"""Published drafts by target, and the choice among them. What a table leaves out is unknown, never assumed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mpctl.errors import InputError, Refused
+from mpctl.methods import METHODS, parse_version
+from mpctl.methods.preflight.match import plain_name
+from mpctl.methods.versions import show
+
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A published acceptance length: ``tokens`` per verification, the verifier's own included, at ``k`` drafts.
+
+    ``temperature`` is None where the source does not say.
+    """
+
+    k: int
+    dataset: str
+    tokens: float
+    temperature: float | None = None
+
+    def describe(self) -> str:
+        """``2.60 (K=3, mtbench, t=0)``."""
+        heat = "" if self.temperature is None else f", t={self.temperature:g}"
+        return f"{self.tokens:.2f} (K={self.k}, {self.dataset}{heat})"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One published draft of one target; ``repo`` None: layers in the target's own checkpoint.
+
+    ``method`` is the command line's name (``p-eagle`` for a parallel eagle3 head), or the name of a method that only
+    a plugin has. ``size_b``: billions of parameters; ``loaded_gib``: GiB an engine logged after loading it;
+    ``kv_pool_factor``: KV pool with it over the pool without it. ``variant``: it was made for a fine-tune
+    of the target.
+    """
+
+    target: str
+    repo: str | None
+    method: str
+    k: int | None = None
+    k_fp8_target: int | None = None
+    parallel: bool = False
+    tensor_parallel: int | None = None
+    size_b: float | None = None
+    loaded_gib: float | None = None
+    kv_pool_factor: float | None = None
+    context: int | None = None
+    expected: tuple[Expected, ...] = ()
+    per_position: tuple[float, ...] = ()
+    engine: str = "vllm"
+    plugin: str | None = None
+    min_vllm: str | None = None
+    variant: str | None = None
+    licence: str | None = None
+    note: str | None = None
+    warn: str | None = None
+    sources: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+
+    @property
+    def name(self) -> str:
+        """The repository, or ``native``."""
+        return self.repo or NATIVE
+
+    @property
+    def least_vllm(self) -> str | None:
+        """The later of the draft's own first vLLM and its method's; None where neither is known."""
+        method = METHODS.get(self.method)
+        floors = [parse_version(self.min_vllm), method.min_vllm if method else None]
+        return max(
+            (show(one) for one in floors if one), key=lambda text: parse_version(text) or (0, 0, 0), default=None
+        )
+
+    def needs(self) -> tuple[str, ...]:
+        """What has to be there besides the weights, in words."""
+        said = [
+            f"{self.engine}" if self.engine != "vllm" else "",
+            f"plugin {self.plugin}" if self.plugin else "",
+            f"vLLM {self.least_vllm}" if self.least_vllm and self.engine == "vllm" else "",
+            f"target {self.variant}" if self.variant else "",
+        ]
+        return tuple(word for word in said if word)
+
+    def settings(self, *, fp8_target: bool = False) -> dict[str, int | bool]:
+        """What its card sets in the speculative configuration, besides the draft itself."""
+        found: dict[str, int | bool] = {}
+        k = self.k_fp8_target or self.k if fp8_target else self.k
+        if k is not None:
+            found["num_speculative_tokens"] = k
+        if self.parallel and self.method != "p-eagle":
+            found["parallel_drafting"] = True
+        if self.tensor_parallel is not None:
+            found["draft_tensor_parallel_size"] = self.tensor_parallel
+        return found
+
+    def obstacle(self, method: str, engine_version: str | None) -> str | None:
+        """Why ``--spec method`` on vLLM cannot take this draft; None when it can."""
+        if self.method != method:
+            return f"is for {self.method}"
+        if self.engine != "vllm":
+            return f"is published for {self.engine}"
+        if self.plugin:
+            return f"needs the plugin {self.plugin}"
+        if self.variant:
+            return f"was made for {self.variant}"
+        have, least = parse_version(engine_version), parse_version(self.least_vllm)
+        if have is not None and least is not None and have < least:
+            return f"needs vLLM {self.least_vllm}, the engine is {show(have)}"
+        return None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Targets whose own checkpoint drafts (method mtp), known by how their names begin."""
+
+    name: str
+    prefixes: tuple[str, ...]
+    k: int
+    k_seen: int
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Drafts by target in their order of preference, families with native layers, and what the sources stand for."""
+
+    drafts: Mapping[str, tuple[Draft, ...]] = field(default_factory=dict)
+    families: tuple[Family, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, target: str) -> tuple[Draft, ...]:
+        """The drafts of ``target``, matched without regard to case; a family's native layers count as one. A quantised
+        form of a target has the target's drafts where it has none of its own.
+
+        Raises:
+            InputError: the target is in no table; the nearest names are the hint.
+        """
+        key = self.key(target)
+        found = () if key is None else self.drafts[key]
+        if found:
+            return found
+        native = self.native(target)
+        if native is not None:
+            return (native,)
+        raise InputError(f"no draft of {target} is known", field="target", hint=self.hint(target))
+
+    def key(self, target: str) -> str | None:
+        """The table's name of ``target``: the same, the only one that ends so, or the one it is a quantised form of."""
+        lowered = target.lower()
+        for known in self.drafts:
+            if known.lower() == lowered:
+                return known
+        if "/" not in target:
+            ends = [known for known in self.drafts if known.lower().endswith(f"/{lowered}")]
+            return ends[0] if len(ends) == 1 else None
+        if plain_name(target) == lowered.rpartition("/")[2]:
+            return None
+        alike = [known for known in self.drafts if plain_name(known) == plain_name(target)]
+        return alike[0] if len(alike) == 1 else None
+
+    def native(self, target: str) -> Draft | None:
+        """Multi-token prediction layers inside ``target``, when its family ships them."""
+        for family in self.families:
+            if target.lower().startswith(tuple(prefix.lower() for prefix in family.prefixes)):
+                note = f"{family.name}: K up to {family.k_seen} in recipes"
+                return Draft(target, None, "mtp", k=family.k, note=note, sources=family.sources)
+        return None
+
+    def hint(self, target: str) -> str:
+        """What to type instead of an unknown target."""
+        short = {name.rpartition("/")[2].lower(): name for name in self.drafts}
+        lowered = target.rpartition("/")[2].lower()
+        close = difflib.get_close_matches(target, list(self.drafts), n=2, cutoff=0.6)
+        close += [short[one] for one in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
+        if close:
+            return f"did you mean {' or '.join(dict.fromkeys(close))}?"
+        return "mpctl drafts lists the targets; --drafts FILE adds your own"
+
+    def merged(self, other: Catalogue) -> Catalogue:
+        """This table with the other's targets in place of its own; the other's families come first."""
+        return Catalogue(
+            {**self.drafts, **other.drafts}, (*other.families, *self.families), {**self.sources, **other.sources}
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the catalogue gives for one method and target, and why."""
+
+    draft: Draft
+    reason: str
+
+
+def choose(
+    catalogue: Catalogue, target: str | None, method: str, *, engine_version: str | None = None
+) -> Choice | None:
+    """The first draft of ``target`` that ``--spec method`` can load on vLLM; None when the method needs none named.
+
+    Raises:
+        Refused: there is none; the message says why each is passed over.
+    """
+    known = METHODS[method]
+    if not known.loads_weights:
+        return None
+    optional = known.needs_draft == "optional"
+    hint = "name one with --draft; mpctl drafts lists what is known"
+    if target is None:
+        if optional:
+            return None
+        raise Refused(f"{method} needs a draft, and the target's name is not known to choose one", hint=hint)
+    try:
+        drafts = catalogue.of(target)
+    except InputError as error:
+        if optional:
+            return None
+        raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{error.hint}; or {hint}") from error
+    passed = []
+    for draft in drafts:
+        obstacle = draft.obstacle(method, engine_version)
+        if obstacle is None:
+            form = "" if draft.target.lower() == target.lower() else f", which {target} is a quantised form of,"
+            where = draft.file or "the catalogue"
+            return Choice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
+        passed.append(f"{draft.name} {obstacle}")
+    if optional:
+        return None
+    raise Refused(f"{method} needs a draft, and no known draft of {target} fits: {'; '.join(passed)}", hint=hint)

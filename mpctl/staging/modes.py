@@ -1,0 +1,252 @@
+"""The values of a staging plan: the ways there are, the draft, the cluster, and what a service already mounts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.manifest import Service, Storage
+from mpctl.manifest.view import View
+from mpctl.manifest.yamltext import data
+from mpctl.staging.kserve import Release, release
+
+# In the order they are explained; what each does stands in docs/staging.md.
+WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+DOWNLOADS = ("hf://", "s3://", "gs://")
+# A claim's or a Secret's name: an RFC 1123 subdomain, as the API server takes it.
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_IMAGE = r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@\w+:\w+)?"
+_BUCKET = r"[^/\s]+(/.*)?"
+_FORMS = {
+    "hf": (REPOSITORY.pattern, "hf://ORGANISATION/MODEL or hf://ORGANISATION/MODEL:REVISION"),
+    "pvc": (rf"{_NAME}(/(?!\.\.(/|$))[^/]+)*/?", "pvc://CLAIM/FOLDER, the folder without '..'"),
+    "oci": (_IMAGE, "oci://REGISTRY/IMAGE:TAG"),
+    "oci+native": (_IMAGE, "oci+native://REGISTRY/IMAGE:TAG"),
+    "s3": (_BUCKET, "s3://BUCKET/FOLDER"),
+    "gs": (_BUCKET, "gs://BUCKET/FOLDER"),
+}
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is known of where the service runs; None is unknown.
+
+    ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
+    ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node.
+    """
+
+    kserve: str | None = None
+    kubernetes: str | None = None
+    air_gapped: bool = False
+    node_disk_gib: float | None = None
+    claim: str | None = None
+    shared: bool | None = None
+    registry: str | None = None
+    token_secret: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse names that no cluster takes. Raises :class:`InputError` with the option."""
+        prefix = r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?"
+        for field, value, form, such in (
+            ("--claim", self.claim, _NAME, "lower-case letters, digits, dashes and dots, such as models"),
+            (
+                "--token-secret",
+                self.token_secret,
+                _NAME,
+                "lower-case letters, digits, dashes and dots, such as hf-token",
+            ),
+            ("--registry", self.registry, prefix, "a host and a path without scheme and tag: registry.example/models"),
+        ):
+            if value is not None and not re.fullmatch(form, value):
+                raise InputError(f"{value!r} cannot be used", field=field, hint=such)
+
+
+@dataclass(frozen=True)
+class DraftSource:
+    """The draft as it was named: a repository, a URI or a path in the container. Sizes in GiB, None if unknown.
+
+    ``revision``: main where neither it nor the name, as in ``hf://org/draft:rev``, says one; the name is kept without.
+    ``here``: it is a directory beside the manifest, so a path although it may look like a repository.
+    """
+
+    name: str
+    revision: str = ""
+    size_gib: float | None = None
+    target_gib: float | None = None
+    here: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the name apart. Raises :class:`InputError` for a URI that names nothing, or two revisions."""
+        name, revision = self.name.strip(), self.revision
+        if name.startswith("hf://"):
+            repository, pinned = hub_name(name)
+            if pinned and revision not in ("", pinned):
+                raise InputError(
+                    f"{name} names the revision {pinned}, and the settings {revision}",
+                    field="--draft",
+                    hint="name one of them",
+                )
+            name, revision = f"hf://{repository}", pinned or revision
+        scheme, colon, rest = name.partition("://")
+        if colon and scheme in _FORMS and not re.fullmatch(_FORMS[scheme][0], rest):
+            raise InputError(f"{name!r} names no draft", field="--draft", hint=f"the form is {_FORMS[scheme][1]}")
+        if revision and (".." in revision or not re.fullmatch(r"\w[\w./+-]*", revision)):
+            raise InputError(f"{revision!r} is no revision", field="--draft", hint="a branch, a tag or a commit")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "revision", revision or "main")
+
+    @property
+    def uri(self) -> str:
+        """The name as a URI: a bare repository is one of Hugging Face."""
+        return f"hf://{self.name}" if REPOSITORY.fullmatch(self.name) else self.name
+
+    @property
+    def fetched(self) -> str:
+        """The URI with its revision, as KServe's initializer takes it."""
+        if self.uri.startswith("hf://") and self.revision != "main":
+            return f"{self.uri}:{self.revision}"
+        return self.uri
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it names a place in the container instead of a source."""
+        if self.here or self.name.startswith(("/", "./", "../", "~")):
+            return True
+        return "://" not in self.name and not REPOSITORY.fullmatch(self.name)
+
+
+def hub_name(uri: str) -> tuple[str, str]:
+    """Repository and revision, '' where none is pinned, of ``hf://org/model:rev``, as KServe's initializer reads it."""
+    repository, _, revision = uri.removeprefix("hf://").partition(":")
+    return repository, revision
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A way and why it cannot be taken, None when it can."""
+
+    way: str
+    obstacle: str | None
+
+
+@dataclass(frozen=True)
+class StagingPlan:
+    """The way chosen and what follows from it.
+
+    ``path``: what the engine's configuration names. ``service``: with the storage it needs. ``documents``: Kubernetes
+    objects to create before. ``recipe``: a Containerfile to build before, as ``image``. ``steps``: for people, in
+    order; ``by_hand``: the first of them is theirs, before the service is changed. ``removes``, ``leaves``: what a
+    rollback takes away and what stays on disk. ``warnings``: what could not be checked or may go wrong.
+    """
+
+    way: str
+    reason: str
+    path: str
+    service: Service
+    considered: tuple[Considered, ...] = ()
+    documents: tuple[dict[str, Any], ...] = ()
+    recipe: str | None = None
+    image: str | None = None
+    steps: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    by_hand: bool = False
+
+    @property
+    def prepares(self) -> bool:
+        """Whether something must be made before the service can be changed."""
+        return bool(self.documents or self.recipe or self.by_hand)
+
+
+class Situation:
+    """What the rules below ask about, worked out once."""
+
+    def __init__(self, service: Service, draft: DraftSource, cluster: Cluster) -> None:
+        self.service, self.draft, self.cluster = service, draft, cluster
+        self.kserve: Release | None = release(cluster.kserve)
+        self.kubernetes = release(cluster.kubernetes)
+        predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
+        self.listed = bool(predictor.get("storageUris"))
+        self.storage: tuple[Storage, ...] = service.storage
+        home: dict[str, Any] = predictor.get("model") or next(
+            (one for one in predictor.get("containers") or () if one.get("name") == service.container), {}
+        )
+        self.mounts = [str(one.get("mountPath")) for one in home.get("volumeMounts") or ()]
+        self.env_storage = "STORAGE_URI" in dict(service.env)
+        env = dict(service.env)
+        self.offline = next(
+            (name for name in _OFFLINE if (env.get(name) or "0").lower() in ("1", "true", "yes", "on")), None
+        )
+
+    @property
+    def target(self) -> Storage | None:
+        """Where KServe puts the target: the entry its path lies in, or the only one."""
+        model = self.service.model or ""
+        for one in self.storage:
+            if model == one.mount_path or model.startswith(one.mount_path.rstrip("/") + "/"):
+                return one
+        return self.storage[0] if self.storage else None
+
+    @property
+    def target_claim(self) -> tuple[str, str] | None:
+        """(claim, folder) where the target lies on a volume."""
+        held = self.target
+        if held is None or not held.uri.startswith("pvc://"):
+            return None
+        name, _, folder = held.uri.removeprefix("pvc://").partition("/")
+        return name, folder.strip("/")
+
+    @property
+    def downloaded_gib(self) -> float | None:
+        """What a start of the pod downloads when the draft comes beside the target; None where a size is unknown."""
+        held, size = self.target, self.draft.size_gib
+        again = held is not None and held.uri.startswith(DOWNLOADS)
+        if size is None or (again and self.draft.target_gib is None):
+            return None
+        return size + (self.draft.target_gib or 0.0 if again else 0.0)
+
+    @property
+    def claim(self) -> str | None:
+        """The claim to use: the one named, or the target's own."""
+        return self.cluster.claim or (self.target_claim[0] if self.target_claim else None)
+
+
+def document_of(service: Service) -> dict[str, Any]:
+    """The document of an InferenceService as :func:`mpctl.staging.kserve.problems` judges it; numbers are text.
+
+    Raises:
+        InputError: with file and line, where a list or a mapping that KServe's rules look into is something else.
+    """
+    assert service.source is not None
+    root = View(service.file, "", service.source.place.document.root)
+    predictor = root.need("spec").need("predictor")
+    _mappings(predictor, "resourceClaims")
+    model = predictor.get("model")
+    for home in [*([model] if model else []), *_mappings(predictor, "containers")]:
+        _mappings(home, "env")
+        _mappings(home, "volumeMounts")
+        resources = _under(home, "resources")
+        if resources is not None:
+            _mappings(resources, "claims")
+    found: dict[str, Any] = data(root.node)
+    return found
+
+
+def _mappings(home: View, key: str) -> tuple[View, ...]:
+    """The items of a list, each a mapping; none where the key is missing or empty."""
+    listed = _under(home, key)
+    found = () if listed is None else listed.items()
+    for one in found:
+        one.pairs()
+    return found
+
+
+def _under(home: View, key: str) -> View | None:
+    """What a key holds; unlike :meth:`View.get` it takes merge keys beside it, which KServe reads."""
+    found = dict(home.pairs()).get(key)
+    return None if found is None or data(found.node) is None else found

@@ -1,0 +1,225 @@
+"""A service of vLLM-like pods under a load that changes, scaled by a metric: the experiment behind docs/autoscaling.md.
+
+Each pod has a fixed number of slots (``--max-num-seqs``) and its own first-in-first-out queue; requests come as a
+Poisson stream and go to a random ready pod, as behind a Service, and stay there. Service times are log-normal. Pods
+are scraped every 10 s; the metrics are computed from those scrapes in the way the Prometheus rules do, so they are
+as late and as blind as in production. The autoscaler is `tests.simulation.hpa`. Everything follows from the seed.
+
+Not modelled: batching that slows decoding, prefill, preemption, failures, nodes that have to be added first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from tests.simulation.hpa import Behavior, History, Limits, desired_replicas
+
+SCRAPE_S, SYNC_S, WINDOW_S, STANDING_S = 10.0, 15.0, 60.0, 30.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``mean_s`` seconds in a slot, on average; ``spread`` is the log-normal's sigma."""
+
+    name: str
+    mean_s: float
+    spread: float = 0.6
+    slots: int = 16
+
+
+@dataclass(frozen=True)
+class Scenario:
+    workload: Workload
+    pods: int = 2
+    utilisation: float = 0.6
+    factor: float = 3.0
+    step_at_s: float = 900.0
+    step_for_s: float = 2700.0
+    length_s: float = 5400.0
+    start_s: float = 150.0
+    slo_ms: float = 8000.0
+    maximum: int = 8
+
+    @property
+    def base_rate(self) -> float:
+        return self.utilisation * self.pods * self.workload.slots / self.workload.mean_s
+
+    def rate(self, now: float) -> float:
+        raised = self.step_at_s <= now < self.step_at_s + self.step_for_s
+        return self.base_rate * (self.factor if raised else 1.0)
+
+    @property
+    def pods_needed(self) -> int:
+        return math.ceil(self.base_rate * self.factor * self.workload.mean_s / self.workload.slots)
+
+
+@dataclass
+class Pod:
+    born: float
+    ready: float
+    slots: int
+    waiting: deque[float] = field(default_factory=deque)
+    running: int = 0
+    leaving: bool = False
+    gone: float | None = None
+    finished: int = 0
+    finished_wait_s: float = 0.0
+    admitted: int = 0
+    # (time, waiting, finished, finished_wait_s, admitted, running) of the scrapes in the window
+    scrapes: deque[tuple[float, int, int, float, int, int]] = field(default_factory=deque)
+
+    def scrape(self, now: float) -> None:
+        self.scrapes.append((now, len(self.waiting), self.finished, self.finished_wait_s, self.admitted, self.running))
+        while self.scrapes[0][0] < now - WINDOW_S:
+            self.scrapes.popleft()
+
+
+Metric = Callable[[Pod], float]
+
+
+def queue_wait_ms(pod: Pod) -> float:
+    """The recording rule of manifests/monitoring/prometheusrule-queue-wait.yaml over the same scrapes."""
+    first, last = pod.scrapes[0], pod.scrapes[-1]
+    finished, wait_s = last[2] - first[2], last[3] - first[3]
+    rate = (last[4] - first[4]) / max(last[0] - first[0], SCRAPE_S)
+    standing = min(scrape[1] for scrape in pod.scrapes if scrape[0] > last[0] - STANDING_S)
+    return 1000 * max(wait_s / finished if finished else 0.0, standing / max(rate, 1 / WINDOW_S))
+
+
+def requests_waiting(pod: Pod) -> float:
+    return float(pod.scrapes[-1][1])
+
+
+def cpu_percent(pod: Pod) -> float:
+    """Of two requested cores: an engine core that spins while anything runs, and 10 % of a core around it.
+
+    The engine works on the GPU; its CPU use says that there is work, not how much (assumed, not measured)."""
+    busy = sum(1 for scrape in pod.scrapes if scrape[5]) / len(pod.scrapes)
+    return 100 * (0.1 + busy) / 2
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    name: str
+    metric: Metric
+    target: float
+    behavior: Behavior = field(default_factory=Behavior)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Times are seconds after the step, None for never; shares are of the requests that arrived during the run."""
+
+    ordered_s: float | None
+    enough_s: float | None
+    over_slo: float
+    requests: int
+    gpu_hours: float
+    most_pods: int
+
+
+class Run:
+    """One simulated run; `result` is the only thing to call."""
+
+    def __init__(self, scenario: Scenario, autoscaler: Autoscaler, seed: int) -> None:
+        self.scenario, self.autoscaler = scenario, autoscaler
+        self.random = random.Random(seed)
+        self.order = count()
+        self.events: list[tuple[float, int, Callable[[float], None]]] = []
+        self.pods = [Pod(0.0, 0.0, scenario.workload.slots) for _ in range(scenario.pods)]
+        self.all_pods = list(self.pods)
+        self.history = History()
+        self.requests = self.late = 0
+        self.ordered_s: float | None = None
+        self.enough_s: float | None = None
+
+    def at(self, when: float, what: Callable[[float], None]) -> None:
+        if when <= self.scenario.length_s:
+            heapq.heappush(self.events, (when, next(self.order), what))
+
+    def result(self) -> Result:
+        self.at(0.0, self.arrive)
+        self.at(SCRAPE_S, self.scrape)
+        self.at(SYNC_S, self.sync)
+        while self.events:
+            now, _, what = heapq.heappop(self.events)
+            what(now)
+        end = self.scenario.length_s
+        for pod in self.all_pods:
+            self.late += sum(1 for arrived in pod.waiting if 1000 * (end - arrived) > self.scenario.slo_ms)
+        seconds = sum((end if pod.gone is None else pod.gone) - pod.born for pod in self.all_pods)
+        most = max(sum(1 for p in self.all_pods if p.born <= q.born < (p.gone or end + 1)) for q in self.all_pods)
+        return Result(
+            self.ordered_s, self.enough_s, self.late / max(self.requests, 1), self.requests, seconds / 3600, most
+        )
+
+    def arrive(self, now: float) -> None:
+        self.requests += 1
+        ready = [pod for pod in self.pods if pod.ready <= now]
+        pod = self.random.choice(ready)
+        pod.waiting.append(now)
+        self.admit(pod, now)
+        self.at(now + self.random.expovariate(self.scenario.rate(now)), self.arrive)
+
+    def admit(self, pod: Pod, now: float) -> None:
+        work = self.scenario.workload
+        while pod.waiting and pod.running < pod.slots:
+            waited = now - pod.waiting.popleft()
+            pod.running += 1
+            pod.admitted += 1
+            self.late += 1000 * waited > self.scenario.slo_ms
+            service = self.random.lognormvariate(math.log(work.mean_s) - work.spread**2 / 2, work.spread)
+            self.at(now + service, lambda then, pod=pod, waited=waited: self.finish(pod, waited, then))  # type: ignore[misc]
+
+    def finish(self, pod: Pod, waited: float, now: float) -> None:
+        pod.running -= 1
+        pod.finished += 1
+        pod.finished_wait_s += waited
+        self.admit(pod, now)
+        if pod.leaving and not pod.running:
+            pod.gone = now
+
+    def scrape(self, now: float) -> None:
+        for pod in self.pods:
+            if pod.ready <= now:
+                pod.scrape(now)
+        self.at(now + SCRAPE_S, self.scrape)
+
+    def sync(self, now: float) -> None:
+        values = [self.autoscaler.metric(pod) if pod.scrapes else None for pod in self.pods]
+        limits = Limits(self.autoscaler.target, self.scenario.pods, self.scenario.maximum, self.autoscaler.behavior)
+        wanted, self.history = desired_replicas(now, values, limits, self.history)
+        since = now - self.scenario.step_at_s
+        if since >= 0 and wanted > len(self.pods) and self.ordered_s is None:
+            self.ordered_s = since
+        for _ in range(wanted - len(self.pods)):
+            pod = Pod(now, now + self.scenario.start_s, self.scenario.workload.slots)
+            self.pods.append(pod)
+            self.all_pods.append(pod)
+        for _ in range(len(self.pods) - wanted):
+            self.leave(self.pods.pop(), now)
+        if since >= 0 and self.enough_s is None:
+            ready = sum(1 for pod in self.pods if pod.ready <= now)
+            self.enough_s = since if ready >= self.scenario.pods_needed else None
+        self.at(now + SYNC_S, self.sync)
+
+    def leave(self, pod: Pod, now: float) -> None:
+        """A pod that is told to stop takes nothing new and finishes what it has."""
+        pod.leaving = True
+        if not pod.running:
+            pod.gone = now
+
+
+AUTOSCALERS = (
+    Autoscaler("cpu 80 %", cpu_percent, 80.0),
+    Autoscaler("num_requests_waiting 5", requests_waiting, 5.0),
+    Autoscaler("queue_wait_ms 1050", queue_wait_ms, 1050.0),
+)
+
+WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

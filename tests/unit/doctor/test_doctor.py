@@ -1,0 +1,115 @@
+"""The doctor as a whole: a cluster in order, what cannot be looked at, objects with holes, and its page."""
+
+import ast
+import copy
+from pathlib import Path
+
+import pytest
+from doctor_cluster import facts, healthy, said
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpctl.doctor as plan_doctor
+from mpctl.doctor import SEVERITIES, Denied, MetricAnswer, diagnose
+
+
+def test_a_cluster_in_order_has_nothing_against_it_and_says_what_was_checked():
+    found = diagnose(facts())
+    assert said(found) == set()
+    assert {f.id for f in found} >= {
+        *("api-version", "dra-api", "gateway-api", "kserve-version", "kserve-mode", "kserve-webhook", "vllm-runtime"),
+        *("dra-driver", "dra-slices", "queue-wait", "rights", "kserve-annotations"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"version": "v1.33.4-gke.1"}, ("api-version", "warn")),
+        ({"version": "v0.0.0-master+$Format:%H$"}, ("api-version", "note")),
+        ({"version": None}, ("api-version", "note")),
+        (
+            {"metrics": (MetricAnswer("chat", None, "404 the server could not find the metric"),)},
+            ("queue-wait", "fail"),
+        ),
+        ({"metrics": (MetricAnswer("chat", {}),)}, ("queue-wait", "fail")),
+        (
+            {"metrics": (MetricAnswer("chat", {"qwen-predictor-1": "-9223372036854775808m"}),)},
+            ("queue-wait-nan", "fail"),
+        ),
+        ({"denied": (Denied("update leases", ("rollout",), False),)}, ("rights", "warn")),
+        ({"owners": {("chat", "qwen"): "Argo CD (models)"}}, ("owned", "note")),
+        ({"unread": {"nodes": "forbidden"}}, ("could-not-look", "note")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_faults_outside_the_objects(change, expected):
+    assert expected in said(diagnose(facts(**change)))
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("resource.k8s.io", ("dra-api", "fail")),
+        ("serving.kserve.io", ("kserve-missing", "fail")),
+        ("custom.metrics.k8s.io", ("metrics-adapter", "fail")),
+        ("gateway.networking.k8s.io", ("kserve-gateway", "fail")),
+    ],
+)
+def test_groups_that_are_not_served(group, expected):
+    groups = {name: versions for name, versions in facts().groups.items() if name != group}
+    assert expected in said(diagnose(facts(groups=groups)))
+
+
+def test_beta_dra_alone_is_not_enough():
+    groups = {**facts().groups, "resource.k8s.io": ("v1beta1",)}
+    found = next(f for f in diagnose(facts(groups=groups)) if f.id == "dra-api")
+    assert found.severity == "fail"
+    assert "v1beta1" in found.cause
+
+
+UNREADABLE = sorted(healthy())
+REQUIRED = {"name", "metadata", "driver", "pool", "device"}  # the API server refuses objects without them
+
+
+@given(st.sets(st.sampled_from(UNREADABLE)))
+def test_what_could_not_be_looked_at_is_said_and_never_taken_for_absent(hidden):
+    seen = facts(unread=dict.fromkeys(hidden, "forbidden"))
+    found = diagnose(seen)
+    assert {name for f in found if f.id == "could-not-look" for name in f.subject.split(", ")} == hidden
+    assert not [f for f in found if f.severity in ("fail", "warn")]
+
+
+@given(st.data())
+def test_any_hole_in_the_objects_is_survived(data):
+    """API servers leave out what is empty: any key may be missing anywhere but those that a schema requires."""
+    objects = healthy()
+    resource = data.draw(st.sampled_from(UNREADABLE))
+    here = objects[resource]
+    while isinstance(here, dict | list) and here:
+        keys = sorted(set(here) - REQUIRED) if isinstance(here, dict) else range(len(here))
+        if not keys:
+            break
+        key = data.draw(st.sampled_from(keys))
+        if data.draw(st.booleans()) or not isinstance(here[key], dict | list):
+            if isinstance(here, dict):
+                del here[key]
+            else:
+                here.pop(key)
+            break
+        here = here[key]
+    found = diagnose(facts(copy.deepcopy(objects)))
+    assert [f.severity for f in found] == sorted((f.severity for f in found), key=SEVERITIES.index)
+
+
+def test_every_finding_is_documented_and_every_documented_one_exists():
+    source = Path(plan_doctor.__file__).parent
+    calls = [node for file in source.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Finding"]
+    words = [c.value for name in made for c in ast.walk(name) if isinstance(c, ast.Constant)]
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    table = page[page.index("## Findings") : page.index("## Why a chart")]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
+    listed = {name.strip() for row in rows for name in row.split(",")}
+    assert listed | {"could-not-look"} == set(words)
+    assert "`could-not-look`" in page

@@ -1,0 +1,135 @@
+"""Arms of two measurements as the two arms of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpctl.errors import InputError
+from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.compare import arm_of, combine, differences
+from mpctl.experiment.counters import Window
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.gate.policy import Policy
+
+CELL = Cell("edits", 1)
+WINDOW = Window(20.0, 0.0, 0.0, 2.0, None, None, None, ())
+CONDITIONS = ArmConditions("none", "0.32.0", ("--model=m",), "m", "ab" * 32, "cpu", 1000)
+
+
+def block(arm, repeat, prompts=("a", "b"), cell=CELL):
+    samples = tuple(Sample(10.0, 100.0, 10, "d", "", p) for p in prompts)
+    return Block(arm, cell, repeat, "2026-11-21T00:00:00+00:00", 1.0, samples, WINDOW)
+
+
+def run(*blocks, name="one", arms=None, digest="d1"):
+    return Run(
+        id=name,
+        created="2026-11-21T00:00:00+00:00",
+        who="somebody@here",
+        mpctl_version="0",
+        arms=arms if arms is not None else {b.arm: CONDITIONS for b in blocks},
+        prompts={"edits": PromptSet("edits", digest, 2, 0)},
+        shares={"edits": 1.0},
+        calibration=None,
+        policy=Policy(),
+        blocks=blocks,
+    )
+
+
+BOTH = run(block("baseline", 0), block("candidate", 0))
+ALONE = run(block("baseline", 0), block("baseline", 1, ("c", "d")), name="two")
+
+
+def test_the_worse_calibration_stands_for_both():
+    good, bad = Calibration(1.0, 5.0, 75, 8), Calibration(1.0, 50.0, 75, 8)
+    for one, two in ((good, bad), (bad, good)):
+        made = combine(replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate")
+        assert made.calibration == bad
+    assert combine(replace(BOTH, calibration=good), "baseline", BOTH, "candidate").calibration is None
+
+
+def test_answers_of_another_limit_are_no_comparison():
+    found = differences(replace(BOTH, max_tokens=32), "baseline", replace(BOTH, max_tokens=256), "candidate")
+    assert found == ("limit of an answer: 32 and 256 tokens",)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "arm"),
+    [(BOTH, None, "candidate"), (BOTH, "baseline", "baseline"), (ALONE, None, "baseline")],
+)
+def test_which_arm_is_meant(source, asked, arm):
+    assert arm_of(source, asked) == arm
+
+
+def test_an_arm_that_is_not_there():
+    with pytest.raises(InputError, match="two has no arm candidate; there is baseline"):
+        arm_of(ALONE, "candidate")
+    with pytest.raises(InputError, match="holds no block"):
+        arm_of(run(), None)
+
+
+def test_blocks_with_the_same_prompts_are_paired_wherever_they_stood():
+    one = run(block("baseline", 0, ("c", "d")), block("baseline", 1), block("candidate", 1, ("x", "y")))
+    made = combine(one, "baseline", ALONE, "baseline")
+    assert [(b.arm, b.repeat, tuple(s.prompt for s in b.samples)) for b in made.blocks] == [
+        ("baseline", 0, ("c", "d")),
+        ("candidate", 0, ("c", "d")),
+        ("baseline", 1, ("a", "b")),
+        ("candidate", 1, ("a", "b")),
+    ]
+    assert set(made.arms) == {"baseline", "candidate"}
+    assert made.id == "one:baseline and two:baseline"
+
+
+def test_a_block_is_used_once():
+    twice = run(block("baseline", 0), block("baseline", 1))
+    made = combine(twice, "baseline", BOTH, "candidate")
+    assert len(made.blocks) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        block("candidate", 0, ("x", "y")),
+        block("candidate", 0, ("b", "a")),
+        block("candidate", 0, cell=Cell("edits", 8)),
+    ],
+)
+def test_nothing_in_common_cannot_be_compared(other):
+    with pytest.raises(InputError, match="no block with the same prompts"):
+        combine(BOTH, "baseline", run(other, name="two"), "candidate")
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (BOTH, ()),
+        (replace(BOTH, prompts={"edits": PromptSet("edits", "d2", 2, 0)}), ("prompts of edits: d1 and d2",)),
+        (replace(BOTH, prompts={}, id="two"), ("prompts of edits: only in one",)),
+        (run(block("candidate", 0, cell=Cell("edits", 8))), ("traffic: edits, 1 at once; edits, 8 at once in one",)),
+        (run(block("candidate", 0), arms={}), ("conditions: not recorded in both",)),
+    ],
+)
+def test_what_was_measured_differently_is_named(second, told):
+    found = differences(BOTH, "candidate", second, "candidate")
+    assert len(found) == len(told)
+    assert all(f.startswith(t) for f, t in zip(found, told, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"spec": "ngram", "argv": ("--other",), "kv_pool_tokens": 1}, ()),
+        ({"model_digest": "cd" * 32}, ("model: m (abababababab) and m (cdcdcdcdcdcd)",)),
+        ({"model_digest": "", "model": "n"}, ("model: m and n",)),
+        ({"model_digest": ""}, ()),
+        ({"device": "gpu"}, ("device: cpu and gpu",)),
+        ({"engine_version": ""}, ("engine version: 0.32.0 and unknown",)),
+    ],
+)
+def test_conditions_that_differ_are_named(changes, told):
+    second = replace(BOTH, arms={"candidate": replace(CONDITIONS, **changes)})
+    assert differences(BOTH, "candidate", second, "candidate") == told

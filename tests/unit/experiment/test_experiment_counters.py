@@ -1,0 +1,314 @@
+"""Counters of real and generated expositions, and the windows between two readings."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measure_samples import DATA, SPECULATING, captured, window
+
+from mpctl.experiment.counters import CounterError, Counters, Window
+
+few = settings(max_examples=60, deadline=None)
+PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+
+def test_a_speculating_engine_after_load():
+    assert captured("ngram_after_load") == Counters(
+        generation_tokens=8252.0,
+        prompt_tokens=9698.0,
+        preemptions=0.0,
+        queue_seconds=0.0013882239995837153,
+        queue_count=33.0,
+        drafts=1983.0,
+        draft_tokens=9806.0,
+        accepted=5331.0,
+        per_position=(1413.0, 1184.0, 1022.0, 916.0, 796.0),
+        ttft_seconds=3.324699878692627,
+        ttft_count=33.0,
+        tpot_seconds=0.07655604187430172,
+        tpot_count=33.0,
+        started=1.79521993544e09,
+    )
+
+
+def test_times_are_the_engines_own_means():
+    """Client times would not do: a busy client receives merged chunks, the first of them late."""
+    window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert window.ttft_ms == pytest.approx(1000 * 3.324699878692627 / 33)
+    assert window.tpot_ms == pytest.approx(1000 * 0.07655604187430172 / 33)
+    assert (replace(window, ttft_count=0.0).ttft_ms, replace(window, tpot_count=None).tpot_ms) == (None, None)
+
+
+def test_on_and_idle_is_zero_off_is_none():
+    idle, off = captured("ngram_before_requests"), captured("baseline_before_requests")
+    assert (idle.drafts, idle.draft_tokens, idle.accepted, idle.per_position) == (0.0, 0.0, 0.0, (0.0,) * 5)
+    assert (off.drafts, off.draft_tokens, off.accepted, off.per_position) == (None, None, None, ())
+    assert off.generation_tokens == idle.generation_tokens == 0.0
+
+
+def test_the_window_of_a_speculating_engine():
+    seen = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert seen.speculating
+    assert seen.steps == 8252 - 5331 == 2921
+    assert seen.tokens_per_step == pytest.approx(8252 / 2921)
+    assert seen.acceptance_rate == pytest.approx(5331 / 9806)
+    assert seen.acceptance_length == pytest.approx(1 + 5331 / 1983)
+    assert seen.coverage == pytest.approx(1983 / 2921)
+    assert seen.position_rates == pytest.approx((0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5)
+    assert seen.acceptance_length > seen.tokens_per_step  # what counting only drafted steps overstates
+    assert seen.queue_wait_ms == pytest.approx(1.3882 / 33, abs=1e-4)
+
+
+def test_the_window_of_a_plain_engine():
+    seen = Window.between(captured("baseline_before_requests"), captured("baseline_after_load"))
+    assert not seen.speculating
+    assert (seen.generation_tokens, seen.tokens_per_step) == (9180.0, 1.0)
+    assert (seen.steps, seen.acceptance_rate, seen.acceptance_length, seen.coverage) == (None, None, None, None)
+    assert seen.position_rates == ()
+
+
+def test_nothing_done_has_no_ratios():
+    idle = captured("ngram_before_requests")
+    seen = Window.between(idle, idle)
+    assert (seen.tokens_per_step, seen.acceptance_rate, seen.coverage, seen.queue_wait_ms) == (None,) * 4
+    off = captured("baseline_before_requests")
+    assert Window.between(off, off).tokens_per_step is None
+
+
+def test_created_gauges_are_not_counted():
+    text = 'vllm:generation_tokens_total{engine="0"} 5\nvllm:generation_tokens_created{engine="0"} 1.7e9\n'
+    assert Counters.parse(text) == Counters(generation_tokens=5.0)
+
+
+def test_engines_are_summed():
+    text = (
+        'vllm:generation_tokens_total{engine="0",model_name="m"} 5\n'
+        'vllm:generation_tokens_total{engine="1",model_name="m"} 7\n'
+        f'{PER_POSITION}{{engine="0",position="1"}} 1\n'
+        f'{PER_POSITION}{{engine="0",position="0"}} 3\n'
+        f'{PER_POSITION}{{engine="1",position="0"}} 4\n'
+        "process_start_time_seconds 9\n"
+    )
+    assert Counters.parse(text) == Counters(generation_tokens=12.0, per_position=(7.0, 1.0), started=9.0)
+
+
+def test_an_empty_exposition_has_no_counters():
+    assert Counters.parse("") == Counters()
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+@pytest.mark.parametrize(
+    "series",
+    ['vllm:generation_tokens_total{engine="0"}', f'{PER_POSITION}{{position="0"}}', "process_start_time_seconds"],
+)
+def test_a_value_that_is_no_number_is_named(series, value):
+    with pytest.raises(CounterError, match=series.partition("{")[0]):
+        Counters.parse(f"{series} {value}\n")
+
+
+def test_a_nan_of_a_series_nobody_counts_is_none_of_our_business():
+    assert Counters.parse("other NaN\n") == Counters()
+
+
+@pytest.mark.parametrize(
+    "series", ['vllm:generation_tokens_total{engine="0"}', f'{PER_POSITION}{{engine="0",position="0"}}']
+)
+def test_a_series_that_stands_twice_is_not_counted_twice(series):
+    with pytest.raises(CounterError, match=rf"{series.partition('{')[0]} stands twice"):
+        Counters.parse(f"{series} 3\n{series} 3\n")
+
+
+def test_an_exposition_pasted_behind_itself_is_refused():
+    text = (DATA / "metrics_ngram_after_load.txt").read_text()
+    with pytest.raises(CounterError, match="twice"):
+        Counters.parse(text + text)
+
+
+@pytest.mark.parametrize("labels", ["", '{engine="0"}', '{position="x"}', '{position="-1"}', '{position=""}'])
+def test_a_position_that_is_none_is_named(labels):
+    with pytest.raises(CounterError, match=PER_POSITION):
+        Counters.parse(f"{PER_POSITION}{labels} 3\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["garbage", "<html><body>502</body></html>", '{"error": "x"}', "vllm:generation_tokens_total x\n", "a{b="]
+)
+def test_what_is_no_exposition_is_refused(text):
+    with pytest.raises(CounterError, match="not a Prometheus exposition"):
+        Counters.parse(text)
+
+
+@few
+@given(st.text(st.sampled_from('ab_:{}="\\,# \n\t1.e+NTYPEHLtotal'), max_size=40))
+def test_any_text_is_read_or_refused(text):
+    with suppress(CounterError):
+        Counters.parse(text)
+
+
+# Windows
+
+BEFORE = Counters(
+    generation_tokens=10.0,
+    prompt_tokens=1.0,
+    preemptions=0.0,
+    queue_seconds=1.0,
+    queue_count=2.0,
+    drafts=4.0,
+    draft_tokens=8.0,
+    accepted=3.0,
+    per_position=(2.0, 1.0),
+    started=7.0,
+    ttft_seconds=1.0,
+    ttft_count=4.0,
+    tpot_seconds=1.0,
+    tpot_count=4.0,
+)
+AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
+NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started")]
+
+
+def test_a_window_is_the_difference():
+    idle = dict.fromkeys(("preemptions", "queue_seconds", "queue_count", "ttft_seconds", "ttft_count"), 0.0)
+    expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **idle, tpot_seconds=0.0, tpot_count=0.0)
+    assert Window.between(BEFORE, AFTER) == expected
+
+
+def test_a_restart_is_seen_although_the_counters_hide_it():
+    with pytest.raises(CounterError, match="restarted"):
+        Window.between(BEFORE, replace(AFTER, started=8.0))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_counter_that_went_back_is_named(name):
+    with pytest.raises(CounterError, match=r"^vllm:\w+ went back from"):
+        Window.between(replace(BEFORE, **{name: 1e9}), AFTER)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_counter_that_disappeared_is_named(name):
+    with pytest.raises(CounterError, match=r"^vllm:\w+ disappeared"):
+        Window.between(BEFORE, replace(AFTER, **{name: None}))
+
+
+def test_positions_are_watched_like_other_counters():
+    with pytest.raises(CounterError, match="position 1 went back"):
+        Window.between(replace(BEFORE, per_position=(2.0, 9.0)), AFTER)
+    with pytest.raises(CounterError, match="position 1 disappeared"):
+        Window.between(BEFORE, replace(AFTER, per_position=(8.0,)))
+
+
+def test_positions_that_appear_were_zero_before():
+    early = Counters(generation_tokens=0.0)
+    late = Counters(generation_tokens=9.0, drafts=2.0, draft_tokens=4.0, accepted=3.0, per_position=(2.0, 1.0))
+    assert Window.between(early, late).per_position == (2.0, 1.0)
+
+
+def test_without_generated_tokens_there_is_no_window():
+    with pytest.raises(CounterError, match="vllm:generation_tokens_total is missing"):
+        Window.between(Counters(), Counters())
+
+
+def test_more_accepted_than_drafted_is_a_contradiction():
+    with pytest.raises(CounterError, match="13 tokens accepted of 8 drafted"):
+        Window.between(BEFORE, replace(AFTER, accepted=16.0))
+
+
+def test_positions_must_add_up_to_the_accepted():
+    with pytest.raises(CounterError, match="add up to 4, the accepted counter says 5"):
+        Window.between(BEFORE, replace(AFTER, per_position=(5.0, 2.0)))
+
+
+def test_hand_computed_figures():
+    assert SPECULATING.steps == 40.0
+    assert SPECULATING.tokens_per_step == 2.5
+    assert SPECULATING.coverage == 0.5
+    assert SPECULATING.acceptance_rate == 0.6
+    assert SPECULATING.acceptance_length == 4.0
+    assert SPECULATING.position_rates == (1.0, 0.75, 0.5, 0.5, 0.25)
+    assert window(queue_seconds=3.0, queue_count=4.0).queue_wait_ms == 750.0
+
+
+def test_pooling_adds_counts_and_never_averages_ratios():
+    short = window(10.0, 1.0, 5.0, 5.0, (1.0, 1.0, 1.0, 1.0, 1.0), queue_seconds=1.0, queue_count=1.0)
+    long = window(1000.0, 99.0, 495.0, 0.0, (0.0,) * 5, queue_seconds=0.0, queue_count=99.0)
+    pooled = Window.total((short, long))
+    assert pooled.acceptance_rate == 5 / 500
+    assert pooled.tokens_per_step == 1010 / 1005
+    assert pooled.queue_wait_ms == 10.0
+    assert pooled.acceptance_rate != (short.acceptance_rate + long.acceptance_rate) / 2
+    assert pooled.per_position == (1.0,) * 5
+
+
+def test_pooling_with_a_window_that_lacks_a_count_lacks_it_too():
+    pooled = Window.total((SPECULATING, window()))
+    assert pooled.generation_tokens == 200.0
+    assert (pooled.drafts, pooled.accepted, pooled.queue_wait_ms) == (None, None, None)
+
+
+def test_pooling_windows_of_different_k():
+    pooled = Window.total((window(9.0, 1.0, 2.0, 2.0, (1.0, 1.0)), window(9.0, 1.0, 3.0, 1.0, (1.0, 0.0, 0.0))))
+    assert pooled.per_position == (2.0, 1.0, 0.0)
+
+
+# Generated: several engines, each with drafts of which a beginning is accepted
+
+drafts = st.lists(st.integers(0, 4), max_size=12)  # accepted tokens of each draft, K = 4
+engines = st.lists(st.tuples(drafts, st.integers(0, 50)), min_size=1, max_size=4)
+
+
+def exposition(states) -> str:
+    lines = ["# TYPE vllm:generation_tokens counter"]
+    for number, (accepted, undrafted) in enumerate(states):
+        labels = f'engine="{number}",model_name="m"'
+        generated = sum(accepted) + len(accepted) + undrafted
+        lines += [
+            f"vllm:generation_tokens_total{{{labels}}} {float(generated)}",
+            f"vllm:generation_tokens_created{{{labels}}} 1.7e+09",
+            f"vllm:spec_decode_num_drafts_total{{{labels}}} {len(accepted)}",
+            f"vllm:spec_decode_num_draft_tokens_total{{{labels}}} {4 * len(accepted)}",
+            f"vllm:spec_decode_num_accepted_tokens_total{{{labels}}} {sum(accepted)}",
+            *(f'{PER_POSITION}{{{labels},position="{p}"}} {sum(a > p for a in accepted)}' for p in range(4)),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+@few
+@given(engines, st.data())
+def test_the_identities_hold_for_any_number_of_engines(after, drawn):
+    before = [
+        (accepted[: drawn.draw(st.integers(0, len(accepted)))], drawn.draw(st.integers(0, undrafted)))
+        for accepted, undrafted in after
+    ]
+    seen = Window.between(Counters.parse(exposition(before)), Counters.parse(exposition(after)))
+    new = [a for (late, _), (early, _) in zip(after, before, strict=True) for a in late[len(early) :]]
+    undrafted = sum(late - early for (_, late), (_, early) in zip(after, before, strict=True))
+    assert (seen.drafts, seen.accepted, seen.draft_tokens) == (len(new), sum(new), 4 * len(new))
+    assert seen.steps == (len(new) + undrafted or None)
+    if new:
+        assert seen.acceptance_length == pytest.approx(1 + sum(seen.position_rates))
+        assert seen.acceptance_rate == pytest.approx(sum(seen.position_rates) / 4)
+        assert list(seen.position_rates) == sorted(seen.position_rates, reverse=True)
+        assert seen.tokens_per_step == pytest.approx(1 + seen.coverage * (seen.acceptance_length - 1))
+    assert Window.from_record(seen.to_record()) == seen
+
+
+@few
+@given(st.lists(engines, min_size=1, max_size=3))
+def test_pooling_is_counting_everything_at_once(runs):
+    zero = Counters.parse(exposition([([], 0)] * 4))
+    windows = [Window.between(zero, Counters.parse(exposition((r + [([], 0)] * 4)[:4]))) for r in runs]
+    everything = [([a for r in runs for accepted, _ in r for a in accepted], sum(u for r in runs for _, u in r))]
+    at_once = Window.between(zero, Counters.parse(exposition(everything + [([], 0)] * 3)))
+    assert Window.total(tuple(windows)) == at_once
+
+
+@pytest.mark.parametrize("accepted", [8.0, 10.0, 12.0])
+def test_there_were_no_fewer_steps_than_drafts(accepted):
+    """Accepted tokens are counted before an answer is cut at its stop or limit."""
+    cut = window(10.0, 3.0, 15.0, accepted)
+    assert (cut.steps, cut.tokens_per_step, cut.coverage) == (3.0, 10.0 / 3.0, 1.0)
+    assert window(10.0, 3.0, 15.0, 6.0).steps == 4.0

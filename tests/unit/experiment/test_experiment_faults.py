@@ -1,0 +1,149 @@
+"""Damaged data through the front door: bench JSON and expositions in, a named outcome out, never a pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from measure_samples import DATA, EDITS, rounds_of, window
+from test_gate_rules import QUEUE, TIMED, timed
+
+from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.counters import CounterError, Counters
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import Outcome, assess
+from mpctl.gate.policy import Policy
+
+BEFORE = (DATA / "metrics_ngram_before_requests.txt").read_text()
+AFTER = (DATA / "metrics_ngram_after_load.txt").read_text()
+RESULT = {
+    "date": "20261121-045846",
+    "duration": 2.0,
+    "ttfts": [0.010, 0.020],
+    "itls": [[0.001, 0.002], [0.004]],
+    "output_lens": [3, 2],
+    "generated_texts": ["abc", "de"],
+    "errors": ["", ""],
+}
+
+
+def read(before=BEFORE, after=AFTER, **changes):
+    return Block.from_bench(
+        {**RESULT, **changes},
+        arm=CANDIDATE,
+        cell=EDITS,
+        repeat=0,
+        prompts=("a", "b"),
+        before=Counters.parse(before),
+        after=Counters.parse(after),
+    )
+
+
+def line(text, name, value):
+    """The exposition with another value of one counter."""
+    changed = [
+        f"{row.rpartition(' ')[0]} {value}" if row.startswith((f"{name}{{", f"{name} ")) else row
+        for row in text.split("\n")
+    ]
+    assert changed != text.split("\n")
+    return "\n".join(changed)
+
+
+def without(text, name):
+    return "\n".join(row for row in text.split("\n") if not row.startswith(name))
+
+
+def judged(change):
+    """The verdict over four good rounds in which every block of the candidate was changed."""
+    blocks = timed(rounds_of(4, jitter=0.02))
+    return assess(Analysis.of([change(b) if b.arm == CANDIDATE else b for b in blocks], Policy()))
+
+
+def outcome_of(verdict, rule):
+    return next(r.outcome for r in verdict.rules if r.rule == rule)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["ttfts", "itls", "duration"])
+def test_times_that_are_no_numbers_are_refused(field, value):
+    changes = {"ttfts": [value, 0.1], "itls": [[value], [0.1]], "duration": value}
+    with pytest.raises(BlockError):
+        read(**{field: changes[field]})
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_counters_that_are_no_numbers_are_named(value):
+    with pytest.raises(CounterError, match=f"generation_tokens_total is {value.strip('+').lower()}"):
+        read(after=line(AFTER, "vllm:generation_tokens_total", value))
+
+
+def test_an_empty_window_is_undecided():
+    """Answers came, but the engine that was asked counted nothing: they came from another one."""
+    made = read(before=AFTER, after=AFTER)
+    assert made.window.tokens_per_step is None
+    verdict = judged(lambda b: replace(b, window=made.window))
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert "the candidate's engine counted no token" in verdict.reasons
+
+
+def test_a_counter_that_went_back_is_named():
+    with pytest.raises(CounterError, match=r"vllm:generation_tokens_total went back from 8252 to 100"):
+        read(before=AFTER, after=line(AFTER, "vllm:generation_tokens_total", "100"))
+
+
+def test_an_engine_that_restarted_inside_a_block_is_named():
+    """Even where every counter has meanwhile passed its old value."""
+    again = line(AFTER, "process_start_time_seconds", "1.9e9")
+    with pytest.raises(CounterError, match="the engine restarted inside the window"):
+        read(after=again)
+
+
+def test_a_series_that_is_missing_leaves_its_rules_undecided():
+    with pytest.raises(CounterError, match="vllm:generation_tokens_total is missing"):
+        read(
+            before=without(BEFORE, "vllm:generation_tokens_total"), after=without(AFTER, "vllm:generation_tokens_total")
+        )
+    with pytest.raises(CounterError, match="request_queue_time_seconds_sum disappeared inside the window"):
+        read(after=without(AFTER, "vllm:request_queue_time_seconds"))
+    unqueued = judged(lambda b: replace(b, window=replace(b.window, queue_seconds=None, queue_count=None)))
+    assert (unqueued.outcome, outcome_of(unqueued, "queue wait")) == (Outcome.UNDECIDED, Outcome.MISSING)
+    untimed = judged(lambda b: replace(b, window=replace(b.window, tpot_seconds=None)))
+    assert outcome_of(untimed, "TPOT") is Outcome.PASS  # the client's times stand in, on both arms
+    off = judged(lambda b: replace(b, window=window(b.window.generation_tokens, **TIMED)))
+    assert (off.outcome, outcome_of(off, "tokens per step")) == (Outcome.REJECT, Outcome.FAIL)
+
+
+def test_a_series_duplicated_per_engine_label_is_refused_and_several_engines_are_summed():
+    with pytest.raises(CounterError, match="stands twice"):
+        read(after=AFTER + AFTER)
+    second = "\n".join(
+        row.replace('engine="0"', 'engine="1"') for row in AFTER.split("\n") if row.startswith("vllm:spec_decode_num")
+    )
+    one, two = Counters.parse(AFTER), Counters.parse(f"{AFTER}\n{second}\n")
+    assert (two.accepted, two.drafts) == (2 * one.accepted, 2 * one.drafts)
+    assert two.per_position == tuple(2 * p for p in one.per_position)
+
+
+def test_a_stream_whose_chunks_carry_several_tokens_is_measured_right():
+    """Published: a client that counts chunks found 24.6 tok/s where there were 41; 256 tokens came in 153 chunks."""
+    tokens, chunks, seconds = 256, 153, 6.2
+    made = read(
+        ttfts=[0.1, 0.1],
+        itls=[[seconds / (chunks - 1)] * (chunks - 1)] * 2,
+        output_lens=[tokens, tokens],
+        duration=2 * (seconds + 0.1),
+    )
+    assert made.samples[0].tpot_ms == pytest.approx(1000 * seconds / (tokens - 1))
+    assert made.throughput == pytest.approx(tokens / (seconds + 0.1))
+    assert made.step_ms[0] == pytest.approx(1000 * seconds / (chunks - 1))  # shown as what it is: the step
+
+
+def test_answers_that_are_all_errors_reject():
+    def broken(made):
+        failed = tuple(replace(s, ttft_ms=None, e2e_ms=None, tokens=0, error="500") for s in made.samples)
+        return replace(made, samples=failed, window=window(0.0, 0.0, 0.0, 0.0, (), **QUEUE))
+
+    verdict = judged(broken)
+    assert (verdict.outcome, outcome_of(verdict, "errors")) == (Outcome.REJECT, Outcome.FAIL)

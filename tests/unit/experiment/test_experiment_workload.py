@@ -1,0 +1,237 @@
+"""Which prompts go where, and files of prompts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpctl.errors import InputError
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.workload import Traffic, Workload, read_prompts, round_order
+
+few = settings(max_examples=60, deadline=None)
+
+
+def prompts(count):
+    return tuple(f"prompt {i}" for i in range(count))
+
+
+def traffic(count=20, name="edits", **changes):
+    return Traffic(name, prompts(count), **changes)
+
+
+def workload(**changes):
+    return Workload(**{"traffic": (traffic(),), "repeats": 2, "requests": 4, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"repeats": 0}, "repeats"),
+        ({"requests": 0}, "requests"),
+        ({"concurrency": (1, -1)}, "concurrency"),
+        ({"concurrency": (1, 1)}, "concurrency"),
+        ({"concurrency": ()}, "concurrency"),
+        ({"rates": (0.0,)}, "rate"),
+        ({"rates": (float("nan"),)}, "rate"),
+        ({"rates": (2.0, 2.0)}, "rates"),
+        ({"temperatures": ()}, "temperatures"),
+        ({"temperatures": (-0.1,)}, "temperature"),
+        ({"temperatures": (float("inf"),)}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_time_s": -1.0}, "max_time"),
+        ({"max_time_s": float("nan")}, "max_time"),
+        ({"warmup": -1}, "warmup"),
+        ({"traffic": ()}, "prompts"),
+        ({"traffic": (traffic(9),)}, "prompts"),
+        ({"traffic": (traffic(), traffic())}, "prompts"),
+        ({"traffic": (traffic(5),), "reuse": True}, "prompts"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_field(changes, field):
+    with pytest.raises(InputError) as caught:
+        workload(**changes)
+    assert caught.value.field == field
+    assert caught.value.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("name", ["", "Chat", "no such name", "a/b", "chat-r4"])
+def test_a_class_is_named_as_its_cells_are(name):
+    for make in (lambda: traffic(name=name), lambda: Cell(name, 1)):
+        with pytest.raises(InputError) as caught:
+            make()
+        assert caught.value.message.startswith("traffic: must be lower-case letters, digits and hyphens")
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_share_is_above_zero(share):
+    with pytest.raises(InputError, match="share of edits must be above 0"):
+        traffic(share=share)
+
+
+@pytest.mark.parametrize("texts", [("a",) * 20, (*prompts(19), "prompt 0")])
+def test_prompts_of_a_class_are_distinct(texts):
+    with pytest.raises(InputError, match="prompts of edits repeat"):
+        Traffic("edits", texts)
+
+
+def test_too_few_prompts_say_how_many_are_needed():
+    with pytest.raises(
+        InputError, match="9 distinct prompts of edits are too few: 2 to warm up and 2 rounds of 4 in 1 cell need 10"
+    ) as caught:
+        workload(traffic=(traffic(9),))
+    assert "--reuse-prompts" in (caught.value.hint or "")
+    exact = workload(traffic=(traffic(10),))
+    assert exact.slice(exact.cells[0], 1) == prompts(10)[6:]
+
+
+def test_cells_are_every_combination():
+    made = workload(
+        traffic=(traffic(200), traffic(200, "chat", share=3.0)),
+        concurrency=(1, 8),
+        rates=(2.5,),
+        temperatures=(0.0, 0.7),
+    )
+    assert [c.key for c in made.cells] == [
+        f"{kind}-{loop}-t{temperature}"
+        for kind in ("edits", "chat")
+        for temperature in ("0", "0.7")
+        for loop in ("c1", "c8", "r2.5-c256")
+    ]
+    assert made.shares == {"edits": 0.25, "chat": 0.75}
+    assert made.most == 8
+
+
+def test_a_block_is_long_enough_to_reach_its_concurrency():
+    made = workload(traffic=(traffic(200),), concurrency=(1, 8), rates=(50.0,))
+    assert [made.requests_of(c) for c in made.cells] == [4, 16, 4]
+    assert made.per_round == 24
+
+
+@few
+@given(
+    st.integers(0, 3),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 4),
+    st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
+)
+def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, concurrency):
+    counted = repeats * sum(max(requests, 2 * c) for c in concurrency)
+    made = workload(
+        traffic=(traffic(warmup + counted + spare),),
+        repeats=repeats,
+        requests=requests,
+        warmup=warmup,
+        concurrency=tuple(concurrency),
+    )
+    sent = [p for c in made.cells for r in range(repeats) for p in made.slice(c, r)]
+    assert len(sent) == len(set(sent)) == counted
+    assert {made.warmup_prompts(c) for c in made.cells} == {prompts(warmup)}
+    assert not set(sent) & set(prompts(warmup))
+    assert made.repeated("edits") == 0
+    assert Workload.from_record(json.loads(json.dumps(made.to_record()))) == made
+
+
+@few
+@given(st.integers(6, 30), st.integers(1, 6))
+def test_prompts_that_go_round_again_are_counted_and_distinct_within_a_block(count, repeats):
+    made = workload(traffic=(traffic(count),), repeats=repeats, reuse=True)
+    cell = made.cells[0]
+    assert all(len(set(made.slice(cell, r))) == 4 for r in range(repeats))
+    assert made.repeated("edits") == max(0, 4 * repeats - (count - 2))
+    assert made.repeated("edits", 1) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"traffic": (traffic(21),)},
+        {"traffic": (traffic(share=2.0),)},
+        {"repeats": 3},
+        {"requests": 5},
+        {"concurrency": (2,)},
+        {"rates": (1.0,)},
+        {"max_tokens": 1},
+        {"temperatures": (0.5,)},
+        {"warmup": 1},
+        {"max_time_s": 1.0},
+        {"reuse": True},
+        {"calibrate": False},
+    ],
+)
+def test_the_digest_sees_whatever_changes_what_is_sent(changes):
+    assert workload().digest() == workload().digest()
+    assert workload(**changes).digest() != workload().digest()
+
+
+ONE, TWO = Cell("edits", 1), Cell("edits", 8)
+
+
+def test_blocks_go_a_b_b_a():
+    assert round_order(("a", "b"), (ONE, TWO), 0) == ((ONE, "a"), (ONE, "b"), (TWO, "b"), (TWO, "a"))
+    assert round_order(("a", "b"), (ONE, TWO), 1) == ((ONE, "b"), (ONE, "a"), (TWO, "a"), (TWO, "b"))
+    assert round_order(("a",), (ONE,), 1) == ((ONE, "a"),)
+
+
+@few
+@given(st.integers(1, 12))
+def test_the_order_is_balanced(repeats):
+    order = [(r, *step) for r in range(repeats) for step in round_order(("a", "b"), (ONE,), r)]
+    assert Counter((arm, r) for r, _, arm in order) == Counter((arm, r) for arm in "ab" for r in range(repeats))
+    first = Counter(order[2 * r][2] for r in range(repeats))
+    assert abs(first["a"] - first["b"]) <= 1
+    # A drift that grows by one per block falls on both arms alike, for an even number of rounds.
+    drift = {arm: sum(i for i, (_, _, a) in enumerate(order) if a == arm) for arm in "ab"}
+    assert repeats % 2 or drift["a"] == drift["b"]
+
+
+def lines(*texts, end="\n"):
+    return "".join(json.dumps({"prompt": t}) + end for t in texts)
+
+
+def test_prompts_are_read_in_order_and_repeats_counted():
+    assert read_prompts(lines("b", "a", "b", "b"), file="f") == (("b", "a"), 2)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\n \n"])
+def test_line_ends_and_empty_lines_do_not_matter(end):
+    assert read_prompts(lines("a", "b", end=end), file="f") == (("a", "b"), 0)
+    assert read_prompts(lines("a", "b", end=end).rstrip(), file="f") == (("a", "b"), 0)
+
+
+@few
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1), st.booleans())
+def test_any_prompts_are_read_back(texts, ascii_only):
+    """Also those with U+2028 or U+0085 inside, which JSON allows unescaped and some call line ends."""
+    file = "".join(json.dumps({"prompt": t}, ensure_ascii=ascii_only) + "\n" for t in texts)
+    assert read_prompts(file, file="f") == (tuple(dict.fromkeys(texts)), len(texts) - len(set(texts)))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "f.jsonl:3: not JSON"),
+        ("[]", "f.jsonl:3: prompt: needs a non-empty string"),
+        ("null", "f.jsonl:3: prompt: needs a non-empty string"),
+        ('"text"', "f.jsonl:3: prompt: needs a non-empty string"),
+        ("{}", "f.jsonl:3: prompt: needs a non-empty string"),
+        ('{"prompt": ""}', "f.jsonl:3: prompt: needs a non-empty string"),
+        ('{"prompt": 7}', "f.jsonl:3: prompt: needs a non-empty string"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named(line, message):
+    with pytest.raises(InputError) as caught:
+        read_prompts(lines("a") + "\n" + line + "\n" + lines("b"), file="f.jsonl")
+    assert caught.value.message.startswith(message)
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \r\n\n"])
+def test_a_file_without_prompts_is_refused(text):
+    with pytest.raises(InputError, match=r"^f\.jsonl: holds no prompts"):
+        read_prompts(text, file="f.jsonl")

@@ -1,0 +1,88 @@
+"""Speedups taken apart."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from measure_samples import EDITS, rounds_of, window
+
+from mpctl.gate.analysis import Comparison
+from mpctl.gate.decomposition import Decomposition, memory_floor_ms
+
+TIMES = {"ttft_count": 1.0, "tpot_count": 1.0, "ttft_seconds": 0.1}
+
+
+def example(*, drafted=193.0, tpot=24.2, seconds=25.9, base_tpot=60.2):
+    """The Modelplane example on an L4: 1045 tokens, 60.2 ms each without, 24.2 ms with n-gram drafts of acceptance
+    length 4.27, in about 415 steps of which some 193 carried one."""
+    made = Comparison.of(EDITS, rounds_of(3))
+    accepted = 630.0
+    base = window(1045.0, tpot_seconds=base_tpot / 1000, **TIMES)
+    cand = window(1045.0, drafted, 5 * drafted, accepted, (accepted,), tpot_seconds=tpot / 1000, **TIMES)
+    return replace(
+        made,
+        baseline=replace(made.baseline, window=base, output_tokens=1045, seconds=62.9),
+        candidate=replace(made.candidate, window=cand, output_tokens=1045, seconds=seconds),
+    )
+
+
+def test_why_not_what_the_drafts_promise():
+    floor = memory_floor_ms(16.4e9, 300e9)
+    made = Decomposition.of(example(), floor_ms=floor)
+    assert floor == pytest.approx(54.67, abs=0.01)
+    assert made.promised == pytest.approx(4.264, abs=0.001)
+    assert made.speedup == pytest.approx(62.9 / 25.9)
+    assert {p.name: round(p.factor, 3) for p in made.parts} == {
+        "drafts": 4.264,
+        "steps without a draft": 0.591,
+        "step time": 0.988,
+        "all but decoding": 0.976,
+    }
+    assert (made.floor.reached, made.floor.best_ms) == (pytest.approx(0.908, abs=0.001), pytest.approx(12.8, abs=0.03))
+    assert made.sentence == (
+        "2.43x and not 4.26x: 53% of the steps carried no draft (x 0.59); first tokens, queueing and the client are no "
+        "faster (x 0.98); a step that drafts and verifies takes 60.9 ms, one of the baseline 60.2 ms (x 0.99); "
+        "the baseline runs at 91% of what memory allows, where 12.8 ms per token would be the best"
+    )
+
+
+def test_an_open_loop_is_not_taken_apart():
+    """As many tokens come out as are asked for: the ratio of throughputs says nothing of the drafts."""
+    assert Decomposition.of(replace(example(), cell=replace(EDITS, rate=4.0))) is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"drafted": 415.0}, {"tpot": 40.0}, {"seconds": 20.0}, {"base_tpot": 20.0}])
+def test_the_factors_multiply_to_the_measured_speedup(changes):
+    made = Decomposition.of(example(**changes))
+    assert math.prod(p.factor for p in made.parts) == pytest.approx(made.speedup)
+    assert made.parts[-1].after == pytest.approx(made.speedup)
+    assert made.floor is None
+    assert json.loads(json.dumps(made.to_record()))["parts"][0]["name"] == "drafts"
+
+
+def test_what_got_faster_is_said_too():
+    assert "; in return " in Decomposition.of(example(seconds=20.0)).sentence
+
+
+def test_a_baseline_that_speculates_has_a_factor_of_its_own():
+    made = example()
+    base = replace(made.baseline, window=replace(made.candidate.window, tpot_seconds=0.0602))
+    parts = Decomposition.of(replace(made, baseline=base)).parts
+    assert {p.name: round(p.factor, 3) for p in parts}["baseline speculates"] == 0.397
+    assert math.prod(p.factor for p in parts) == pytest.approx(made.speedup)
+
+
+@pytest.mark.parametrize("missing", ["window", "speculation", "time", "tokens"])
+def test_nothing_is_taken_apart_that_was_not_measured(missing):
+    made = example()
+    cand = made.candidate
+    changed = {
+        "window": replace(cand, window=None),
+        "speculation": replace(cand, window=window(1045.0)),
+        "time": replace(cand, window=replace(cand.window, tpot_count=0.0), tpot=None),
+        "tokens": replace(cand, output_tokens=0),
+    }[missing]
+    assert Decomposition.of(replace(made, candidate=changed)) is None

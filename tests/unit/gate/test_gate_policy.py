@@ -1,0 +1,107 @@
+"""Limits of the gate, as users write them."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from importlib import resources
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpctl.errors import InputError
+from mpctl.gate.assess import RULES
+from mpctl.gate.policy import Policy
+
+few = settings(max_examples=100, deadline=None)
+SHIPPED = (resources.files("mpctl.gate") / "policy.yaml").read_text(encoding="utf-8")
+
+
+def test_the_shipped_file_holds_the_defaults():
+    assert Policy.parse(SHIPPED, file="policy.yaml") == Policy()
+    assert yaml.safe_load(SHIPPED) == Policy().to_record()
+
+
+def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
+    names = {"all", "goodput"}
+    for rule in RULES:
+        stem = rule.__name__.removeprefix("assess_").replace("_", " ")
+        names.add({"pool": "KV pool", "tpot": "TPOT", "ttft": "TTFT"}.get(stem, stem))
+    names |= {f"{what} p99" for what in ("TTFT", "TPOT", "E2E")}
+    for name, (_, term) in Policy.terms().items():
+        assert term.why, name
+        assert term.source, name
+        assert term.rule in names, name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("min_speedpu: 1\n", "gate.yaml:1: min_speedpu: unknown; known are "),
+        ("level: 0.95\nmin_speedup: fast\n", "gate.yaml:2: min_speedup: must be a number of zero or more, not 'fast'"),
+        ("min_speedup: null\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not None"),
+        ("min_speedup: true\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not True"),
+        ("min_speedup: .inf\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not inf"),
+        ("min_speedup: 2026-13-41\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not '2026-13-41'"),
+        ("min_speedup: " + "9" * 400, "gate.yaml:1: min_speedup: must be a number of zero or more, not 9999"),
+        ("min_speedup: .nan\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not nan"),
+        ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not -1"),
+        ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
+        ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
+        ("slo_ttft_ms: x\n", "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'"),
+        ("level: 0.9\nlevel: 0.95\n", "gate.yaml:2: level: stands in line 1 too"),
+        ("- 1\n", "gate.yaml: must be a mapping of names to values"),
+        ("hello\n", "gate.yaml: must be a mapping of names to values"),
+        ("a: b: c\n", "gate.yaml:1: not YAML: "),
+        ("[: 1\n", "gate.yaml:"),
+        ("? [a]\n: 1\n", "gate.yaml:"),
+        ("1: 2\n", "gate.yaml:1: 1: unknown"),
+    ],
+)
+def test_what_cannot_be_a_limit_is_refused_with_file_line_and_field(text, message):
+    with pytest.raises(InputError) as caught:
+        Policy.parse(text, file="gate.yaml")
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}\n"])
+def test_an_empty_file_changes_nothing(text):
+    assert Policy.parse(text, file="gate.yaml") == Policy()
+
+
+def test_some_limits_can_be_switched_off_and_on():
+    made = Policy.parse("max_e2e_p99_ratio: 1.1\nslo_ttft_ms: 200\nmin_compared: 30\n", file="x")
+    assert (made.max_e2e_p99_ratio, made.slo_ttft_ms, made.min_compared) == (1.1, 200, 30)
+    assert Policy.parse("max_e2e_p99_ratio: null\n", file="x") == Policy()
+
+
+limits = st.dictionaries(
+    st.sampled_from(sorted(Policy.terms())), st.floats(0.0, 3.0) | st.none() | st.integers(-1, 3), max_size=6
+)
+
+
+@few
+@given(limits)
+def test_policies_round_trip_or_are_refused_by_name(record):
+    try:
+        made = Policy.from_record(record)
+    except InputError as error:
+        assert error.field in record
+        return
+    assert Policy.from_record(json.loads(json.dumps(made.to_record()))) == made
+    assert Policy.parse(yaml.safe_dump(made.to_record()), file="x") == made
+
+
+@few
+@given(st.text(st.sampled_from('level:0.95 \n#-[]{}"&*!|>%@`?'), max_size=30))
+def test_any_text_is_read_or_refused(text):
+    with suppress(InputError):
+        Policy.parse(text, file="x")
+
+
+def test_the_error_is_shared_out_between_promoting_and_rejecting():
+    assert math.isclose(Policy().side, 0.0125)
+    assert math.isclose(Policy(level=0.9).side, 0.025)

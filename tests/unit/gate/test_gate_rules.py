@@ -1,0 +1,477 @@
+"""Every rule of the gate, and how the rules are joined."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from measure_samples import EDITS, pair, rounds_of, speculating, window
+
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.assess import RULES, Outcome, Verdict, assess
+from mpctl.gate.policy import Policy
+from mpctl.stats.interval import Interval
+
+PASS, FAIL, UNDECIDED, MISSING, SKIP = (
+    Outcome.PASS,
+    Outcome.FAIL,
+    Outcome.UNDECIDED,
+    Outcome.MISSING,
+    Outcome.SKIP,
+)
+QUEUE = {"queue_seconds": 0.001, "queue_count": 10.0, "ttft_seconds": 0.1, "ttft_count": 10.0}
+TIMED = {**QUEUE, "tpot_seconds": 0.02, "tpot_count": 10.0}
+
+
+def timed(blocks):
+    """The engines keep times too."""
+    return [replace(b, window=replace(b.window, **TIMED)) for b in blocks]
+
+
+GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), Policy())
+
+
+def good(**changes):
+    """The good analysis with another comparison."""
+    return replace(GOOD, cells=(replace(GOOD.cells[0], **changes),))
+
+
+def with_arm(name, **changes):
+    return good(**{name: replace(getattr(GOOD.cells[0], name), **changes)})
+
+
+def with_interval(name, value, low, high, **policy):
+    intervals = {**GOOD.cells[0].intervals, name: Interval(value, low, high, 4, "t", 0.96)}
+    return replace(good(intervals=intervals), policy=Policy(**policy))
+
+
+def without(*names):
+    return good(intervals={k: v for k, v in GOOD.cells[0].intervals.items() if k not in names})
+
+
+def counted(counters):
+    """The candidate's engine counted this, and usage says the same."""
+    return with_arm("candidate", window=counters, output_tokens=int(counters.generation_tokens))
+
+
+def arms(spec="ngram K=5", base=28_000, cand=28_000):
+    made = ArmConditions("none", "0.32.0", (), "m", "", "NVIDIA L4", base)
+    return {BASELINE: made, CANDIDATE: replace(made, spec=spec, kv_pool_tokens=cand)}
+
+
+def results(analysis):
+    return {r.rule: r for r in assess(analysis).rules}
+
+
+def drafted(rate):
+    """A window whose first position is accepted at this rate."""
+    return replace(window(400.0, 100.0, 500.0, 100 * rate + 60, (100 * rate, 20.0, 20.0, 10.0, 10.0)), **TIMED)
+
+
+HEAD = replace(GOOD, arms=arms("eagle3 K=3"))
+
+
+def first(rate, low=0.0, high=1.0):
+    made = with_arm("candidate", window=drafted(rate), output_tokens=400)
+    cell = made.cells[0]
+    found = {**cell.intervals, "first_acceptance": Interval(rate, low, high, 4, "t", 0.96)}
+    return replace(made, arms=arms("eagle3 K=3"), cells=(replace(cell, intervals=found),))
+
+
+CASES = [
+    (GOOD, "errors", PASS),
+    (good(newly_failed=1), "errors", UNDECIDED),
+    (good(newly_failed=1, newly_answered=1), "errors", PASS),  # as many, of other prompts
+    (good(newly_failed=9, newly_answered=1), "errors", UNDECIDED),
+    (good(newly_failed=12), "errors", FAIL),
+    (with_arm("candidate", requests=0), "errors", MISSING),
+    (good(compared=8), "samples", PASS),
+    (good(compared=7), "samples", UNDECIDED),
+    (good(compared=0), "samples", MISSING),
+    (good(compared=0, textless=8), "samples", MISSING),
+    (good(repeated=3), "repeats", PASS),
+    (good(repeated=4), "repeats", MISSING),
+    (good(sent=0), "repeats", MISSING),
+    (with_arm("candidate", output_tokens=304), "tokens", PASS),  # 5% of the engine's 320, either way
+    (with_arm("candidate", output_tokens=337), "tokens", MISSING),
+    (with_arm("candidate", window=None), "tokens", MISSING),
+    (with_arm("baseline", window=replace(window(640.0), **TIMED)), "tokens", MISSING),  # users were served meanwhile
+    (good(different=3), "outputs", PASS),
+    (good(different=4), "outputs", UNDECIDED),
+    (good(different=12), "outputs", FAIL),
+    (good(compared=0), "outputs", MISSING),
+    (good(cell=replace(EDITS, temperature=0.7), different=30), "outputs", SKIP),
+    (counted(replace(window(320.0), **TIMED)), "tokens per step", FAIL),
+    (with_arm("candidate", window=None), "tokens per step", MISSING),
+    (counted(replace(window(320.0, 10.0, 50.0, 30.0), **TIMED)), "tokens per step", PASS),
+    (counted(replace(window(320.0, 10.0, 50.0, 29.0), **TIMED)), "tokens per step", UNDECIDED),
+    (GOOD, "first position", SKIP),
+    (replace(GOOD, arms=arms("ngram K=5")), "first position", SKIP),
+    (HEAD, "first position", PASS),
+    (first(0.29, 0.2, 0.31), "first position", UNDECIDED),
+    (first(0.05, 0.01, 0.2), "first position", FAIL),
+    (replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3 K=3")), "first position", MISSING),
+    (GOOD, "coverage", PASS),
+    (counted(replace(window(0.0, 0.0, 0.0, 0.0), **TIMED)), "coverage", MISSING),
+    (counted(replace(window(320.0), **TIMED)), "coverage", SKIP),
+    (replace(with_interval("coverage", 0.5, 0.45, 0.52), policy=Policy(min_coverage=0.51)), "coverage", UNDECIDED),
+    (replace(with_interval("coverage", 0.5, 0.49, 0.505), policy=Policy(min_coverage=0.51)), "coverage", FAIL),
+    (GOOD, "KV pool", SKIP),
+    (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
+    (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
+    (replace(GOOD, arms=arms(base=69_232, cand=18_560)), "KV pool", FAIL),
+    (with_interval("speedup", 1.2, 1.001, 1.4), "speedup", PASS),
+    (with_interval("speedup", 1.2, 1.0, 1.4), "speedup", UNDECIDED),  # a gain must be shown, not its absence missed
+    (with_interval("speedup", 0.9, 0.8, 0.99), "speedup", FAIL),
+    (without("speedup"), "speedup", MISSING),
+    (with_interval("throughput", 1.0, 0.95, 1.2), "throughput", PASS),
+    (with_interval("throughput", 1.0, 0.94, 1.2), "throughput", UNDECIDED),
+    (with_interval("throughput", 0.9, 0.8, 0.94), "throughput", FAIL),
+    (without("throughput"), "throughput", MISSING),
+    (with_interval("tpot", 1.0, 0.9, 1.05), "TPOT", PASS),
+    (with_interval("tpot", 1.0, 0.9, 1.06), "TPOT", UNDECIDED),
+    (with_interval("tpot", 1.2, 1.06, 1.3), "TPOT", FAIL),
+    (without("tpot"), "TPOT", MISSING),
+    (with_interval("ttft_ms", 30.0, 10.0, 50.0), "TTFT", PASS),
+    (with_interval("ttft_ms", 30.0, -90.0, 50.1), "TTFT", UNDECIDED),
+    (with_interval("ttft_ms", 90.0, 50.1, 99.0), "TTFT", FAIL),
+    (without("ttft_ms"), "TTFT", MISSING),
+    (with_interval("queue_wait_ms", 90.0, 50.1, 99.0), "queue wait", FAIL),
+    (with_interval("queue_wait_ms", 40.0, 0.0, 99.0), "queue wait", UNDECIDED),
+    (without("queue_wait_ms"), "queue wait", MISSING),
+    (GOOD, "queue wait", PASS),
+    (GOOD, "E2E p99", SKIP),
+]
+WHOLE = {FAIL: Outcome.REJECT, MISSING: Outcome.UNDECIDED, UNDECIDED: Outcome.UNDECIDED}
+
+
+def test_what_is_good_everywhere_is_promoted():
+    verdict = assess(GOOD)
+    assert verdict.outcome is Outcome.PROMOTE
+    assert len(verdict.rules) == len(RULES)
+    assert {r.outcome for r in verdict.rules} == {PASS, SKIP}
+    assert verdict.summary == "promote for edits"
+
+
+@pytest.mark.parametrize(("analysis", "rule", "outcome"), CASES, ids=lambda v: v if isinstance(v, str) else "")
+def test_one_rule_decides(analysis, rule, outcome):
+    """Each case changes one datum. A missing one may be missing for other rules too, but never turns into a pass."""
+    verdict = assess(analysis)
+    found = {r.rule: r.outcome for r in verdict.rules}
+    assert found.pop(rule) is outcome
+    if outcome is PASS:
+        assert verdict.outcome is Outcome.PROMOTE
+    elif outcome is not SKIP:
+        assert verdict.outcome is WHOLE[outcome] or FAIL in found.values()
+
+
+def test_every_rule_passes_fails_and_misses_somewhere():
+    seen = {(rule, outcome) for _, rule, outcome in CASES if outcome in (PASS, FAIL, MISSING)}
+    seen |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
+    names = [r.rule for r in assess(GOOD).rules if not r.rule.endswith("p99")]
+    # neither too few samples, repeated prompts nor other traffic are the candidate's fault; a pool need not be known
+    never = {("samples", FAIL), ("repeats", FAIL), ("tokens", FAIL), ("KV pool", MISSING)}
+    assert seen == set(itertools.product(names, (PASS, FAIL, MISSING))) - never
+
+
+@pytest.mark.parametrize("failing", [c for c, _, o in CASES if o is FAIL])
+def test_any_fail_rejects_whatever_is_missing(failing):
+    cell = failing.cells[0]
+    verdict = assess(replace(failing, cells=(replace(cell, sent=0),)))
+    assert MISSING in {r.outcome for r in verdict.rules}
+    assert verdict.outcome is Outcome.REJECT
+    assert {r.message for r in verdict.rules if r.outcome is FAIL} <= set(verdict.reasons)
+
+
+def test_nothing_measured_is_undecided():
+    assert assess(Analysis.of([], Policy())).outcome is Outcome.UNDECIDED
+    empty = replace(GOOD, cells=(Comparison.of(EDITS, []),))
+    verdict = assess(empty)
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert {r.outcome for r in verdict.rules} == {MISSING, SKIP}
+
+
+def test_messages_carry_value_limit_interval_and_n():
+    made = results(GOOD)
+    assert made["speedup"].message.startswith("speedup 2.00x, 97.5% interval 1.9")
+    assert made["speedup"].message.endswith("over 4 rounds of 8 prompts (above 1.00x)")
+    assert made["TTFT"].message == (
+        "TTFT +0.00 ms (10.0 ms, baseline 10.0 ms), 97.5% interval +0.00 ms to +0.00 ms over 4 rounds of 8 prompts "
+        "(at most +50.0 ms)"
+    )
+    assert made["outputs"].message == (
+        "0 of 32 greedy outputs differ, 97.5% interval 0.0% to 16.5% (limit 10%, for near ties)"
+    )
+    assert made["tokens per step"].message == (
+        "tokens per step 2.50, 97.5% interval 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
+    )
+    assert made["coverage"].message == (
+        "coverage 50.0%, 97.5% interval 50.0% to 50.0% over 4 rounds and 32 requests (at least 0.0%)"
+    )
+    for name in ("speedup", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
+        rule = made[name]
+        assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (32, 4, False, rule.interval.value)
+    assert (made["outputs"].n, made["outputs"].interval.n) == (32, 32)
+
+
+def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
+    noisy = Analysis.of(timed(rounds_of(4, speedups=(1.1,) * 8, jitter=0.15)), Policy(), looks=30)
+    cell = assess(noisy).cells[0]
+    rule = next(r for r in cell.rules if r.rule == "speedup")
+    assert rule.outcome is UNDECIDED
+    assert rule.needed > 32
+    assert rule.message.endswith(f"; about {rule.needed} more prompts would decide")
+    assert cell.needed >= rule.needed
+    assert cell.needed_s == pytest.approx(cell.needed / 8 * noisy.cells[0].round_seconds)
+
+
+def test_what_more_requests_would_not_tell_is_not_promised_by_them():
+    """Something that was not measured stays missing, and a limit that the figure lies on stays undecided."""
+    noisy = Analysis.of(timed(rounds_of(4, speedups=(1.1,) * 8, jitter=0.15)), Policy(), looks=30)
+    cell = noisy.cells[0]
+    assert assess(noisy).needed is not None
+    used = replace(cell, baseline=replace(cell.baseline, window=replace(window(640.0), **TIMED)))
+    verdict = assess(replace(noisy, cells=(used,)))
+    assert (verdict.outcome, verdict.needed, verdict.needed_s) == (Outcome.UNDECIDED, None, None)
+    assert verdict.reasons[0].startswith("baseline: ")
+    level = replace(
+        noisy, cells=(replace(cell, intervals={**cell.intervals, "tpot": Interval(1.05, 0.9, 1.2, 4, "t", 0.975)}),)
+    )
+    assert assess(level).needed is None
+
+
+def test_rounds_that_agree_by_chance_decide_nothing_yet():
+    """Two rounds without an accepted draft: no spread, and no certainty."""
+    idle = replace(window(320.0, 10.0, 50.0, 0.0), **TIMED)
+    blocks = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(2))]
+    for looks in (2, 12):
+        rule = results(Analysis.of(blocks, Policy(), looks=looks))["tokens per step"]
+        assert (rule.value, rule.outcome) == (1.0, UNDECIDED)
+    more = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(5))]
+    assert results(Analysis.of(more, Policy(), looks=12))["tokens per step"].outcome is FAIL
+
+
+def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
+    """The engine's clock begins when a request is sent; the trap's shape once the limit in flight is reached."""
+    cell = Cell("edits", 256, rate=4.0)
+    waiting = [
+        replace(b, held_ms=5000.0, samples=tuple(replace(s, ttft_ms=s.ttft_ms + 5000) for s in b.samples))
+        if b.arm == CANDIDATE
+        else b
+        for b in timed(rounds_of(4, jitter=0.02, cell=cell))
+    ]
+    made = Analysis.of(waiting, Policy())
+    rule = results(made)["TTFT"]
+    assert (rule.outcome, rule.unit, rule.value) == (FAIL, "ms", pytest.approx(5000.0))
+    assert made.cells[0].candidate.ttft_ms == pytest.approx(5010.0)
+    assert made.cells[0].candidate.client_lag == pytest.approx(0.0, abs=1e-9)
+
+
+def test_one_round_decides_nothing():
+    verdict = assess(Analysis.of(timed(rounds_of(1)), Policy(), looks=4))
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert "one round does not show how much rounds differ" in "; ".join(verdict.reasons)
+
+
+def test_newly_failed_requests_are_named():
+    failing = with_arm("candidate", failed=12)
+    failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
+    assert results(failing)["errors"].message == (
+        "12 of 32 requests failed, 0 of 32 on the baseline; the candidate failed 12 that the baseline answered, "
+        "first: boom (by chance alone in 0.02%, limit 0.31% at one look)"
+    )
+
+
+def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
+    """Published measurement: Qwen3-32B with a 4B draft, K=3, 256 at once (tomasruizt/vllm-scripts@d94714). The draft
+    ate the KV cache, so few requests run, and those look fast."""
+    trap = {"tpot": 41.0 / 65.4, "throughput": 1926.0 / 3225.0, "speedup": 0.6, "ttft": 17.4 / 2.3}
+    intervals = {**GOOD.cells[0].intervals}
+    for name, value in trap.items():
+        intervals[name] = Interval(value, value * 0.97, value * 1.03, 4, "t", 0.96)
+    base, cand = GOOD.cells[0].baseline, GOOD.cells[0].candidate
+    base = replace(
+        base, seconds=base.output_tokens / 3225.0, window=replace(base.window, ttft_seconds=92.0, tpot_seconds=2.616)
+    )
+    cand = replace(
+        cand, seconds=cand.output_tokens / 1926.0, window=replace(cand.window, ttft_seconds=696.0, tpot_seconds=1.64)
+    )
+    made = good(intervals=intervals, baseline=base, candidate=cand)
+    verdict = assess(replace(made, arms=arms("draft_model K=3", base=69_232, cand=18_560)))
+    assert verdict.outcome is Outcome.REJECT
+    assert verdict.reasons[0] == (
+        "requests that run get their tokens 1.60x as fast, but only 0.60x as many tokens come out: requests wait "
+        "17.4 s for their first token instead of 2.3 s, because the draft left 18560 of 69232 tokens of the KV cache"
+    )
+    found = {r.rule: r.outcome for r in verdict.rules}
+    assert found["TPOT"] is PASS
+    assert {rule for rule, outcome in found.items() if outcome is FAIL} == {"speedup", "throughput", "TTFT", "KV pool"}
+    assert assess(made).reasons[0].endswith("as when the draft takes memory from the KV cache")
+
+
+CALM = Calibration(p50_ms=0.1, p99_ms=0.2, requests=300, concurrency=1)
+
+
+def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
+    """The Modelplane example measures 30 prompts; its figures say nothing of the slowest hundredth."""
+    blocks = timed(rounds_of(3, speedups=(2.49,) * 10, jitter=0.01))
+    policy = Policy(max_e2e_p99_ratio=1.1)
+    made = replace(Analysis.of(blocks, policy), calibration=CALM)
+    rule = results(made)["E2E p99"]
+    assert rule.outcome is UNDECIDED
+    assert rule.needed == 475
+    assert rule.message == (
+        "E2E p99: 30 prompts answered by both arms say nothing of the slowest hundredth; 505 are needed at this look, "
+        "475 more (299 for a single look at 95%)"
+    )
+    assert assess(made).outcome is Outcome.UNDECIDED
+    enough = replace(Analysis.of(timed(rounds_of(3, speedups=(2.49,) * 180, jitter=0.01)), policy), calibration=CALM)
+    assert results(enough)["E2E p99"].outcome is PASS
+    slow = replace(enough, policy=Policy(max_e2e_p99_ratio=0.3))
+    assert results(slow)["E2E p99"].outcome is FAIL
+
+
+@pytest.mark.parametrize(
+    ("calibration", "limit", "message"),
+    [
+        (None, 1.1, "was not calibrated"),
+        (
+            replace(CALM, p99_ms=0.29),
+            1.1,
+            "refused, the client itself adds 0.29 ms at p99, more than a tenth of the 2.8 ms",
+        ),
+        (replace(CALM, p99_ms=0.27), 1.1, None),
+        (replace(CALM, p99_ms=0.29), 1.2, None),
+    ],
+)
+def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_effect(calibration, limit, message):
+    policy = Policy(max_e2e_p99_ratio=limit)
+    made = replace(Analysis.of(timed(rounds_of(3, speedups=(2.0,) * 180)), policy), calibration=calibration)
+    rule = results(made)["E2E p99"]
+    assert (rule.outcome is MISSING) == (message is not None)
+    assert (message or "") in rule.message
+
+
+def test_a_tail_of_which_nothing_was_seen_is_missing():
+    """Answers that come in one chunk: hundreds of prompts, and no time per token by the client."""
+    blocks = timed(rounds_of(4, speedups=(2.0,) * 150))
+    whole = [
+        replace(
+            b,
+            samples=tuple(replace(s, ttft_ms=s.e2e_ms) for s in b.samples),
+            window=replace(b.window, ttft_seconds=sum(s.e2e_ms for s in b.samples) / 1000, ttft_count=len(b.samples)),
+        )
+        for b in blocks
+    ]
+    made = replace(Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
+    rule = results(made)["TPOT p99"]
+    assert (rule.outcome, rule.message) == (MISSING, "TPOT p99 was not measured on both arms")
+
+
+@pytest.mark.parametrize(
+    ("cell", "refused"),
+    [(Cell("edits", 1), False), (Cell("edits", 8), True), (Cell("edits", 256, rate=4.0), False)],
+)
+def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refused):
+    """With a rate there are as many in flight as arrive while one is answered, not the most that may be."""
+    blocks = timed(rounds_of(4, speedups=(2.0,) * 150, cell=cell))
+    rule = results(replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5)), calibration=CALM))["E2E p99"]
+    assert rule.outcome is (MISSING if refused else PASS)
+    assert ("--concurrency 8 calibrates it with so many" in rule.message) is refused
+
+
+def test_a_limit_of_zero_is_judged():
+    made = replace(
+        Analysis.of(timed(rounds_of(4, speedups=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
+    )
+    assert results(made)["E2E p99"].outcome is FAIL
+
+
+def test_a_tails_interval_states_the_level_of_all_looks():
+    intervals = Analysis.of(timed(rounds_of(5, speedups=(2.0,) * 150)), Policy(), looks=12).cells[0].intervals
+    assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.975)
+
+
+@pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
+def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
+    arm = ArmConditions("http://10.0.0.7:8000", "0.32.0", (), "m", "", "", None)
+    made = replace(counted(counters), arms={CANDIDATE: arm})
+    assert results(made)["first position"].outcome is SKIP
+
+
+def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
+    own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
+    blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, speedups=(2.0,) * 180)]
+    made = replace(Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM)
+    assert "received chunks of the baseline merged" in results(made)["TTFT p99"].message
+    assert results(made)["E2E p99"].outcome is PASS
+    silent = [replace(b, window=replace(b.window, ttft_count=0)) if b.arm == CANDIDATE else b for b in timed(blocks)]
+    made = replace(Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
+    assert results(made)["TPOT p99"].outcome is MISSING
+    assert "candidate's engine does not tell its own time" in results(made)["TPOT p99"].message
+
+
+def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
+    blocks = timed(rounds_of(2, speedups=(2.0,) * 1500))
+    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), looks=12), calibration=CALM)
+    rule = results(made)["E2E p99"]
+    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is 2")
+    assert rule.needed == 3 * 1500
+
+
+def test_taking_speculation_away_is_not_asked_for_drafts():
+    """``mpctl rollout --spec none`` sets this limit to 0; an engine without the counters then passes."""
+    plain = counted(replace(window(320.0), **TIMED))
+    assert assess(plain).outcome is Outcome.REJECT
+    assert assess(replace(plain, policy=Policy(min_tokens_per_step=0.0))).outcome is Outcome.PROMOTE
+
+
+def test_a_large_wait_is_judged_by_factor_a_small_one_by_milliseconds():
+    slow = timed(rounds_of(3))
+    slow = [replace(b, window=replace(b.window, ttft_seconds=10.0 if b.arm == BASELINE else 12.4)) for b in slow]
+    rule = results(Analysis.of(slow, Policy()))["TTFT"]
+    assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("x", 1.25, PASS, pytest.approx(1.24))
+    quick = [replace(b, window=replace(b.window, ttft_seconds=0.1 if b.arm == BASELINE else 0.5)) for b in slow]
+    rule = results(Analysis.of(quick, Policy()))["TTFT"]
+    assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("ms", 50.0, PASS, pytest.approx(40.0))
+
+
+def test_repeated_prompts_of_the_source_are_reported():
+    sources = {"edits": PromptSet("edits.jsonl", "ab", 94, 12)}
+    assert results(replace(GOOD, prompts=sources))["repeats"].message == (
+        "0 of 32 prompts of edits were sent to the same engine before (limit 10%); "
+        "12 more stood repeated in edits.jsonl and were left out"
+    )
+
+
+def test_four_prompts_sent_again_and_again_are_no_evidence():
+    """Published: four prompts repeated 25 times, an apparent 8x from an engine that replays answers."""
+
+    def same(made):
+        return replace(made, samples=tuple(replace(s, prompt=f"p{i % 4}") for i, s in enumerate(made.samples)))
+
+    verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, speedups=(8.0,) * 25))], Policy()))
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.reasons == ("96 of 100 prompts of edits were sent to the same engine before (limit 10%)",)
+
+
+def test_verdicts_round_trip():
+    for analysis, _, _ in CASES:
+        verdict = assess(analysis)
+        record = json.loads(json.dumps(verdict.to_record(), allow_nan=False))
+        assert Verdict.from_record(record) == verdict
+
+
+def test_an_interval_that_is_no_number_is_missing():
+    assert results(with_interval("speedup", math.nan, math.nan, math.nan))["speedup"].outcome is MISSING
+
+
+def test_pairs_of_one_block_each_are_one_round():
+    assert Analysis.of(pair(), Policy()).look == 1
+    assert speculating(100.0).tokens_per_step == 2.5

@@ -1,0 +1,253 @@
+"""A draft staged into a service and out again gives the bytes that were there, whatever form the manifest has."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from service_samples import EAGLE3, METHODS
+
+from mpctl.errors import InputError
+from mpctl.manifest import load
+from mpctl.manifest.storage import DRAFT_MOUNT, staged, with_claim, with_entry, with_image, without_draft
+
+few = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HF, PVC, OCI = "hf://Qwen/Qwen3-8B", "pvc://models/qwen", "oci://registry.example/qwen:1"
+URIS = [HF, PVC, OCI, "s3://bucket/a b", "gs://x/y#z"]
+
+spelled = st.sampled_from([lambda t: t, lambda t: f'"{t}"', lambda t: f"'{t}'"])
+remarks = st.sampled_from(["", "  # the target", " #x: y"])
+newlines = st.sampled_from(["\n", "\r\n"])
+
+
+def quoted(draw, text):
+    made = draw(spelled)(text)
+    return f'"{text}"' if made == text and (" #" in text or ": " in text) else made
+
+
+@st.composite
+def runtimes(draw):
+    """A predictor with model: any storage, args, order, comments, block or flow."""
+    uri = draw(st.sampled_from(URIS))
+    storage = draw(st.sampled_from(["model", "predictor", "uris", "uris-flow", "none"]))
+    inner = [["modelFormat:", "  name: vLLM"], ["runtime: kserve-vllmserver" + draw(remarks)]]
+    if draw(st.booleans()):
+        inner.append(["args:", "- --max-model-len=4096" + draw(remarks), "- '--port=8080'"])
+    if draw(st.booleans()):
+        inner.append(["# a line of its own", "env: [{name: A, value: 'b'}]"])
+    if draw(st.booleans()):
+        inner.append(["volumeMounts:", "- name: cache", "  mountPath: /cache"])
+    outer = []
+    if storage == "model":
+        inner.append([f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
+    elif storage == "predictor":
+        outer.append([f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
+    elif storage == "uris":
+        outer.append(["storageUris:", f"- uri: {quoted(draw, uri)}" + draw(remarks), "  mountPath: /mnt/models"])
+    elif storage == "uris-flow":
+        outer.append([f"storageUris: [{{uri: '{uri}', mountPath: /mnt/models}}]" + draw(remarks)])
+    inner = draw(st.permutations(inner))
+    flow = storage != "model" and draw(st.booleans()) and "# a line" not in str(inner)
+    model = ["model: {modelFormat: {name: vLLM}, runtime: 'kserve-vllmserver'}"] if flow else None
+    if model is None and storage == "model" and draw(st.booleans()):
+        model = [f"model: {{storageUri: '{uri}', modelFormat: {{name: vLLM}}}}" + draw(remarks)]
+    outer.append(model or ["model:", *(f"  {line}" for part in inner for line in part)])
+    if draw(st.booleans()):
+        outer.append(["minReplicas: 1" + draw(remarks)])
+    if draw(st.booleans()):
+        outer.append(["volumes:", "- name: cache", "  emptyDir: {}"])
+    if draw(st.booleans()):
+        outer.append(["volumes: []"] if not any(part[0] == "volumes:" for part in outer) else ["timeout: 5"])
+    return write(draw, draw(st.permutations(outer)))
+
+
+@st.composite
+def containers(draw):
+    """A predictor with its own container; command, args or a script."""
+    start = draw(
+        st.sampled_from(
+            [
+                ["args: ['--model=/mnt/models', --port, '8080']"],
+                ["command: [vllm, serve]", "args:", "- /mnt/models" + draw(remarks)],
+                ["command: [sh, -c]", "args:", "- |", "  exec vllm serve /mnt/models \\", "    --port 8080"],
+                ["command:", "- python3", "- -m", "- vllm.entrypoints.openai.api_server", "args: []"],
+            ]
+        )
+    )
+    body = [["image: vllm/vllm-openai:v0.30.0" + draw(remarks)], start]
+    if draw(st.booleans()):
+        body.append(["volumeMounts: [{name: m, mountPath: /mnt/models}]"])
+    lines = ["name: kserve-container", *(line for part in draw(st.permutations(body)) for line in part)]
+    outer = [["containers:", f"- {lines[0]}", *(f"  {line}" for line in lines[1:])]]
+    if draw(st.booleans()):
+        outer.append(["volumes:", "- {name: m, persistentVolumeClaim: {claimName: models}}"])
+    if draw(st.booleans()):
+        outer.append(["storageUris:", "- mountPath: /mnt/models", f"  uri: {HF}"])
+    return write(draw, draw(st.permutations(outer)))
+
+
+def write(draw, parts):
+    head = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s, namespace: n}\nspec:\n"
+    body = "".join(f"    {line}\n" for part in parts for line in part)
+    tail = draw(st.sampled_from(["", "# end\n", "---\nkind: ConfigMap\napiVersion: v1\ndata: {a: b}\n", "\n\n"]))
+    text = head + "  predictor:" + draw(remarks) + "\n" + body + tail
+    text = text.rstrip("\n") if draw(st.booleans()) else text
+    return text.replace("\n", draw(newlines))
+
+
+EDITS = {
+    "entry": lambda service: with_entry(service, "hf://org/draft:main"),
+    "claim": lambda service: with_claim(service, "drafts", "org--draft@main"),
+    "image": lambda service: with_image(service, "oci://registry.example/both:1"),
+}
+
+
+@few
+@given(runtimes() | containers(), st.sampled_from(sorted(EDITS)), st.sampled_from(METHODS))
+def test_in_and_out_again_is_the_identity(text, edit, config):
+    service = load(text)[0]
+    try:
+        there = EDITS[edit](service)
+    except InputError as error:
+        assert error.hint, "a refusal says what to do"
+        return
+    assert staged(there)
+    assert not staged(service)
+    rolled = there.with_speculation(config)
+    assert rolled.speculation() == config
+    assert without_draft(rolled.with_speculation(None)).text == text
+    assert without_draft(rolled).with_speculation(None).text == text
+    # and what a record kept is what is put back
+    assert load(service.to_yaml())[0].text == text
+
+
+@few
+@given(runtimes())
+def test_every_block_manifest_can_be_staged(text):
+    service = load(text)[0]
+    there = with_claim(service, "drafts", "d")
+    assert f"mountPath: {DRAFT_MOUNT}" in there.text or f'"mountPath": "{DRAFT_MOUNT}"' in there.text
+    entry = with_entry(service, "hf://org/draft")
+    assert [one.mount_path for one in entry.storage][-1] == DRAFT_MOUNT
+    assert [one.uri for one in entry.storage][:-1] == [one.uri for one in service.storage]
+
+
+BLOCK = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: chat
+spec:
+  predictor:
+    model:
+      modelFormat: {name: vLLM}
+      # where the target comes from
+      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB
+      args:
+      - --max-model-len=8192
+"""
+
+
+def test_a_moved_key_as_people_see_it():
+    there = with_entry(load(BLOCK)[0], "hf://RedHatAI/Qwen3-8B-speculator.eagle3").with_speculation(EAGLE3)
+    lines = there.text.splitlines()
+    at = lines.index("    storageUris:")
+    assert lines[at : at + 6] == [
+        "    storageUris:",
+        "    - uri: hf://Qwen/Qwen3-8B",
+        "      mountPath: /mnt/models",
+        "    - uri: hf://RedHatAI/Qwen3-8B-speculator.eagle3",
+        "      mountPath: /mnt/mpctl/draft",
+        "    model:",
+    ]
+    assert lines[at - 1].startswith("    # mpctl staging, moved from ")
+    assert "storageUri:" not in there.text.replace(lines[at - 1], "")
+
+
+def test_a_copy_without_comments_loses_only_the_draft():
+    there = with_entry(load(BLOCK)[0], "hf://org/draft")
+    plain = "\n".join(line for line in there.text.splitlines() if "# mpctl" not in line) + "\n"
+    left = without_draft(load(plain)[0])
+    assert [(one.uri, one.mount_path) for one in left.storage] == [("hf://Qwen/Qwen3-8B", "/mnt/models")]
+
+
+def test_what_somebody_added_since_is_kept():
+    there = with_entry(load(BLOCK)[0], "hf://org/draft")
+    more = there.text.replace(
+        "      mountPath: /mnt/mpctl/draft\n",
+        "      mountPath: /mnt/mpctl/draft\n    - uri: hf://org/adapter\n      mountPath: /mnt/adapter\n",
+    )
+    left = without_draft(load(more)[0])
+    assert [one.uri for one in left.storage] == ["hf://Qwen/Qwen3-8B", "hf://org/adapter"]
+
+
+@pytest.mark.parametrize(
+    ("there", "now"),
+    [
+        ("uri: hf://Qwen/Qwen3-8B\n", "uri: hf://Qwen/Qwen3-8B:new\n"),
+        ("mountPath: /mnt/models\n", "mountPath: /mnt/models/target\n"),
+    ],
+)
+def test_a_target_changed_since_is_kept(there, now):
+    changed = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(there, now)
+    left = without_draft(load(changed)[0])
+    assert now in left.text
+    assert [one.uri for one in left.storage] == [changed.partition("- uri: ")[2].splitlines()[0]]
+    assert "# mpctl" not in left.text, "the line that it keeps is no longer what is served"
+    again = with_entry(left, "hf://org/other")
+    assert without_draft(again).text == left.text
+
+
+def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():
+    bare = BLOCK.replace("      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB\n", "")
+    entry = "    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n"
+    came = with_entry(load(bare)[0], "hf://org/draft").text.replace("storageUris:\n", "storageUris:\n" + entry)
+    assert [one.uri for one in without_draft(load(came)[0]).storage] == ["hf://Qwen/Qwen3-8B"]
+    went = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(entry, "")
+    assert without_draft(load(went)[0]).text == bare
+
+
+def test_an_image_changed_since_is_not_replaced_by_the_old_target():
+    there = with_image(load(BLOCK)[0], "oci://r.example/both:1").text
+    changed = there.replace('"oci://r.example/both:1"  #', "oci://r.example/both:2  #")
+    with pytest.raises(InputError, match=r"both:2, but staging wrote oci://r\.example/both:1") as caught:
+        without_draft(load(changed, file="s.yaml")[0])
+    assert caught.value.line
+    assert "remove the comment" in caught.value.hint
+    kept = changed.partition("  # mpctl")[0] + "\n"
+    assert without_draft(load(kept)[0]).text == kept
+    unquoted = there.replace('"oci://r.example/both:1"  #', "oci://r.example/both:1  #")
+    assert without_draft(load(unquoted)[0]).text == BLOCK
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "says"),
+    [
+        (BLOCK.replace("    model:\n", "    model: &m\n") + "    extra: *m\n", "claim", "an edit would change both"),
+        (
+            BLOCK.replace("      args:\n      - --max-model-len=8192\n", "      volumeMounts:\n"),
+            "claim",
+            "is there but empty",
+        ),
+        (
+            "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\n"
+            "spec: {predictor: {model: {modelFormat: {name: vLLM}, storageUri: 'hf://a/b'}}}\n",
+            "entry",
+            "one flow mapping",
+        ),
+        (BLOCK.replace("      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB\n", ""), "image", "comes from 0 places"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused_with_its_line(text, edit, says):
+    with pytest.raises(InputError, match=says) as caught:
+        EDITS[edit](load(text, file="s.yaml")[0])
+    assert caught.value.file == "s.yaml"
+    assert caught.value.line
+    assert caught.value.hint
+
+
+def test_a_second_draft_is_refused():
+    for edit in ("entry", "claim"):
+        there = EDITS[edit](load(BLOCK)[0])
+        with pytest.raises(InputError, match="already"):
+            EDITS[edit](there)

@@ -1,0 +1,129 @@
+"""The preflight as a whole, and the tables it draws on."""
+
+import pytest
+
+from mpctl.methods import (
+    FLOORS,
+    METHODS,
+    REMOVED,
+    Facts,
+    build,
+    from_config,
+    preflight_findings,
+    removed_flags,
+    unknowns,
+)
+from mpctl.methods.preflight.draft import _KINDS
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+
+
+def test_a_check_made_in_part_is_not_called_unmade():
+    lines = unknowns(from_config(NGRAM), Facts())
+    assert "async-scheduling: checked in part, unknown: async_scheduling" in lines
+    assert "thinking: not checked, unknown: thinking" in lines
+
+
+def test_no_facts_no_refusal_and_many_unknowns():
+    for name in METHODS:
+        draft = "/d" if METHODS[name].needs_draft in ("head", "model") else None
+        spec, _ = build(name, draft=draft)
+        refused = [finding.id for finding in preflight_findings(spec, Facts()) if finding.severity == "refuse"]
+        assert refused == (["no-proposer"] if name == "mlp_speculator" else [])
+    lines = unknowns(build("eagle3", draft="/d")[0], Facts())
+    assert any(line.startswith("draft-context:") and "served_context, draft_context" in line for line in lines)
+    assert len({line.partition(":")[0] for line in lines}) == len(lines)
+
+
+def test_nothing_is_asked_for_what_does_not_apply():
+    lines = unknowns(build("ngram")[0], Facts())
+    assert not any("draft" in line.partition(":")[0] for line in lines)
+    assert unknowns(from_config(None), Facts()) == ("removed-flags: not checked, unknown: argv",)
+
+
+def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
+    facts = Facts(
+        engine_version="0.32.0",
+        kserve_version="0.20.0",
+        draft_kind="eagle3",
+        draft_mask_token=False,
+        served_context=16384,
+        draft_context=40960,
+        tensor_parallel=1,
+        data_parallel=1,
+        target_family="qwen3",
+        draft_family="qwen3",
+        target_name="Qwen/Qwen3-8B",
+        draft_trained_for="qwen/qwen3-8b",
+        target_hidden=4096,
+        draft_expects_hidden=4096,
+        target_vocab=151936,
+        draft_reads_vocab=151936,
+        draft_vocab=32000,
+        draft_map_rows=32000,
+        target_tokenizer_digest="t",
+        draft_tokenizer_digest="t",
+        target_added_tokens_digest="a",
+        draft_added_tokens_digest="a",
+        target_template_digest="c",
+        draft_template_digest="c",
+        target_is_moe=False,
+        thinking=True,
+        enable_lora=False,
+        structured_output=False,
+        prefix_caching=True,
+        async_scheduling=False,
+        kv_cache_dtype="auto",
+        draft_kv_cache_dtype="auto",
+        quantization="none",
+        draft_quantization="none",
+        sampling_params_in_use=frozenset({"temperature"}),
+        temperature=0.0,
+        v2_runner=True,
+        uses_storage_uris=True,
+        argv=("vllm", "serve"),
+        concurrency=8,
+    )
+    spec, _ = build("eagle3", draft="/mnt/models/draft")
+    assert preflight_findings(spec, facts) == ()
+    assert unknowns(spec, facts) == ()
+
+
+def test_the_order_is_refuse_warn_note():
+    findings = preflight_findings(from_config(NGRAM), Facts(thinking=True, async_scheduling=True, concurrency=256))
+    severities = [finding.severity for finding in findings]
+    assert severities == sorted(severities, key=["refuse", "warn", "note"].index)
+    assert set(severities) == {"refuse", "warn", "note"}
+
+
+def test_the_tables_name_their_sources():
+    assert all(entry.why and entry.replacement and entry.source and entry.since for entry in REMOVED.values())
+    assert all(floor.source for floor in FLOORS.values())
+    assert set(_KINDS) == {name for name, method in METHODS.items() if method.loads_weights}
+    assert {name for name, method in METHODS.items() if method.floor is None} == {"none", "dspark", "mlp_speculator"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "--speculative-model",
+        "--num-speculative-tokens",
+        "--speculative-disable-by-batch-size",
+        "--speculative-draft-tensor-parallel-size",
+        "--spec-decoding-acceptance-method",
+        "--speculative-max-model-len",
+        "--ngram-prompt-lookup-max",
+        "--ngram-prompt-lookup-min",
+        "--use-v2-block-manager",
+        "vllm:spec_decode_draft_acceptance_rate",
+        "disable_by_batch_size",
+        "acceptance_method",
+    ],
+)
+def test_what_old_guides_still_say_is_in_the_table(name):
+    assert name in REMOVED
+
+
+def test_removed_flags_are_found_in_every_spelling():
+    argv = ("--model=/m", "--speculative_model", "/d", "--ngram-prompt-lookup-max=4", "use-v2-block-manager")
+    assert [entry.name for entry in removed_flags(argv)] == ["--speculative-model", "--ngram-prompt-lookup-max"]

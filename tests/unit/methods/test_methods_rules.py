@@ -1,0 +1,338 @@
+"""The preflight as a truth table: each rule fires, is silent, or says that it could not look."""
+
+import pytest
+
+from mpctl.methods import RULES, Facts, from_config, preflight_findings, unknowns
+
+DRAFT = {"model": "/mnt/models/draft"}
+SCHEDULE = {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]}
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+NGRAM_GPU = NGRAM | {"method": "ngram_gpu"}
+SUFFIX = {"method": "suffix"}
+EAGLE3 = {"method": "eagle3", "num_speculative_tokens": 3} | DRAFT
+PEAGLE = EAGLE3 | {"parallel_drafting": True}
+MODEL = EAGLE3 | {"method": "draft_model"}
+MTP = {"method": "mtp", "num_speculative_tokens": 1}
+DSPARK = {"method": "dspark", "num_speculative_tokens": 7}
+DFLASH = EAGLE3 | {"method": "dflash"}
+MEDUSA = EAGLE3 | {"method": "medusa"}
+NONE = None
+
+# rule, configuration, facts, severity or None when silent.
+TABLE = [
+    ("unmanaged-method", {"method": "custom_class", "model": "a.B"}, {}, "refuse"),
+    ("unmanaged-method", {"method": "extract_hidden_states"}, {}, "refuse"),
+    ("unmanaged-method", {"method": "lilicorr"}, {}, "refuse"),
+    ("unmanaged-method", NGRAM, {}, None),
+    ("unmanaged-method", {"model": "/d"}, {}, None),
+    ("method-inferred", {"model": "/d"}, {}, "warn"),
+    ("method-inferred", MODEL, {}, None),
+    ("no-proposer", EAGLE3 | {"method": "mlp_speculator"}, {}, "refuse"),
+    ("no-proposer", EAGLE3, {}, None),
+    ("engine-too-old", MODEL, {"engine_version": "v0.14.0"}, "refuse"),
+    ("engine-too-old", MODEL, {"engine_version": "vllm/vllm-openai:v0.15.0"}, None),
+    ("engine-too-old", NGRAM_GPU, {"engine_version": "0.17.1"}, "refuse"),
+    ("engine-too-old", PEAGLE, {"engine_version": "0.15.1"}, "refuse"),
+    ("engine-too-old", EAGLE3, {"engine_version": "0.15.1"}, None),
+    ("engine-too-old", NGRAM, {"engine_version": "latest"}, "note"),
+    ("engine-too-old", NGRAM, {}, "note"),
+    ("engine-too-old", DSPARK, {"engine_version": "0.31.0"}, "note"),
+    ("engine-too-old", DSPARK, {"engine_version": "0.32.0+cpu"}, None),
+    ("engine-too-old", NONE, {"engine_version": "0.1.0"}, None),
+    ("removed-flags", NGRAM, {"argv": ("vllm", "serve", "--speculative-model=/d")}, "refuse"),
+    ("removed-flags", NGRAM, {"argv": ("--num_speculative_tokens", "5")}, "refuse"),
+    ("removed-flags", NONE, {"argv": ("--use-v2-block-manager",)}, "refuse"),
+    ("removed-flags", NGRAM, {"argv": ("--speculative-config", "{}", "--model", "/m")}, None),
+    ("short-flags", NGRAM, {"argv": ("--spec-tokens=3",)}, "refuse"),
+    ("short-flags", NGRAM, {"argv": ("--speculative-config={}",)}, None),
+    ("short-flags", NONE, {"argv": ("--spec-tokens=3",)}, None),
+    ("custom-logits-processors", NGRAM, {"argv": ("--logits-processors", "a.B")}, "refuse"),
+    ("custom-logits-processors", NGRAM, {"argv": ()}, None),
+    ("fast-prefill", EAGLE3, {"argv": ("--kv-sharing-fast-prefill",)}, "refuse"),
+    ("fast-prefill", NGRAM, {"argv": ("--kv-sharing-fast-prefill",)}, None),
+    ("async-scheduling", NGRAM, {}, "note"),
+    ("async-scheduling", NGRAM, {"async_scheduling": False}, "note"),
+    ("async-scheduling", NGRAM, {"async_scheduling": True}, "refuse"),
+    ("async-scheduling", SUFFIX, {"async_scheduling": True}, "refuse"),
+    ("async-scheduling", NGRAM_GPU, {"async_scheduling": True}, None),
+    ("async-scheduling", EAGLE3, {"async_scheduling": True}, None),
+    ("async-scheduling", EAGLE3 | {"disable_padded_drafter_batch": True}, {"async_scheduling": True}, "refuse"),
+    ("model-runner", DSPARK, {"v2_runner": False}, "refuse"),
+    ("model-runner", DSPARK, {"v2_runner": True}, None),
+    ("model-runner", DSPARK, {}, None),
+    ("model-runner", SUFFIX, {"v2_runner": True}, "warn"),
+    ("model-runner", SUFFIX, {"v2_runner": False}, None),
+    ("model-runner", SUFFIX, {}, "note"),
+    ("model-runner", PEAGLE, {"v2_runner": True}, "warn"),
+    ("model-runner", MODEL | {"parallel_drafting": True}, {"v2_runner": True}, "warn"),
+    ("model-runner", MODEL | {"use_heterogeneous_vocab": True}, {"v2_runner": True}, "warn"),
+    ("model-runner", EAGLE3, {"v2_runner": True}, None),
+    ("model-runner", DSPARK | {"enable_adaptive_verification": True}, {"v2_runner": False}, "refuse"),
+    ("dynamic-k", NGRAM | SCHEDULE, {"data_parallel": 2}, "refuse"),
+    ("gpu-needed", NGRAM_GPU, {"device": "CPU"}, "refuse"),
+    ("gpu-needed", NGRAM_GPU, {"device": "GPU"}, None),
+    ("gpu-needed", NGRAM, {"device": "CPU"}, None),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"data_parallel": 1, "v2_runner": True}, "warn"),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"data_parallel": 1, "v2_runner": False}, "warn"),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {}, "warn"),
+    ("dynamic-k", EAGLE3, {"data_parallel": 2}, None),
+    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 2}, {"tensor_parallel": 4}, "refuse"),
+    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 4}, {"tensor_parallel": 4}, None),
+    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 1}, {"tensor_parallel": 4}, None),
+    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 2}, {}, None),
+    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "v0.15.2"}, "refuse"),
+    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "v0.16.0"}, None),
+    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "main"}, "note"),
+    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": False, "kserve_version": "v0.15.2"}, None),
+    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True}, None),
+    ("draft-missing", {"method": "eagle3", "num_speculative_tokens": 3}, {}, "refuse"),
+    ("draft-missing", {"method": "draft_model", "num_speculative_tokens": 3}, {}, "refuse"),
+    ("draft-missing", MTP, {}, None),
+    ("draft-missing", EAGLE3, {}, None),
+    ("draft-missing", NGRAM, {}, None),
+    ("method-taken-from-name", MODEL | {"model": "AngelSlim/Qwen3-8B_eagle3"}, {}, "warn"),
+    ("method-taken-from-name", MODEL | {"model": "Qwen/Qwen3-0.6B"}, {}, None),
+    ("method-taken-from-name", EAGLE3 | {"model": "x/dflash"}, {}, None),
+    ("medusa-heads", MEDUSA, {"medusa_heads": 2}, "refuse"),
+    ("medusa-heads", MEDUSA, {"medusa_heads": 3}, None),
+    ("medusa-heads", EAGLE3, {"medusa_heads": 2}, None),
+    ("mtp-layers", MTP, {"target_mtp_layers": 0}, "refuse"),
+    ("mtp-layers", MTP, {"target_mtp_layers": 1}, None),
+    ("mtp-layers", MTP | {"num_speculative_tokens": 3}, {"target_mtp_layers": 2}, "refuse"),
+    ("mtp-layers", MTP | {"num_speculative_tokens": 4}, {"target_mtp_layers": 2}, None),
+    ("mtp-layers", MTP | DRAFT, {"target_mtp_layers": 0}, None),
+    ("mtp-layers", EAGLE3, {"target_mtp_layers": 0}, None),
+    ("draft-kind", EAGLE3, {"draft_kind": "model"}, "refuse"),
+    ("draft-kind", EAGLE3, {"draft_kind": "eagle3"}, None),
+    ("draft-kind", PEAGLE, {"draft_kind": "eagle3"}, None),
+    ("draft-kind", MODEL, {"draft_kind": "eagle3"}, "refuse"),
+    ("draft-kind", EAGLE3, {}, None),
+    ("parallel-drafting", PEAGLE, {"draft_mask_token": False}, "refuse"),
+    ("parallel-drafting", PEAGLE, {"draft_mask_token": True}, None),
+    ("parallel-drafting", PEAGLE, {}, None),
+    ("parallel-drafting", EAGLE3, {"draft_mask_token": True}, "warn"),
+    ("parallel-drafting", EAGLE3, {"draft_mask_token": False}, None),
+    ("parallel-drafting", MODEL | {"parallel_drafting": True}, {"draft_mask_token": False}, "refuse"),
+    ("parallel-drafting", MODEL, {"draft_mask_token": False}, None),
+    ("draft-context", MODEL, {"served_context": 16384, "draft_context": 2048}, "refuse"),
+    ("draft-context", MODEL, {"served_context": 2048, "draft_context": 2048}, None),
+    ("draft-context", MODEL, {"served_context": 16384, "draft_context": 2048, "v2_runner": False}, "warn"),
+    ("draft-context", MEDUSA, {"served_context": 16384, "draft_context": 2048}, None),
+    ("draft-context", EAGLE3, {"served_context": 16384, "draft_context": 2048}, "refuse"),
+    ("draft-context", EAGLE3, {"served_context": 9, "draft_context": 8, "engine_version": "0.29.0"}, "refuse"),
+    ("draft-context", EAGLE3, {"served_context": 9, "draft_context": 8, "engine_version": "0.32.0"}, "warn"),
+    ("draft-context", DFLASH, {"served_context": 9, "draft_context": 8, "engine_version": "0.32.0"}, "refuse"),
+    ("draft-context", MODEL, {"served_context": 16384}, None),
+    ("draft-context", NGRAM, {"served_context": 16384, "draft_context": 2048}, None),
+    ("draft-max-model-len", MODEL | {"max_model_len": 4096}, {"served_context": 2048}, "refuse"),
+    ("draft-max-model-len", MODEL | {"max_model_len": 4096}, {"draft_context": 2048}, "refuse"),
+    ("draft-max-model-len", MODEL | {"max_model_len": 512}, {"served_context": 2048}, None),
+    ("draft-max-model-len", EAGLE3 | {"max_model_len": 512}, {}, "warn"),
+    (
+        "tokenizer-mismatch",
+        MODEL,
+        {"target_tokenizer_digest": "a", "draft_tokenizer_digest": "b"},
+        "refuse",
+    ),
+    ("tokenizer-mismatch", MODEL, {"target_tokenizer_digest": "a", "draft_tokenizer_digest": "a"}, None),
+    (
+        "tokenizer-mismatch",
+        MODEL | {"use_heterogeneous_vocab": True},
+        {"target_tokenizer_digest": "a", "draft_tokenizer_digest": "b"},
+        None,
+    ),
+    ("tokenizer-mismatch", MODEL, {"target_tokenizer_digest": "a"}, None),
+    ("tokenizer-mismatch", EAGLE3, {"target_tokenizer_digest": "a", "draft_tokenizer_digest": "b"}, "refuse"),
+    (
+        "tokenizer-mismatch",
+        EAGLE3 | {"use_heterogeneous_vocab": True},
+        {"target_tokenizer_digest": "a", "draft_tokenizer_digest": "b"},
+        "refuse",
+    ),
+    ("added-tokens-mismatch", EAGLE3, {"target_added_tokens_digest": "a", "draft_added_tokens_digest": "b"}, "refuse"),
+    ("added-tokens-mismatch", EAGLE3, {"target_added_tokens_digest": "a", "draft_added_tokens_digest": "a"}, None),
+    ("wrong-target", EAGLE3, {"target_name": "Qwen/Qwen3-8B", "draft_trained_for": "Qwen/Qwen3-14B"}, "refuse"),
+    ("wrong-target", EAGLE3, {"target_name": "Qwen/Qwen3-8B-FP8", "draft_trained_for": "/data/qwen3-8b/"}, None),
+    ("wrong-target", EAGLE3, {"target_name": "meta-llama/Llama-3.1-8B-Instruct"}, None),
+    (
+        "wrong-target",
+        EAGLE3,
+        {"target_name": "meta-llama/Llama-3.1-8B-Instruct", "draft_trained_for": "x/Meta-Llama-3.1-8B-Instruct"},
+        None,
+    ),
+    ("wrong-target", EAGLE3, {"target_name": "Qwen/Qwen3-8B", "draft_trained_for": "Qwen/Qwen3-8B-Base"}, "refuse"),
+    ("wrong-target", MODEL, {"target_name": "Qwen/Qwen3-8B", "draft_trained_for": "x/y"}, None),
+    ("hidden-size-mismatch", EAGLE3, {"target_hidden": 4096, "draft_expects_hidden": 5120}, "refuse"),
+    ("hidden-size-mismatch", EAGLE3, {"target_hidden": 4096, "draft_expects_hidden": 4096}, None),
+    ("hidden-size-mismatch", EAGLE3, {"draft_expects_hidden": 4096}, None),
+    ("vocabulary-mismatch", EAGLE3, {"target_vocab": 151936, "draft_reads_vocab": 128256}, "refuse"),
+    ("vocabulary-mismatch", MODEL, {"target_vocab": 152064, "draft_reads_vocab": 151936}, "refuse"),
+    (
+        "vocabulary-mismatch",
+        MODEL | {"use_heterogeneous_vocab": True},
+        {"target_vocab": 152064, "draft_reads_vocab": 151936},
+        None,
+    ),
+    ("draft-vocabulary", EAGLE3, {"draft_vocab": 32000, "draft_map_rows": 16000}, "refuse"),
+    ("draft-vocabulary", EAGLE3, {"draft_vocab": 32000, "draft_map_rows": 32000, "target_vocab": 151936}, None),
+    ("draft-vocabulary", EAGLE3, {"draft_vocab": 200000, "target_vocab": 151936}, "refuse"),
+    ("draft-vocabulary", EAGLE3, {"draft_vocab": 32000}, None),
+    ("chat-template-mismatch", EAGLE3, {"target_template_digest": "a", "draft_template_digest": "b"}, "warn"),
+    ("chat-template-mismatch", EAGLE3, {"target_template_digest": "a", "draft_template_digest": "a"}, None),
+    ("family-mismatch", MODEL, {"target_family": "qwen3", "draft_family": "llama"}, "warn"),
+    ("family-mismatch", MODEL, {"target_family": "qwen3", "draft_family": "qwen3"}, None),
+    ("family-mismatch", MODEL, {"target_family": "qwen3_moe", "draft_family": "qwen3"}, None),
+    (
+        "family-mismatch",
+        MODEL,
+        {
+            "target_family": "llama4_text",
+            "draft_family": "llama",
+            "target_tokenizer_digest": "a",
+            "draft_tokenizer_digest": "a",
+        },
+        None,
+    ),
+    ("draft-size", MODEL, {"target_params_b": 8.0, "draft_params_b": 4.0}, "warn"),
+    ("draft-size", MODEL, {"target_params_b": 32.0, "draft_params_b": 3.2}, None),
+    ("draft-size", MODEL, {"target_params_b": 70.0, "draft_params_b": 1.0}, "warn"),
+    ("draft-size", EAGLE3, {"target_params_b": 8.0, "draft_params_b": 4.0}, None),
+    ("draft-size", MODEL, {"target_params_b": 8.0}, None),
+    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft_kv_cache_dtype": "auto"}, "warn"),
+    ("kv-dtype-mismatch", MODEL | {"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "fp8"}, "warn"),
+    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft_kv_cache_dtype": "fp8"}, None),
+    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8"}, None),
+    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft_kv_cache_dtype": "fp8_e4m3"}, None),
+    ("kv-dtype-mismatch", MODEL | {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8_e4m3"}, None),
+    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft_kv_cache_dtype": "fp8_e5m2"}, "warn"),
+    ("quantization-mismatch", EAGLE3, {"quantization": "fp8", "draft_quantization": "none"}, "warn"),
+    ("quantization-mismatch", EAGLE3, {"quantization": "none", "draft_quantization": "none"}, None),
+    ("quantization-mismatch", EAGLE3, {"draft_quantization": "none"}, None),
+    ("mtp-repeated-layer", MTP | {"num_speculative_tokens": 3}, {}, "note"),
+    ("mtp-repeated-layer", MTP, {}, None),
+    ("suffix-library", SUFFIX, {}, "note"),
+    ("suffix-library", NGRAM, {}, None),
+    (
+        "synthetic-acceptance",
+        NGRAM | {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2},
+        {},
+        "refuse",
+    ),
+    ("synthetic-acceptance", NGRAM | {"rejection_sample_method": "block"}, {}, None),
+    ("unsupported-sampling", NGRAM, {}, "warn"),
+    ("unsupported-sampling", NGRAM, {"sampling_params_in_use": frozenset()}, None),
+    ("unsupported-sampling", NGRAM, {"sampling_params_in_use": frozenset({"top_p"})}, None),
+    ("unsupported-sampling", EAGLE3, {"sampling_params_in_use": frozenset({"min_p", "top_p"})}, "refuse"),
+    ("thinking", NGRAM, {"thinking": True}, "warn"),
+    ("thinking", NGRAM, {"thinking": False}, None),
+    ("thinking", NGRAM, {}, None),
+    ("thinking", EAGLE3, {"thinking": True}, None),
+    ("structured-output", EAGLE3, {"structured_output": True}, "warn"),
+    ("structured-output", EAGLE3, {"structured_output": False}, None),
+    ("structured-output", EAGLE3, {}, None),
+    ("p-eagle-json-schema", PEAGLE, {"structured_output": True}, "warn"),
+    ("p-eagle-json-schema", EAGLE3, {"structured_output": True}, None),
+    ("lora", EAGLE3, {"enable_lora": True}, "warn"),
+    ("lora", NGRAM, {"enable_lora": True}, "warn"),
+    ("lora", NGRAM, {"enable_lora": False}, None),
+    ("mtp-prefix-caching", MTP, {"prefix_caching": True}, "warn"),
+    ("mtp-prefix-caching", MTP, {"prefix_caching": False}, None),
+    ("mtp-prefix-caching", EAGLE3, {"prefix_caching": True}, None),
+    ("high-temperature", NGRAM, {"temperature": 1.0}, "warn"),
+    ("high-temperature", NGRAM, {"temperature": 0.7}, None),
+    ("greedy-draft", EAGLE3, {"temperature": 0.7}, "note"),
+    ("greedy-draft", EAGLE3, {"temperature": 0.0}, None),
+    ("greedy-draft", EAGLE3 | {"draft_sample_method": "probabilistic"}, {"temperature": 0.7}, None),
+    ("greedy-draft", NGRAM, {"temperature": 0.7}, None),
+    ("high-concurrency", NGRAM, {"concurrency": 64}, "warn"),
+    ("high-concurrency", NGRAM, {"concurrency": 63}, None),
+    ("high-concurrency", EAGLE3, {"concurrency": 64}, None),
+    ("high-concurrency", EAGLE3, {"concurrency": 128}, "warn"),
+    ("high-concurrency", SUFFIX, {"concurrency": 256}, None),
+    ("suffix-concurrency", SUFFIX, {"concurrency": 21}, "warn"),
+    ("suffix-concurrency", SUFFIX, {"concurrency": 20}, None),
+    ("moe-target", EAGLE3, {"target_is_moe": True}, "note"),
+    ("moe-target", EAGLE3, {"target_is_moe": False}, None),
+    ("metrics-coverage", NGRAM, {}, "note"),
+    ("metrics-coverage", EAGLE3, {}, None),
+    ("metrics-data-parallel", EAGLE3, {"data_parallel": 2}, "note"),
+    ("metrics-data-parallel", EAGLE3, {"data_parallel": 1}, None),
+]
+
+BY_ID = {rule.id: rule for rule in RULES}
+
+
+@pytest.mark.parametrize(("rule_id", "config", "facts", "severity"), TABLE)
+def test_truth_table(rule_id, config, facts, severity):
+    found = {finding.id: finding.severity for finding in preflight_findings(from_config(config), Facts(**facts))}
+    assert found.get(rule_id) == severity
+
+
+def test_every_rule_fires_somewhere_and_is_silent_elsewhere():
+    assert {row[0] for row in TABLE if row[3]} == set(BY_ID)
+    assert {row[0] for row in TABLE if not row[3]} == set(BY_ID)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_says_why_where_from_and_what_next(rule):
+    assert rule.reason.endswith(".") and rule.source.strip() and rule.todo.strip()
+    assert rule.id == rule.id.lower().replace("_", "-").replace(" ", "-")
+    assert all(name in Facts.__dataclass_fields__ for name in rule.needs + rule.asks)
+
+
+def test_ids_are_unique():
+    assert len(BY_ID) == len(RULES)
+
+
+@pytest.mark.parametrize(("rule_id", "config", "facts", "severity"), [row for row in TABLE if row[3]])
+def test_every_finding_is_complete(rule_id, config, facts, severity):
+    for finding in preflight_findings(from_config(config), Facts(**facts)):
+        assert finding.reason and finding.source.strip() and finding.todo.strip()
+        assert "\n" not in finding.reason and "None" not in finding.reason
+
+
+@pytest.mark.parametrize("config", [EAGLE3, DFLASH])
+def test_the_type_that_a_head_is_written_as_says_nothing(config):
+    found = preflight_findings(from_config(config), Facts(target_family="qwen3", draft_family="llama"))
+    assert "family-mismatch" not in {one.id for one in found}
+
+
+@pytest.mark.parametrize(
+    ("ours", "named", "severity"),
+    [
+        ("Qwen/Qwen3-8B", "/data/train/Qwen3-8B/", None),
+        ("Qwen/Qwen3-8B", "/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46", None),
+        ("Qwen/Qwen3-8B", "/hub/models--Qwen--Qwen3-14B/snapshots/b968826d9c46", "warn"),
+        ("Qwen/Qwen3-8B", "/data/base", "warn"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-14B", "refuse"),
+        ("amd/Llama-3.1-8B-Instruct-FP8-KV", "meta-llama/Meta-Llama-3.1-8B-Instruct", None),
+        ("RedHatAI/Qwen3-32B-NVFP4A16", "Qwen/Qwen3-32B", None),
+        ("RedHatAI/Qwen3-32B-MXFP8", "Qwen/Qwen3-32B", None),
+        ("Intel/Qwen3-32B-int4-AutoRound", "Qwen/Qwen3-32B", None),
+        ("org/Qwen3-32B-W4A16-G128", "Qwen/Qwen3-32B", None),
+        ("mlx-community/Qwen3-32B-MLX-4bit", "Qwen/Qwen3-32B", None),
+        ("unsloth/Qwen3-32B-unsloth-bnb-4bit", "Qwen/Qwen3-32B", None),
+        # more of the name than is known: another way to store it, or other weights
+        ("org/Qwen3-32B-EXL9", "Qwen/Qwen3-32B", "warn"),
+        ("Qwen/Qwen3-32B", "org/Qwen3-32B-tuned", "warn"),
+        ("Qwen/Qwen3-32B-Instruct-EXL9", "Qwen/Qwen3-32B", "refuse"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1", "refuse"),
+        ("Qwen/Qwen3-32B", "Qwen/Qwen3-3", "refuse"),
+    ],
+)
+def test_a_path_of_a_trainers_machine_does_not_refuse(ours, named, severity):
+    found = preflight_findings(from_config(EAGLE3), Facts(target_name=ours, draft_trained_for=named))
+    assert {one.id: one.severity for one in found}.get("wrong-target") == severity
+
+
+def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():
+    for rule_id, config, facts, severity in TABLE:
+        spec, rule = from_config(config), BY_ID[rule_id]
+        if severity is None or not rule.needs:
+            continue
+        for name in rule.needs:
+            without = Facts(**{key: value for key, value in facts.items() if key != name})
+            assert rule.check(spec, without) is None
+            line = next(line for line in unknowns(spec, without) if line.startswith(f"{rule_id}:"))
+            assert name in line

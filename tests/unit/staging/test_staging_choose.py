@@ -1,0 +1,448 @@
+"""Methods x KServe releases x ways of staging: what comes out is taken by that release's own definition and rules."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mpctl.errors import InputError
+from mpctl.manifest import load
+from mpctl.manifest.storage import without_draft
+from mpctl.methods import METHODS, build
+from mpctl.staging.choose import WAYS, Cluster, DraftSource, plan_staging
+from mpctl.staging.kserve import problems
+
+CRDS = Path(__file__).parents[2] / "data" / "crds"
+RELEASES = {"0.15": "v0.15.2", "0.16": "v0.16.0", "0.19": "v0.19.0", "0.20": "v0.20.0"}
+HEAD = (
+    "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat, namespace: n}\n"
+    "spec:\n  predictor:\n"
+)
+MODEL = "    model:\n      modelFormat: {name: vLLM}\n      runtime: kserve-vllmserver\n"
+TARGETS = {
+    "hf": HEAD + MODEL + "      storageUri: hf://Qwen/Qwen3-8B\n",
+    "uris": HEAD + "    storageUris:\n    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n" + MODEL,
+    "pvc": HEAD + MODEL + "      storageUri: pvc://models\n      args: [--model=/mnt/models/qwen]\n",
+    "pvc-folder": HEAD + MODEL + "      storageUri: pvc://models/qwen\n",
+    "oci": HEAD + MODEL + "      storageUri: oci://registry.example/qwen:1\n",
+    "none": HEAD + "    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v0.32.0\n"
+    "      args: [--model=Qwen/Qwen3-8B]\n",
+}
+EVERYTHING = {"claim": "models", "shared": True, "registry": "registry.example/models", "kubernetes": "1.36"}
+NOT_BEFORE = {"storageUris": "0.16", "oci": "0.20", "oci+native": "0.20"}
+ORDER = list(RELEASES)
+
+
+@cache
+def validator(release: str) -> Any:
+    """The InferenceService of a release as strict decoding takes it: no unknown field."""
+    body = json.loads(gzip.decompress((CRDS / f"kserve-{RELEASES[release]}-inferenceservices.json.gz").read_bytes()))
+    version = next(one for one in body["spec"]["versions"] if one["name"] == "v1beta1")
+    return jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+
+
+def closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def accepted(text: str, release: str) -> None:
+    body = yaml.safe_load(text)
+    assert [error.message for error in validator(release).iter_errors(body["spec"])] == []
+    assert problems(body, release) == ()
+
+
+def test_each_releases_definition_knows_what_its_rules_say():
+    for release in RELEASES:
+        fields = validator(release).schema["properties"]["predictor"]["properties"]
+        assert ("storageUris" in fields) is (ORDER.index(release) >= 1)
+
+
+def impossible(way: str, release: str, target: str) -> str | None:  # noqa: PLR0911 - one line a fact
+    """Why this way cannot be here, as facts of KServe say it; None when it can."""
+    if way in NOT_BEFORE:
+        if ORDER.index(release) == 0:
+            return "KServe 0.16"
+        if target == "pvc-folder":
+            return "root is mounted"
+        if way == "storageUris" and target == "oci" and release != "0.20":
+            return "leaves other entries out"
+        if way != "storageUris" and release != "0.20":
+            # one image alone is mounted since 0.19, when nothing else is listed
+            if way == "oci" and target == "none" and release == "0.19":
+                return None
+            return "0.19" if way == "oci" and release == "0.16" else "0.20"
+    if way == "image" and target in ("pvc", "pvc-folder"):
+        return "volume claim"
+    if way == "image" and target == "none":
+        return "does not come through"
+    if way == "image" and target == "uris" and ORDER.index(release) < 2:
+        return "KServe 0.19"
+    return None
+
+
+WITH_WEIGHTS = [name for name, method in METHODS.items() if method.loads_weights]
+WITHOUT = [name for name, method in METHODS.items() if not method.loads_weights]
+
+
+@pytest.mark.parametrize(("release", "way", "target"), [*itertools.product(RELEASES, WAYS, TARGETS)])
+def test_every_method_by_every_way_on_every_release(release, way, target):
+    text = TARGETS[target]
+    service = load(text)[0]
+    accepted_before = not (target == "uris" and release == "0.15")
+    cluster = Cluster(kserve=release, **EVERYTHING)
+    draft = DraftSource("/opt/draft" if way == "present" else "org/draft", size_gib=2.0)
+    why = impossible(way, release, target)
+    if why is not None:
+        with pytest.raises(InputError, match=way.replace("+", r"\+")) as caught:
+            plan_staging(service, draft, cluster, way=way)
+        assert why in caught.value.message
+        return
+    plan = plan_staging(service, draft, cluster, way=way)
+    assert plan.way == way
+    for name in WITH_WEIGHTS:
+        spec, _ = build(name, draft=plan.path)
+        rolled = plan.service.with_speculation(spec.config())
+        assert json.dumps(plan.path)[1:-1] in rolled.text
+        if accepted_before:
+            accepted(rolled.text, release)
+        assert without_draft(rolled.with_speculation(None)).text == text
+        assert without_draft(rolled).with_speculation(None).text == text
+    assert plan.removes
+    assert plan.leaves
+
+
+@pytest.mark.parametrize(("release", "target"), [*itertools.product(RELEASES, TARGETS)])
+def test_methods_without_weights_change_no_storage(release, target):
+    if release == "0.15" and target == "uris":
+        return
+    service = load(TARGETS[target])[0]
+    for name in WITHOUT:
+        rolled = service.with_speculation(build(name)[0].config())
+        accepted(rolled.text, release)
+        assert rolled.storage == service.storage
+        assert rolled.with_speculation(None).text == TARGETS[target]
+
+
+@pytest.mark.parametrize(
+    ("target", "cluster", "way", "says"),
+    [
+        ("hf", {"kserve": "0.16"}, "storageUris", "beside it"),
+        ("hf", {"kserve": "0.15.2"}, "engine", "no other way"),
+        ("hf", {}, "engine", "no other way"),
+        ("hf", {"kserve": "0.15", "claim": "models"}, "pvc", "once"),
+        ("hf", {"kserve": "0.15", "registry": "r/m"}, "image", "both"),
+        ("hf", {"kserve": "0.20", "node_disk_gib": 10.0, "claim": "models"}, "pvc", "once"),
+        ("hf", {"kserve": "0.20", "air_gapped": True, "claim": "models"}, "pvc", "air-gapped"),
+        (
+            "hf",
+            {"kserve": "0.20", "air_gapped": True, "registry": "r/m", "kubernetes": "1.34"},
+            "oci+native",
+            "air-gapped",
+        ),
+        ("hf", {"kserve": "0.20", "air_gapped": True, "registry": "r/m", "kubernetes": "1.32"}, "oci", "air-gapped"),
+        ("hf", {"kserve": "0.19", "air_gapped": True, "registry": "r/m"}, "image", "air-gapped"),
+        ("pvc", {"kserve": "0.15"}, "pvc", "claim models"),
+        ("pvc-folder", {"kserve": "0.20"}, "pvc", "claim models"),
+        ("oci", {"kserve": "0.20", "registry": "r/m"}, "oci", "is an image"),
+        ("oci", {"kserve": "0.19", "registry": "r/m"}, "image", "one image only"),
+        ("none", {"kserve": "0.20"}, "engine", "itself"),
+        ("none", {"kserve": "0.20", "air_gapped": True, "claim": "models"}, "pvc", "air-gapped"),
+    ],
+)
+def test_the_way_chosen_and_why(target, cluster, way, says):
+    plan = plan_staging(
+        load(TARGETS[target])[0], DraftSource("org/draft", size_gib=3.0, target_gib=16.0), Cluster(**cluster)
+    )
+    assert (plan.way, says in plan.reason) == (way, True), plan.reason
+    assert {one.way for one in plan.considered} == set(WAYS)
+    assert all(one.obstacle for one in plan.considered if one.way == "present")
+
+
+def test_nothing_open_says_what_would_open_a_way():
+    with pytest.raises(InputError) as caught:
+        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(kserve="0.20", air_gapped=True))
+    for way in WAYS:
+        assert f"{way}: " in caught.value.message
+    assert "--claim" in caught.value.hint
+    with pytest.raises(InputError, match="is no way"):
+        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(), way="pigeon")
+
+
+def test_the_paths_that_engines_read():
+    def path(target, way, draft="org/Draft", **more):
+        plan = plan_staging(
+            load(TARGETS[target])[0], DraftSource(draft, "v1"), Cluster("0.20", **{**EVERYTHING, **more}), way=way
+        )
+        return plan.path
+
+    assert path("hf", "storageUris") == path("hf", "oci") == path("hf", "pvc") == "/mnt/mpctl/draft"
+    assert path("pvc", "pvc") == "/mnt/models/org--draft@v1"
+    assert path("pvc-folder", "pvc") == "/mnt/mpctl/draft"
+    assert path("pvc", "pvc", claim="other") == "/mnt/mpctl/draft"
+    assert path("oci", "image") == "/mnt/models/draft"
+    assert path("hf", "engine") == "org/Draft"
+    assert path("hf", "present", "/opt/draft") == "/opt/draft"
+    assert path("hf", "present", "heads/own/eagle3") == "heads/own/eagle3"
+    assert path("hf", "pvc", "pvc://heads/org/draft") == "/mnt/mpctl/draft"
+
+
+def test_what_is_prepared_and_what_stays():
+    service = load(TARGETS["hf"])[0]
+    cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")
+    by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, way="pvc")
+    (job,) = by_claim.documents
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "kserve/storage-initializer:v0.20.0"
+    assert pod["containers"][0]["args"] == ["hf://org/Draft:abc", "/models/org--draft@abc"]
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "models"}
+    assert pod["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "HF_TOKEN"}
+    assert "folder org--draft@abc" in by_claim.leaves[0]
+    assert job["metadata"]["namespace"] == "n"
+    again = plan_staging(service, DraftSource("org/Draft", "def", 2.0), cluster, way="pvc")
+    assert again.documents[0]["metadata"]["name"] != job["metadata"]["name"]
+    gap = plan_staging(service, DraftSource("org/Draft"), Cluster("0.20", air_gapped=True, claim="models"), way="pvc")
+    assert gap.documents == ()
+    assert gap.steps[0].startswith("copy org/Draft")
+    image = plan_staging(service, DraftSource("org/Draft", "abc"), cluster, way="oci")
+    assert image.image == "r.example/m/org/draft:abc"
+    assert "COPY --chmod=755 draft/ /models/\n" in image.recipe
+    both = plan_staging(load(TARGETS["oci"])[0], DraftSource("org/Draft", "abc"), cluster, way="image")
+    assert "FROM registry.example/qwen:1\n" in both.recipe
+    assert "/models/draft/" in both.recipe
+    assert both.service.storage[0].uri == f"oci://{both.image}"
+    assert both.image.startswith("r.example/m/org/draft-with-qwen:abc-")
+    assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), way="oci").recipe is None
+
+
+def combined(target, draft="org/Draft", revision=""):
+    service = load(TARGETS["hf"].replace("hf://Qwen/Qwen3-8B", target))[0]
+    return plan_staging(service, DraftSource(draft, revision), Cluster("0.20", registry="r.example"), way="image")
+
+
+def test_images_of_both_differ_with_target_and_draft():
+    made = [
+        combined("hf://Qwen/Qwen3-8B"),
+        combined("hf://Qwen/Qwen3-8B:v1"),
+        combined("hf://Qwen/Qwen3-14B"),
+        combined("hf://mine/Qwen3-8B"),
+        combined("s3://bucket/a b#"),
+        combined("oci://r.example:5000/qwen:1"),
+        combined("oci://r.example:5000/qwen:2"),
+        combined("hf://Qwen/Qwen3-8B", revision="v2"),
+        combined("hf://Qwen/Qwen3-8B", "s3://org/Draft"),
+        combined("hf://Qwen/Qwen3-8B", revision="x" * 200),
+    ]
+    assert len({one.image for one in made}) == len(made)
+    for one in made:
+        assert re.fullmatch(r"r\.example(/[a-z0-9]+([._-]+[a-z0-9]+)*)+:\w[\w.-]{0,127}", one.image), one.image
+    assert combined("hf://Qwen/Qwen3-8B").image == made[0].image
+
+
+def test_a_recipe_pins_the_revisions_of_target_and_draft():
+    recipe = combined("hf://Qwen/Qwen3-8B:v1", revision="abc").recipe
+    assert "hf download Qwen/Qwen3-8B --revision v1 --local-dir target\n" in recipe
+    assert "hf download org/Draft --revision abc --local-dir draft\n" in recipe
+    assert "--revision" not in combined("hf://Qwen/Qwen3-8B").recipe
+    assert "copy s3://b/t into the directory target\n" in combined("s3://b/t").recipe
+
+
+@pytest.mark.parametrize("way", ["storageUris", "pvc", "oci", "image", "engine"])
+def test_a_revision_in_the_name_is_the_revision(way):
+    service = load(TARGETS["hf"])[0]
+    named, said = (
+        plan_staging(service, draft, Cluster("0.20", **EVERYTHING), way=way)
+        for draft in (DraftSource("hf://org/draft:abc"), DraftSource("hf://org/draft", "abc"))
+    )
+    assert named == said
+    assert "abc" in "".join([named.service.text, named.path, *named.steps]) or way == "engine"
+    assert named.path.count(":") == 0
+    assert not any("no revision is pinned" in one for one in named.warnings)
+
+
+def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_not():
+    service = load(TARGETS["hf"])[0]
+    gap = Cluster("0.20", air_gapped=True, claim="models")
+    assert plan_staging(service, DraftSource("org/Draft"), gap).prepares
+    assert not plan_staging(service, DraftSource("pvc://models/draft"), gap).prepares
+
+
+def test_the_engine_downloads_and_what_would_be_better_is_said():
+    def said(target, **cluster):
+        plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), Cluster(**cluster), way="engine")
+        return any("--kserve" in one for one in plan.warnings)
+
+    assert said("hf")
+    assert not said("hf", kserve="0.15")
+    assert not said("none")  # its target comes the same way
+
+
+def test_a_target_mounted_far_from_ours_takes_another_way():
+    text = TARGETS["uris"].replace("/mnt/models", "/models/target")
+    plan = plan_staging(load(text)[0], DraftSource("org/draft"), Cluster("0.20", claim="models"))
+    assert plan.way == "pvc"
+    obstacle = next(one.obstacle for one in plan.considered if one.way == "storageUris")
+    assert "one directory above /models/target and /mnt/mpctl/draft" in obstacle
+
+
+@pytest.mark.parametrize(
+    ("target", "draft_gib", "target_gib", "fits"),
+    [
+        ("hf", 3.0, 16.0, False),
+        ("hf", 3.0, None, True),  # not known, and said so
+        ("hf", 30.0, None, False),
+        ("oci", 3.0, 16.0, True),  # an image is not downloaded again
+        ("none", 30.0, None, False),
+    ],
+)
+def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
+    draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
+    plan = plan_staging(load(TARGETS[target])[0], draft, Cluster("0.20", node_disk_gib=18.0, claim="models"))
+    obstacles = {one.way: one.obstacle for one in plan.considered}
+    for way in ("storageUris", "engine"):
+        assert (obstacles[way] is None) is fits, obstacles[way]
+    if plan.way == "storageUris" and target_gib is None:
+        assert "not checked" in plan.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("kserve", "tag"),
+    [
+        ("kserve/kserve-controller:v0.16.0", "v0.16.0"),
+        ("registry.example.org:5000/kserve/kserve-controller:v0.19.0@sha256:ab", "v0.19.0"),
+        ("0.15", "v0.15.0"),
+        (None, "v0.20.0"),
+    ],
+)
+def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
+    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("org/d"), Cluster(kserve, claim="models"), way="pvc")
+    (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"kserve/storage-initializer:{tag}"
+
+
+def test_a_claim_of_one_node_is_a_warning():
+    service = load(TARGETS["pvc"])[0]
+    assert "may not start" in plan_staging(service, DraftSource("org/d"), Cluster()).warnings[0]
+    assert "one node" in plan_staging(service, DraftSource("org/d"), Cluster(shared=False)).warnings[0]
+
+
+# Rows of the verdicts a running v0.20.0 gave (admission webhook and schema), and of its source: what breaks which rule.
+OK = {"model": {"modelFormat": {"name": "vLLM"}}}
+
+
+def uris(*pairs):
+    return {**OK, "storageUris": [{"uri": uri, **({"mountPath": path} if path else {})} for uri, path in pairs]}
+
+
+VERDICTS = [
+    ("0.20", uris(("hf://a/t", "/mnt/models/target"), ("hf://a/d", "/mnt/models/draft")), None),
+    ("0.20", uris(("hf://a/t", None)), None),
+    ("0.20", {**OK, "storageUris": []}, "storage-uris-empty"),
+    ("0.20", uris(("", "/mnt/models")), "uri-empty"),
+    ("0.20", uris(("hf://a/t", "models/x")), "path-relative"),
+    ("0.20", uris(("hf://a/t", "/")), "path-root"),
+    ("0.20", uris(("hf://a/t", "/mnt/../x")), "path-climbs"),
+    ("0.20", uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")), "no-common-parent"),
+    ("0.20", {**uris(("hf://a/t", None)), "model": {"storageUri": "hf://a/t"}}, "both-storages"),
+    ("0.20", uris(("hf://a/t", "/mnt/a"), ("hf://a/d", "/mnt/b"), ("pvc://x", "/p"), ("pvc://y", "/p")), "claim-paths"),
+    ("0.20", uris(("pvc://x", "/p"), ("pvc://y", "/p")), "claim-paths"),
+    ("0.20", uris(("pvc://x/folder", "/p")), "claim-sub-path"),
+    ("0.20", uris(("pvc://x", "/Models_1")), "path-makes-no-name"),
+    ("0.20", uris(("oci://r/t", "/mnt/target/model"), ("oci://r/d", "/mnt/draft/model")), None),
+    ("0.20", uris(("oci://r/t", "/mnt/models/target"), ("oci://r/d", "/mnt/models/draft")), "image-parents"),
+    ("0.20", uris(("oci+native://r/t", "/mnt/models/target"), ("oci+native://r/d", "/mnt/models/draft")), None),
+    ("0.20", uris(("oci+native://r/t", "/mnt/m"), ("oci+native://r/d", "/mnt/m")), "native-paths"),
+    ("0.20", uris(*((f"oci://r/{i}", f"/mnt/{i}/m") for i in range(11))), "too-many-images"),
+    ("0.19", uris(("oci://r/t", "/mnt/models")), None),
+    ("0.19", uris(("oci://r/t", "/mnt/a/m"), ("oci://r/d", "/mnt/b/m")), "image-beside"),
+    ("0.19", uris(("oci://r/t", "/mnt/a/m"), ("hf://a/d", "/mnt/b/m")), "image-beside"),
+    ("0.19", uris(("oci+native://r/t", "/mnt/a/m")), "native-unknown"),
+    ("0.16", uris(("oci://r/t", "/mnt/models")), "image-entry"),
+    ("0.16", uris(("hf://a/t", None)), None),
+    ("0.15", uris(("hf://a/t", None)), "storage-uris-unknown"),
+    ("0.15", {"model": {"storageUri": "oci://r/t"}}, None),
+    ("0.15", {"model": {"storageUri": "oci+native://r/t"}}, "native-unknown"),
+    ("0.20", {**OK, "resourceClaims": [{"name": "gpu", "source": {}}]}, "claim-source"),
+    (
+        "0.20",
+        {**OK, "resourceClaims": [{"name": "g", "resourceClaimName": "a", "resourceClaimTemplateName": "b"}]},
+        "claim-twice",
+    ),
+    ("0.20", {"model": {"resources": {"claims": [{"name": "gpu"}]}}}, "claim-unknown"),
+    ("0.20", {**OK, "scaleMetric": "queue_wait_ms"}, "scale-metric"),
+    ("0.20", {"model": {"name": "x"}}, "model-name"),
+    ("0.20", {**uris(("hf://a/t", None)), "workerSpec": {"size": 1}}, "worker-storage"),
+    (
+        "0.20",
+        {**uris(("hf://a/t", None)), "containers": [{"env": [{"name": "STORAGE_URI", "value": "hf://a/t"}]}]},
+        "both-storages",
+    ),
+]
+
+
+@pytest.mark.parametrize(("release", "predictor", "rule"), VERDICTS)
+def test_the_rules_row_by_row(release, predictor, rule):
+    found = [one.rule for one in problems({"metadata": {"name": "s"}, "spec": {"predictor": predictor}}, release)]
+    assert found == ([] if rule is None else [rule])
+
+
+def test_rules_outside_the_predictor():
+    assert problems({"spec": {}}, "0.20")[0].rule == "predictor-missing"
+    named = {"metadata": {"name": "a.b"}, "spec": {"predictor": OK}}
+    assert [one.rule for one in problems(named, "0.20")] == ["name"]
+    scaled = {"metadata": {"annotations": {"serving.kserve.io/autoscalerClass": "kpa"}}, "spec": {"predictor": OK}}
+    assert [one.rule for one in problems(scaled, "0.20")] == ["autoscaler-class"]
+    canary = {"spec": {"predictor": uris(("hf://a/t", None)), "canary": [{}]}}
+    assert [one.rule for one in problems(canary, "0.20")] == ["canary-storage"]
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(sorted(TARGETS)),
+    st.sampled_from(
+        ["org/draft", "hf://org/d", "s3://b/d", "gs://b/d", "oci://r/d:1", "oci+native://r/d", "pvc://c/d", "/x"]
+    ),
+    st.builds(
+        Cluster,
+        kserve=st.sampled_from([None, "0.15", "v0.16.0", "0.18", "0.19", "0.20"]),
+        kubernetes=st.sampled_from([None, "1.32", "1.36"]),
+        air_gapped=st.booleans(),
+        node_disk_gib=st.sampled_from([None, 1.0, 500.0]),
+        claim=st.sampled_from([None, "models", "other"]),
+        shared=st.sampled_from([None, True, False]),
+        registry=st.sampled_from([None, "r.example/m"]),
+    ),
+    st.sampled_from([None, *WAYS]),
+)
+def test_any_plan_is_taken_and_taken_back_or_refused_with_a_hint(target, draft, cluster, way):
+    service = load(TARGETS[target])[0]
+    try:
+        plan = plan_staging(service, DraftSource(draft, size_gib=2.0), cluster, way=way)
+    except InputError as error:
+        assert error.hint
+        return
+    body = yaml.safe_load(plan.service.text)
+    before = problems(yaml.safe_load(service.text), cluster.kserve or "")
+    assert set(problems(body, cluster.kserve or "")) <= set(before)
+    assert without_draft(plan.service).text == service.text
+    assert plan.path
+    assert plan.reason

@@ -1,0 +1,217 @@
+"""Intervals cover what they say, at every look together; errors are counted in simulations with fixed seeds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mpctl.gate.policy import Policy
+from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
+from mpctl.stats.confidence import Stage, mean_interval, ratio_interval, rounds_needed
+from mpctl.stats.quantiles import quantile_bounds, quantile_ratio, values_needed
+
+few = settings(max_examples=40, deadline=None)
+SIDE = Policy().side
+
+
+def errors_of(values, looks, *, truth=0.0, alpha=SIDE):
+    """How often, over all looks, an interval lies wholly above and wholly below the truth: rows are repetitions."""
+    count = np.arange(1, looks + 1)
+    means = np.cumsum(values, axis=1) / count
+    square = np.cumsum(values**2, axis=1) - count * means**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = np.sqrt(np.maximum(square, 0) / (count - 1) / count)
+        t = (means - truth) / errors
+    levels = nominal_levels(looks, alpha)
+    reach = [stats.t.isf(p, k - 1) if p else math.inf for p, k in zip(levels, count, strict=True)]
+    return (t > reach).any(axis=1).mean(), (t < -np.array(reach)).any(axis=1).mean()
+
+
+@pytest.mark.parametrize("looks", [2, 3, 4, 8, 30])
+def test_all_looks_together_spend_what_is_allowed(looks):
+    """Against the distribution the levels are made for: a sum of normal rounds of known variance."""
+    made = np.random.default_rng(1).normal(size=(100_000, looks)).cumsum(axis=1) / np.sqrt(np.arange(1, looks + 1))
+    levels = np.array(nominal_levels(looks, 0.02))
+    crossed = (made > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
+    assert crossed == pytest.approx(0.02, abs=0.0015)
+    assert levels[: min(looks, FIRST_LOOK) - 1].sum() == 0
+
+
+def test_levels_of_one_look_are_the_whole_and_of_the_last_the_largest():
+    assert nominal_levels(1, 0.02) == (pytest.approx(0.02, rel=0.01),)
+    assert nominal_levels(2, 0.02)[0] == 0.0
+    levels = nominal_levels(30, 0.02)
+    assert levels[:4] == (0.0, 0.0, 0.0, 0.0)
+    assert all(a < b for a, b in itertools.pairwise(levels[4:]))
+
+
+@pytest.mark.parametrize("looks", [4, 11, 30])
+@pytest.mark.parametrize("noise", ["normal", "by prompt", "bursts"])
+def test_rounds_that_change_nothing_are_promoted_or_rejected_in_at_most_one_of_twenty(looks, noise):
+    """A/A: 20 000 measurements, looked at after every round. The policy allows 5 % for both sides together.
+
+    "by prompt": lognormal latencies, a prompt's own factor on both arms; "bursts": in one round of ten something else
+    uses half the machine during one of the two blocks.
+    """
+    rng = np.random.default_rng(7)
+    shape = (20_000, looks)
+    values = rng.normal(0.0, 0.2, shape)
+    if noise == "by prompt":
+        prompts = rng.normal(0.0, 0.8, (*shape[:1], looks * 8)).astype(np.float32)
+        arms = [prompts + rng.normal(0.0, 0.6, prompts.shape).astype(np.float32) for _ in range(2)]
+        values = (arms[0] - arms[1]).reshape(*shape, 8).mean(axis=2)
+    if noise == "bursts":
+        values += math.log(2) * (rng.random(shape) < 0.1) * rng.choice([-1, 1], shape)
+    above, below = errors_of(values.astype(np.float64), looks)
+    assert above + below <= 0.05
+    assert min(above, below) > 0.004  # the levels are used, not merely kept
+
+
+def test_a_machine_shared_by_round_would_fool_intervals_over_prompts():
+    """Why the round is the unit: noise that all requests of a block share."""
+    rng = np.random.default_rng(3)
+    shared = rng.normal(0.0, 0.2, (20_000, 8, 1)) + rng.normal(0.0, 0.25, (20_000, 8, 8))
+    by_prompt = shared.reshape(20_000, 64)
+    t = by_prompt.mean(axis=1) / by_prompt.std(axis=1, ddof=1) * 8
+    assert (np.abs(t) > 2.0).mean() > 0.2
+    above, below = errors_of(shared.mean(axis=2), 8)
+    assert above + below <= 0.05
+
+
+def test_intervals_of_the_module_are_those_of_the_simulation():
+    rng = np.random.default_rng(5)
+    values = rng.normal(0.3, 0.2, 8)
+    stage = Stage(look=8, looks=8, below=SIDE, above=SIDE / 4)
+    made = mean_interval(values, stage)
+    error = values.std(ddof=1) / math.sqrt(8)
+    low, high = (stats.t.isf(nominal_levels(8, a)[-1], 7) for a in (SIDE, SIDE / 4))
+    assert (made.low, made.high) == (
+        pytest.approx(values.mean() - low * error),
+        pytest.approx(values.mean() + high * error),
+    )
+    assert (made.n, made.level) == (8, pytest.approx(1 - 1.25 * SIDE))
+    ratio = ratio_interval(values, stage)
+    assert (ratio.value, ratio.low) == (pytest.approx(math.exp(made.value)), pytest.approx(math.exp(made.low)))
+
+
+@pytest.mark.parametrize(("count", "look"), [(1, 1), (1, 4), (2, 2)])
+def test_too_few_rounds_leave_both_sides_open(count, look):
+    made = ratio_interval([0.1, 0.2][:count], Stage(look, 4, SIDE, SIDE))
+    assert (made.low, made.high) == (0.0, math.inf)
+
+
+def test_rounds_that_agree_exactly_have_no_width_where_they_may_decide():
+    made = mean_interval([0.5] * 4, Stage(4, 4, SIDE, SIDE))
+    assert (made.low, made.high) == (0.5, 0.5)
+    early = mean_interval([0.5] * 2, Stage(2, 12, SIDE, SIDE))
+    assert (early.low, early.high) == (-math.inf, math.inf)
+
+
+def test_hundreds_of_looks_have_levels_too():
+    levels = nominal_levels(300, SIDE)
+    assert levels[:4] == (0.0,) * 4
+    assert 0 < levels[4] < levels[-1] < SIDE
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.2])
+@pytest.mark.parametrize("regression", [1.1, 1.2])
+def test_the_rounds_said_to_be_needed_catch_a_regression_with_the_power_stated(spread, regression):
+    """Planted: every time is longer by 10 % and by 20 %. Caught: the speedup's interval lies wholly below 1."""
+    policy = Policy()
+    rounds = rounds_needed(math.log(regression), spread, SIDE, policy.power)
+    values = np.random.default_rng(11).normal(-math.log(regression), spread, (4000, rounds))
+    _, caught = errors_of(values, rounds)
+    assert caught >= policy.power
+    fewer = max(3, rounds // 3)
+    _, too_few = errors_of(values[:, :fewer], fewer)
+    assert too_few < caught
+
+
+def test_no_number_of_rounds_tells_what_does_not_differ():
+    assert rounds_needed(0.0, 0.1, SIDE, 0.9) is None
+    assert rounds_needed(1e-6, 0.1, SIDE, 0.9) is None
+    assert rounds_needed(5.0, 0.1, SIDE, 0.9) == FIRST_LOOK
+
+
+@pytest.mark.parametrize(("q", "count"), [(0.99, 299), (0.95, 59), (0.9, 29)])
+def test_how_many_values_a_bound_takes(q, count):
+    assert values_needed(q, 0.05) == count
+    values = list(range(count))
+    assert quantile_bounds(values, q, 0.05)[2] == count - 1
+    assert quantile_bounds(values[:-1], q, 0.05)[2] == math.inf
+
+
+@pytest.mark.parametrize("count", [299, 1000])
+def test_bounds_of_a_quantile_cover_it_whatever_the_distribution(count):
+    rng = np.random.default_rng(2)
+    for made, truth in (
+        (rng.lognormal(0, 1.5, (2000, count)), math.exp(1.5 * stats.norm.ppf(0.99))),
+        (rng.pareto(1.2, (2000, count)), 100 ** (1 / 1.2) - 1),
+    ):
+        bounds = np.array([quantile_bounds(row, 0.99, 0.05) for row in made])
+        assert (bounds[:, 1] > truth).mean() <= 0.06  # 0.05 and three standard errors of the count
+        assert (bounds[:, 2] < truth).mean() <= 0.065
+
+
+@few
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60), st.floats(0.01, 0.99), st.floats(0.001, 0.2))
+def test_bounds_of_a_quantile_stand_in_order(values, q, alpha):
+    value, low, high = quantile_bounds(values, q, alpha)
+    assert low <= high
+    assert min(values) * 0.999 <= value <= max(values) * 1.001
+
+
+def test_the_ratio_of_two_tails():
+    rng = np.random.default_rng(4)
+    base, cand = rng.lognormal(0, 0.35, 3000), 1.3 * rng.lognormal(0, 0.35, 3000)
+    made = quantile_ratio(cand, base, 0.99, 0.02)
+    assert made.low < 1.3 < made.high
+    assert made.low > 1.0
+    assert quantile_ratio(cand[:100], base, 0.99, 0.02).high == math.inf
+
+
+@pytest.mark.parametrize("arms", [([0.0] * 600, [1.0] * 600), ([1.0] * 600, [0.0] * 599 + [1.0])])
+def test_tails_of_nothing_have_no_ratio(arms):
+    """Where answers arrive in one chunk the client sees no time per token after the first."""
+    assert quantile_ratio(*arms, 0.99, 0.02) is None
+
+
+@pytest.mark.parametrize(("looks", "prompts", "noise"), [(30, 4, 0.6), (11, 8, 0.35), (4, 8, 0.35)])
+def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_one_of_twenty(looks, prompts, noise):
+    """The rules that judge speed share their requests but not all of their errors; each rejects on its own."""
+    rng = np.random.default_rng(1)
+    shape = (3000, looks, prompts)
+    factors = np.exp(rng.normal(0.0, 0.5, shape))
+
+    def arm():
+        block = np.exp(rng.normal(0.0, 0.1, (*shape[:2], 1)))
+        tpot = 10.0 * block * factors * np.exp(rng.normal(0.0, noise, shape))
+        return tpot, 100.0 * block * np.exp(rng.normal(0.0, noise, shape)) + 63.0 * tpot
+
+    (base_tpot, base), (cand_tpot, cand) = arm(), arm()
+    policy = Policy()
+    figures = {  # higher is better
+        "speedup": (np.log(base / cand).mean(axis=2), math.log(policy.min_speedup)),
+        "throughput": (np.log(base.sum(axis=2) / cand.sum(axis=2)), math.log(policy.min_throughput_ratio)),
+        "tpot": (-np.log(cand_tpot.mean(axis=2) / base_tpot.mean(axis=2)), -math.log(policy.max_tpot_ratio)),
+    }
+    count = np.arange(1, looks + 1)
+    reach = np.array(
+        [stats.t.isf(p, k - 1) if p else math.inf for p, k in zip(nominal_levels(looks, SIDE), count, strict=True)]
+    )
+    promoted, rejected = np.ones(shape[:2], bool), np.zeros(shape[:2], bool)
+    for values, limit in figures.values():
+        means = np.cumsum(values, axis=1) / count
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.sqrt(np.maximum(np.cumsum(values**2, axis=1) - count * means**2, 0) / (count - 1) / count)
+            promoted &= (means - limit) / error > reach
+            rejected |= (means - limit) / error < -reach
+    wrong = (promoted | rejected).any(axis=1).mean()
+    assert wrong <= 0.05
+    assert promoted.any() and rejected.any()

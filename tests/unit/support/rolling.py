@@ -1,0 +1,266 @@
+"""A platform in memory that replaces serving engines by itself (as KServe does), with an autoscaler, a route of the
+users', and one more arm beside the service. See ``world`` for what a boundary is.
+
+Left out: gateways (a share of the route holds at once), pods (an arm is one engine), drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from world import SLOWER, Crash, Disk, Engine, MemoryPlatform, MemoryWorld
+
+from mpctl.errors import Conflict
+from mpctl.gate.outcome import Outcome
+from mpctl.gate.verdict import Verdict
+from mpctl.rollout import sequence
+from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
+
+FOUND = {"min": 1, "max": 5}
+
+
+def held(replicas):
+    return {"min": replicas, "max": replicas}
+
+
+HELD = held(2)
+SCALING = {"replicas": 2, "limits": FOUND}
+ROUTE = {"name": "users", "spec": "as found"}
+BESIDE = "beside"
+
+
+@dataclass
+class RollingDisk(Disk):
+    """``pods``: what the autoscaler keeps there; ``share``: percent of the route that the arm beside gets; ``edited``:
+    somebody else wrote the route; ``kept``: the arm beside is an old one that stays; ``sent``: routed shares, one after
+    the other."""
+
+    limits: dict = field(default_factory=lambda: dict(FOUND))
+    pods: int = 2
+    share: int = 0
+    edited: bool = False
+    kept: bool = False
+    sent: list = field(default_factory=list)
+
+    def copy(self):
+        return RollingDisk(**{k: v.copy() if hasattr(v, "copy") else v for k, v in self.__dict__.items()})
+
+
+class RollingPlatform(MemoryPlatform):
+    """The live text has an engine of its own; an old one goes when the new one is seen ready."""
+
+    rolls = True
+    scaler = router = property(lambda self: self)
+
+    @property
+    def behaviours(self):
+        return self._world.behaviours
+
+    @property
+    def disk(self):
+        return self._world.disk
+
+    def read(self):
+        self._world.boundary("read")
+        return Live("svc", "chat", self.disk.text, "v", Arm(self.disk.text).id)
+
+    def adopt(self, arm, *, expect, downtime=False, beside_serves=False):
+        disk = self.disk
+        with self._world.acting("adopt"):
+            if disk.text == arm.manifest:
+                return
+            if disk.text not in {known.manifest for known in expect}:
+                raise Conflict("service chat/svc was changed by somebody else meanwhile")
+            if not beside_serves:
+                self._remove_beside()
+            for other in [i for i in disk.engines if i not in (disk.routed, BESIDE)]:
+                del disk.engines[other]  # of a change that was taken back before it was ready
+            self._world.boundary("amid adopt")
+            disk.text = arm.manifest
+            self._start(arm)
+
+    def replace(self, arm, *, expect, downtime):
+        self.adopt(arm, expect=expect, downtime=downtime)
+
+    def start(self, arm):
+        with self._world.acting("start"):
+            if self.disk.text != arm.manifest:
+                self._start_beside(arm, kept=False)
+
+    def keep(self, arm, route):
+        assert route == ROUTE
+        with self._world.acting("keep"):
+            self._start_beside(arm, kept=True)
+
+    def kept(self):
+        beside = self.disk.engines.get(BESIDE)
+        if beside is None or not self.disk.kept:
+            return None
+        ready = int(beside.phase is Phase.READY)
+        return Kept(Arm(beside.manifest).id, "2026-01-01T00:00:00Z", "users", ready, 1)
+
+    def state(self, arm):
+        self._world.boundary("state")
+        disk = self.disk
+        if arm.manifest != disk.text:
+            beside = disk.engines.get(BESIDE)
+            if beside is None or beside.manifest != arm.manifest:
+                return ArmState(arm.id, Phase.ABSENT)
+            self._world.users_ask()
+            return self._state(arm.id, BESIDE)
+        state = self._state(arm.id, arm.id)
+        if state.phase is Phase.READY and disk.routed != arm.id:
+            disk.engines.pop(disk.routed, None)
+            disk.routed = arm.id
+        return state
+
+    def retire(self, keep):
+        with self._world.acting("retire"):
+            disk = self.disk
+            beside = disk.engines.get(BESIDE)
+            if beside is not None and (beside.manifest != keep.manifest or disk.text == keep.manifest):
+                self._remove_beside()
+
+    def stop(self, arm):
+        with self._world.acting("stop"):
+            beside = self.disk.engines.get(BESIDE)
+            if beside is not None and beside.manifest == arm.manifest:
+                self._remove_beside()
+
+    def scaling(self):
+        return {"replicas": self.disk.pods, "limits": dict(self.disk.limits)}
+
+    def pin(self, scaling):
+        with self._world.acting("pin"):
+            if self.disk.limits == scaling["limits"]:
+                self.disk.limits = held(scaling["replicas"])
+                self.disk.pods = scaling["replicas"]
+
+    def unpin(self, scaling):
+        with self._world.acting("unpin"):
+            if self.disk.limits not in (held(scaling["replicas"]), scaling["limits"]):
+                return ("the autoscaler was changed meanwhile and is left as it is",)
+            self.disk.limits = dict(scaling["limits"])
+        return ()
+
+    def shift(self, route, percent):
+        assert route == ROUTE
+        with self._world.acting("shift"):
+            if self.disk.edited:
+                raise Conflict("HTTPRoute users was changed by somebody meanwhile")
+            self.disk.share = percent
+            self.disk.sent.append(percent)
+
+    def require_shifted(self, route, percent):
+        self._world.boundary("route")
+        if self.disk.edited or self.disk.share != percent:
+            raise Conflict("HTTPRoute users was changed by somebody meanwhile")
+
+    def unshift(self, route):
+        assert route == ROUTE
+        with self._world.acting("unshift"):
+            if self.disk.edited and self.disk.share:
+                raise Conflict("HTTPRoute users was changed; it gives Service svc-candidate-predictor traffic")
+            if self.disk.edited:
+                return ("HTTPRoute users was changed by somebody meanwhile; it is left as it is",)
+            self.disk.share = 0
+        return ()
+
+    def _start_beside(self, arm, *, kept):
+        disk = self.disk
+        beside = disk.engines.get(BESIDE)
+        same = beside is not None and beside.manifest == arm.manifest and disk.kept is kept
+        if same and beside.phase is not Phase.FAILED:
+            return
+        self._remove_beside()
+        self._world.boundary("amid start")
+        disk.engines[BESIDE], disk.kept = Engine(arm.manifest), kept
+
+    def _remove_beside(self):
+        if BESIDE in self.disk.engines:
+            if self.disk.share:
+                raise Conflict("HTTPRoute users gives Service svc-candidate-predictor traffic")
+            del self.disk.engines[BESIDE]
+            self.disk.kept = False
+
+
+def leave_out_the_measurement(monkeypatch):
+    """The gate says what the behaviours are made for."""
+
+    def judged(world, operation):
+        outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
+        return Verdict(outcome, (), summary="as the test wants").to_record()
+
+    for every in sequence.STEPS.values():
+        for name in every:
+            if name.startswith("measure"):
+                monkeypatch.setitem(every, name, lambda world, operation: {})
+            elif name == "judge":
+                monkeypatch.setitem(every, name, judged)
+
+
+class RollingWorld(MemoryWorld):
+    """``accepted`` of 100 draft tokens at the first position: what users' traffic gets out of the arm beside.
+    ``falls_at``: the share at which that arm's engine ends."""
+
+    def __init__(self, behaviours, disk=None, *, accepted=80, falls_at=None):
+        super().__init__(behaviours, disk or RollingDisk())
+        self.accepted, self.falls_at = accepted, falls_at
+        self.world = replace(self.world, platform=RollingPlatform(self))
+
+    def again(self):
+        return RollingWorld(self.behaviours, self.disk.copy(), accepted=self.accepted, falls_at=self.falls_at)
+
+    def users_ask(self):
+        """A hundred steps of an engine that gets users' traffic, each with a draft of one token."""
+        beside = self.disk.engines[BESIDE]
+        if not self.disk.share or beside.phase is not Phase.READY:
+            return
+        if self.falls_at is not None and self.disk.share >= self.falls_at:
+            self.disk.engines[BESIDE] = replace(beside, phase=Phase.FAILED)
+            return
+        old = beside.counters
+        drafts, accepted = (old.drafts or 0) + 100, (old.accepted or 0) + self.accepted
+        counters = replace(
+            old,
+            generation_tokens=(old.generation_tokens or 0) + 100 + self.accepted,
+            drafts=drafts,
+            draft_tokens=drafts,
+            accepted=accepted,
+            per_position=(accepted,),
+        )
+        self.disk.engines[BESIDE] = replace(beside, counters=counters)
+
+
+def guard(memory):
+    """At every moment whoever gets traffic is there and ready; an arm with traffic that fell over is at least there."""
+
+    def watch(where):
+        disk = memory.disk
+        if disk.share < 100:
+            serving = disk.engines.get(disk.routed)
+            assert serving is not None, f"{where}: nothing serves"
+            assert serving.phase is Phase.READY, f"{where}: nothing serves"
+        if disk.share and not disk.edited:
+            beside = disk.engines.get(BESIDE)
+            assert beside is not None, f"{where}: {disk.share} % of the traffic finds nobody"
+            assert beside.phase is Phase.READY or memory.falls_at is not None, f"{where}: it does not serve"
+
+    memory.watch = watch
+    return memory
+
+
+def crashes(behaviours, act, **world) -> Iterator[tuple[int, RollingWorld]]:
+    """What is left after a death at every boundary of ``act``."""
+    boundary = 0
+    while True:
+        boundary += 1
+        memory = guard(RollingWorld(behaviours, **world))
+        memory.die_at(boundary)
+        try:
+            act(memory)
+        except Crash:
+            yield boundary, memory
+        else:
+            return

@@ -1,0 +1,385 @@
+"""A world in memory for the tests of mpctl.rollout: platform, store, meter, clock and progress, and a way to die.
+
+:meth:`MemoryWorld.die_at` makes the n-th boundary raise :class:`Crash`, which nothing may catch. A boundary lies before
+and after every call that acts, before every reading of the platform and the meter, and in the middle of ``replace``
+and ``retire``, which act on several engines. What survives is what would survive a process: engines, manifest, route,
+ledger lines, revisions, saved records.
+
+Left out: real processes, time and text formats of a platform; ``adopt`` is one atomic write as on the local platform;
+the store's reading calls are no boundaries, since dying there is dying at the boundary before; leases and torn files
+(``tests/unit/platform``); statistics (the meter answers with constant times).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mpctl.errors import Conflict
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Counters
+from mpctl.experiment.run import Calibration
+from mpctl.experiment.workload import Traffic, Workload
+from mpctl.rollout.machine import World
+from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation, operations
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Sent
+from mpctl.rollout.records import Entry, Revision, read_ledger, text_digest
+
+BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
+CANDIDATE_TEXT = "# mine, with a trailing space \nspeculation: ngram\r\n"
+OTHER_TEXT = "speculation: somebody else's\n"
+PROMPTS = tuple(f"prompt {i}" for i in range(9))
+WORKLOAD = Workload(traffic=(Traffic("edits", PROMPTS),), repeats=2, requests=4, warmup=1)
+TOKENS = 10
+
+
+class Crash(BaseException):
+    """The process ends here. No handler of the product may catch it."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running engine. ``polls``: how often it was looked at; the second look finds it ready, or failed."""
+
+    manifest: str
+    phase: Phase = Phase.STARTING
+    polls: int = 0
+    counters: Counters = field(
+        default_factory=lambda: Counters(generation_tokens=0.0, queue_seconds=0.0, queue_count=0.0)
+    )
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How an engine of one manifest behaves. ``failures``: starts that fail before one succeeds."""
+
+    seconds: float = 0.1
+    speculates: bool = False
+    answer: str = "text"
+    failures: int = 0
+    matches: bool = True
+
+
+class MemoryPlatform:
+    """``mpctl.rollout.ports.Platform`` on a dictionary."""
+
+    name = "memory"
+    rolls = False
+    scaler = None
+    router = None
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    def read(self) -> Live:
+        self._world.boundary("read")
+        disk = self._world.disk
+        return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
+
+    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
+        return ()
+
+    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+        return () if live.text == arm.manifest else None
+
+    def live_text(self) -> str:
+        return self._world.disk.text
+
+    def scaling(self) -> None:
+        return None
+
+    def settle(self, arm: Arm) -> None:
+        pass
+
+    def start(self, arm: Arm) -> None:
+        with self._world.acting("start"):
+            self._start(arm)
+
+    def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
+        disk = self._world.disk
+        with self._world.acting("replace"):
+            for other in [i for i in disk.engines if i != arm.id]:
+                del disk.engines[other]
+                self._world.boundary("amid replace")
+            self._start(arm)
+            self._world.boundary("amid replace")
+            disk.routed = arm.id
+
+    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
+        disk = self._world.disk
+        with self._world.acting("adopt"):
+            if disk.text not in {known.manifest for known in expect}:
+                raise Conflict("service chat/svc was changed by somebody else meanwhile")
+            disk.text, disk.routed = arm.manifest, arm.id
+
+    def retire(self, keep: Arm) -> None:
+        with self._world.acting("retire"):
+            for other in [i for i in self._world.disk.engines if i != keep.id]:
+                del self._world.disk.engines[other]
+                self._world.boundary("amid retire")
+
+    def state(self, arm: Arm) -> ArmState:
+        self._world.boundary("state")
+        return self._state(arm.id, arm.id)
+
+    def _state(self, arm_id: str, key: str) -> ArmState:
+        """Of the engine that stands under ``key``."""
+        disk = self._world.disk
+        engine = disk.engines.get(key)
+        if engine is None:
+            return ArmState(arm_id, Phase.ABSENT)
+        behaviour = self._world.behaviours[engine.manifest]
+        if engine.phase is Phase.STARTING:
+            engine = replace(engine, polls=engine.polls + 1)
+            if engine.polls > 1 and disk.failed.get(engine.manifest, 0) < behaviour.failures:
+                disk.failed[engine.manifest] = disk.failed.get(engine.manifest, 0) + 1
+                engine = replace(engine, phase=Phase.FAILED)
+            elif engine.polls > 1:
+                engine = replace(engine, phase=Phase.READY)
+            disk.engines[key] = engine
+        ready = engine.phase is Phase.READY
+        return ArmState(
+            id=arm_id,
+            phase=engine.phase,
+            endpoint=Endpoint(f"http://{key}", "svc", "tokenizer") if ready else None,
+            argv=("vllm", "serve", arm_id) if ready else None,
+            matches=ready and behaviour.matches,
+            message="the engine exited with code 3" if engine.phase is Phase.FAILED else "",
+        )
+
+    def describe_failure(self, arm: Arm) -> str:
+        return "ValueError: scripted"
+
+    def _start(self, arm: Arm) -> None:
+        engines = self._world.disk.engines
+        if arm.id not in engines or engines[arm.id].phase is Phase.FAILED:
+            engines[arm.id] = Engine(arm.manifest)
+
+
+class MemoryStore:
+    """``mpctl.rollout.ports.Store`` on lists; every entry passes through its line."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    def revisions(self) -> tuple[Revision, ...]:
+        return tuple(self._world.disk.revisions)
+
+    def add_revision(self, revision: Revision) -> None:
+        with self._world.acting("add_revision"):
+            assert revision.number == len(self._world.disk.revisions) + 1
+            self._world.disk.revisions.append(Revision.from_record(revision.to_record()))
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._world.disk.ledger)
+
+    def append(self, entry: Entry) -> None:
+        with self._world.acting("append"):
+            self._world.disk.ledger.append(Entry.from_line(entry.to_line()))
+
+    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
+        with self._world.acting("save"):
+            self._world.disk.records[operation, name] = record
+
+    def load(self, operation: str, name: str) -> dict[str, Any] | None:
+        return self._world.disk.records.get((operation, name))
+
+    @contextmanager
+    def lease(self, purpose: str) -> Iterator[None]:
+        yield
+
+
+class MemoryMeter:
+    """``mpctl.rollout.ports.Meter``: each prompt is answered with ten tokens after the behaviour's seconds."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+        self.sent: list[tuple[str, str]] = []
+
+    def prepare(self) -> None:
+        self._world.boundary("prepare")
+
+    def complete(self, endpoint: Endpoint) -> None:
+        self._world.boundary("complete")
+        self._engine(endpoint)
+
+    def counters(self, endpoint: Endpoint) -> Counters:
+        self._world.boundary("counters")
+        return self._engine(endpoint).counters
+
+    def describe(self, endpoint: Endpoint) -> EngineFacts:
+        self._world.boundary("describe")
+        self._engine(endpoint)
+        return EngineFacts(engine_version="0.32.0", model="model", device="cpu", kv_pool_tokens=1000)
+
+    def calibrate(self, concurrency: int) -> Calibration:
+        self._world.boundary("calibrate")
+        return Calibration(p50_ms=0.1, p99_ms=0.2, requests=10, concurrency=concurrency)
+
+    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
+        with self._world.acting("run"):
+            engine = self._engine(endpoint)
+            behaviour = self._world.behaviours[engine.manifest]
+            count = len(prompts)
+            self.sent += [(engine.manifest, p) for p in prompts]
+            counters = replace(
+                engine.counters,
+                generation_tokens=(engine.counters.generation_tokens or 0) + TOKENS * count,
+                queue_seconds=0.001 * count + (engine.counters.queue_seconds or 0),
+                queue_count=count + (engine.counters.queue_count or 0),
+            )
+            if behaviour.speculates:
+                accepted = (engine.counters.accepted or 0.0) + 5 * count
+                counters = replace(
+                    counters, drafts=accepted, draft_tokens=2 * accepted, accepted=accepted, per_position=(accepted,)
+                )
+            arm_id = endpoint.base_url.removeprefix("http://")
+            self._world.disk.engines[arm_id] = replace(engine, counters=counters)
+            return {
+                "duration": behaviour.seconds * count,
+                "date": "20260101-000000",
+                "max_concurrency": cell.concurrency,
+                "ttfts": [0.01] * count,
+                "itls": [[(behaviour.seconds - 0.01) / 9] * 9] * count,
+                "output_lens": [TOKENS] * count,
+                "generated_texts": [f"{behaviour.answer} {p}" for p in prompts],
+                "errors": [""] * count,
+            }
+
+    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+        before = self.counters(endpoint)
+        result = self.run(endpoint, prompts, cell, max_tokens)
+        return Sent(result, before, self.counters(endpoint))
+
+    def _engine(self, endpoint: Endpoint) -> Engine:
+        engine = self._world.disk.engines[endpoint.base_url.removeprefix("http://")]
+        assert engine.phase is Phase.READY
+        return engine
+
+
+class MemoryClock:
+    """``mpctl.rollout.ports.Clock``: time passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+class Silent:
+    """``mpctl.rollout.ports.Progress`` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def step(self, name: str, detail: str) -> None:
+        self.lines.append(f"{name}: {detail}")
+
+    def update(self, detail: str) -> None:
+        self.lines.append(detail)
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@dataclass
+class Disk:
+    """Everything that outlives the command."""
+
+    text: str = BASELINE_TEXT
+    routed: str = Arm(BASELINE_TEXT).id
+    engines: dict[str, Engine] = field(
+        default_factory=lambda: {Arm(BASELINE_TEXT).id: Engine(BASELINE_TEXT, Phase.READY)}
+    )
+    ledger: list[Entry] = field(default_factory=list)
+    revisions: list[Revision] = field(default_factory=list)
+    records: dict[tuple[str, str], dict[str, Any]] = field(
+        default_factory=lambda: {("workload-1", "workload"): WORKLOAD.to_record()}
+    )
+    failed: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> Disk:
+        """An independent one; the values inside are never changed."""
+        return Disk(**{k: copy.copy(v) for k, v in self.__dict__.items()})
+
+
+class MemoryWorld:
+    """One disk and a command that works on it. ``watch`` is called at every boundary."""
+
+    def __init__(self, behaviours: dict[str, Behaviour], disk: Disk | None = None) -> None:
+        self.behaviours = behaviours
+        self.disk = disk or Disk()
+        self.meter = MemoryMeter(self)
+        self.progress = Silent()
+        self.trail: list[str] = []
+        self.watch = lambda where: None
+        self._fatal = 0
+        self.world = World(
+            MemoryPlatform(self), MemoryStore(self), self.meter, MemoryClock(), self.progress, "somebody@here"
+        )
+
+    def die_at(self, boundary: int) -> None:
+        """Crash at that boundary, counted from 1 in this world."""
+        self._fatal = boundary
+
+    def again(self) -> MemoryWorld:
+        """A new command on a copy of the same disk."""
+        return MemoryWorld(self.behaviours, self.disk.copy())
+
+    def boundary(self, where: str) -> None:
+        self.trail.append(where)
+        self.watch(where)
+        if len(self.trail) == self._fatal:
+            raise Crash(where)
+
+    @contextmanager
+    def acting(self, what: str) -> Iterator[None]:
+        self.boundary(f"before {what}")
+        yield
+        self.boundary(f"after {what}")
+
+    # What tests ask
+
+    def live(self) -> Live:
+        return Live("svc", "chat", self.disk.text, text_digest(self.disk.text), self.disk.routed)
+
+    def unfinished(self):
+        return open_operation(self.disk.ledger)
+
+    def operations(self):
+        return operations(self.disk.ledger)
+
+    def endings(self) -> list[str | None]:
+        return [op.ending.value if op.ending else None for op in self.operations()]
+
+    def check_ledger(self) -> None:
+        """The chain holds when it is read back as text."""
+        text = "".join(entry.to_line() + "\n" for entry in self.disk.ledger)
+        assert read_ledger(text, where="ledger") == tuple(self.disk.ledger)
+
+
+def plan(strategy: Strategy, **changes: Any) -> Plan:
+    """The rollout of ngram onto the baseline."""
+    chosen: dict[str, Any] = {
+        "kind": Kind.ROLLOUT,
+        "strategy": strategy,
+        "baseline": BASELINE_TEXT,
+        "text": CANDIDATE_TEXT,
+        "spec": "ngram",
+        "workload": "workload-1",
+        "why": "rollout of ngram",
+    }
+    return Plan(**{**chosen, **changes})
+
+
+FASTER = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True)}
+SLOWER = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.2, speculates=True)}
+BROKEN = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(failures=1000)}
