@@ -178,7 +178,7 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             "--draft-listing",
             type=File(),
             metavar="FILE",
-            help="Files of a draft that is not here; docs/drafts.md says how.",
+            help="Files of a draft that is not here; docs/how-to/drafts.md says how.",
         ),
         option("--target-listing", type=File(), metavar="FILE", help="The same of the target."),
         option("--gpu", metavar="NAME", help="The GPU, to estimate the KV pool: L4, H100-SXM, ..."),

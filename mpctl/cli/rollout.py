@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @option("--accept-downtime", is_flag=True, help="On a cluster without a free GPU: the old pod may go first.")
 @load_options
-@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
+@option("--policy", type=File(), metavar="FILE", help="Gate limits, YAML (defaults: docs/explanation/gate.md).")
 @traffic_options
 @option("--force", is_flag=True, help="Change a service that Argo CD, Flux or Helm writes, too.")
 @dry_run_option

@@ -60,7 +60,7 @@ def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
             ", ".join(resources),
             f"could not be looked at, and what depends on them was not checked: {reason}",
             FIX_UNREAD if reason == FORBIDDEN else "",
-            "docs/rbac.md" if reason == FORBIDDEN else "",
+            "docs/how-to/rbac.md" if reason == FORBIDDEN else "",
         )
 
 
@@ -83,7 +83,7 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
             f"would be refused in {where}: the current user may not {', '.join(calls[:_SHOWN])}"
             + (f" and make {len(calls) - _SHOWN} more calls" if len(calls) > _SHOWN else ""),
             "mpctl rbac prints the roles; an administrator applies them",
-            "docs/rbac.md",
+            "docs/how-to/rbac.md",
         )
 
 
@@ -103,7 +103,7 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
                 title("Lease", lease),
                 f"{holder} held service {name} and has not renewed for {age:.0f} s of {_duration(lease):.0f} s",
                 f"mpctl status {name} shows what is unfinished; mpctl resume {name} goes on",
-                "docs/rollout.md",
+                "docs/how-to/rollout.md",
             )
 
 
@@ -118,7 +118,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 f"service {namespace}/{name}",
                 f"{operation} was interrupted",
                 f"mpctl resume {name} -n {namespace} goes on with it, mpctl rollback {name} -n {namespace} undoes it",
-                "docs/rollout.md",
+                "docs/how-to/rollout.md",
             )
     for (namespace, name), candidate in services.items():
         if annotation(candidate, ARM) is None:
@@ -133,7 +133,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 subject,
                 f"is a candidate of service {baseline}, which is gone; it holds its GPU",
                 delete,
-                "docs/rollout.md",
+                "docs/how-to/rollout.md",
             )
         elif (namespace, baseline) not in facts.unfinished:
             yield Finding(
@@ -142,7 +142,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 subject,
                 f"stands beside service {baseline} though no rollout is under way; it holds its GPU",
                 f"it is a fast way back as long as it is there; else {delete}",
-                "docs/rollout.md",
+                "docs/how-to/rollout.md",
             )
 
 

@@ -80,7 +80,7 @@ def check_gateway(facts: ClusterFacts) -> Iterator[Finding]:
             f"serves no {GATEWAY}/v1: a candidate can be measured beside its baseline, but users' traffic cannot be "
             "split between them",
             "install the Gateway API definitions and a gateway controller",
-            "docs/rollout.md",
+            "docs/how-to/rollout.md",
         )
 
 

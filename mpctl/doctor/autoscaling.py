@@ -8,7 +8,7 @@ from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, condition, e
 from mpctl.doctor.finding import Finding
 
 CLASS = "serving.kserve.io/autoscalerClass"
-_AUTOSCALING = "docs/autoscaling.md"
+_AUTOSCALING = "docs/how-to/autoscaling.md"
 
 
 def predictor(service: Thing) -> str:

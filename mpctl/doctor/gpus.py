@@ -62,7 +62,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
             "cluster",
             f"none of {len(nodes)} nodes has a GPU label, a GPU to allocate or a ResourceSlice of {DRIVER}",
             "if the pool is at zero, mpctl capacity tells whether it can grow",
-            "docs/clouds.md",
+            "docs/how-to/clouds.md",
         )
     for node in gpus:
         if at(node, "spec", "unschedulable"):
@@ -83,7 +83,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
                 title("node", node),
                 f"has no {LIMIT} taint: pods without a GPU fill the node and block its GPUs",
                 f"taint the pool with {LIMIT}=present:NoSchedule",
-                "docs/stacks.md",
+                "docs/how-to/stacks.md",
             )
 
 

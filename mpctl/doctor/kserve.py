@@ -128,7 +128,7 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
             f"the default deployment mode is {mode}: services without an annotation scale by requests, not queue wait",
             'set deploy.defaultDeploymentMode to "Standard", or annotate services with '
             "serving.kserve.io/deploymentMode: Standard",
-            "docs/autoscaling.md",
+            "docs/how-to/autoscaling.md",
         )
     elif mode:
         yield Finding("kserve-mode", "ok", subject, f"the default deployment mode is {mode}")

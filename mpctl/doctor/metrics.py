@@ -40,7 +40,7 @@ def check_adapter(facts: ClusterFacts) -> Iterator[Finding]:
         "API server",
         f"serves no {ADAPTER}" + (f": the HPA of {len(wanted)} services has no metric" if wanted else ""),
         "install prometheus-adapter with manifests/autoscaling/adapter/values.yaml, or use KEDA",
-        "docs/autoscaling.md",
+        "docs/how-to/autoscaling.md",
     )
 
 
@@ -114,7 +114,7 @@ def check_monitors(facts: ClusterFacts) -> Iterator[Finding]:
                 title("InferenceService", service),
                 "no PodMonitor selects its pods: neither queue_wait_ms nor acceptance reach Prometheus",
                 "apply manifests/monitoring/podmonitor.yaml for this service",
-                "docs/autoscaling.md",
+                "docs/how-to/autoscaling.md",
             )
 
 

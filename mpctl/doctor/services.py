@@ -237,7 +237,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 _title(service),
                 f"belongs to {owner}",
                 "mpctl render prints the changed manifest for the place it comes from",
-                "docs/gitops.md",
+                "docs/how-to/gitops.md",
             )
 
 

@@ -13,7 +13,7 @@ this peak equal to the objective ``S`` gives ::
 
 (The square root is why "S - D" is not enough: when the order goes out the load already exceeds the capacity.)
 With ``D >= S`` no threshold keeps the objective: capacity has to stand by (more minimum replicas), or start faster.
-The wait is a mean over pods and a minute, so ``S`` is an objective for the mean; docs/autoscaling.md on percentiles.
+The wait is a mean over pods and a minute, so ``S`` is an objective for the mean (docs/how-to/autoscaling.md).
 """
 
 from __future__ import annotations

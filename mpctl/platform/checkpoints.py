@@ -185,7 +185,7 @@ class Listing:
             # tail puts an empty line before every heading but the first
             self._texts[_bare(head[1])] = "\n".join(lines[start:at]).rstrip("\n")
         if not self._sizes and not self._texts:
-            raise InputError("lists no file", file=file, hint="docs/drafts.md shows the command that makes a listing")
+            raise InputError("lists no file", file=file, hint="see docs/how-to/drafts.md to make a listing")
 
     def _size(self, line: str, number: int) -> None:
         if not line.strip():

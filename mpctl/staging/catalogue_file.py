@@ -34,7 +34,7 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     """
     nodes = list(documents(text, file))
     if len(nodes) != 1:
-        raise InputError(f"must hold one YAML document, has {len(nodes)}", file=file, hint="docs/drafts.md shows one")
+        raise InputError(f"must hold one YAML document, has {len(nodes)}", file=file, hint="see docs/how-to/drafts.md")
     root = nodes[0]
     sources = root.mapping("sources", lambda node, key: node.text(key))
     allowed = {**(known or {}), **sources}
@@ -47,7 +47,7 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     families = tuple(_family(node, allowed) for node in root.nodes("native"))
     root.done()
     if not drafts and not families:
-        raise root.error("targets", "names no target", "docs/drafts.md shows the shape of the file")
+        raise root.error("targets", "names no target", "docs/how-to/drafts.md shows the shape of the file")
     return Catalogue(drafts, families, sources)
 
 

@@ -12,7 +12,7 @@ from mpctl.manifest.view import View
 from mpctl.manifest.yamltext import data
 from mpctl.staging.kserve import Release, release
 
-# In the order they are explained; what each does stands in docs/staging.md.
+# In the order they are explained; what each does stands in docs/how-to/staging.md.
 WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")

@@ -1,4 +1,4 @@
-"""Measures every method on the demo's service and writes the table of docs/methods.md; run by scripts/methods-table.
+"""Measures every method on the demo's service (scripts/methods-table) and writes docs/reference/methods.md.
 
 Nothing is measured here: each row is one ``mpctl rollout`` behind the default gate, read back from what mpctl itself
 recorded. A promoted rollout is taken back at once, and the manifest is compared byte for byte.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "methods.md"
+PAGE = ROOT / "docs" / "reference" / "methods.md"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEMO = Path("scripts/demo_model")
 SETS = ("edits", "fresh")

@@ -1,4 +1,4 @@
-"""A service of vLLM-like pods under a load that changes, scaled by a metric: the experiment behind docs/autoscaling.md.
+"""Simulated vLLM-like pods under a changing load, scaled by a metric: the experiment behind docs/how-to/autoscaling.md.
 
 Each pod has a fixed number of slots (``--max-num-seqs``) and its own first-in-first-out queue; requests come as a
 Poisson stream and go to a random ready pod, as behind a Service, and stay there. Service times are log-normal. Pods

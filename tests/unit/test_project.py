@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_documented_exit_codes_are_those_of_the_code():
-    table = re.findall(r"^\| (\d) \| (.+) \|$", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
+    table = re.findall(r"^\| (\d) \| (.+) \|$", page, re.MULTILINE)
     assert {int(code) for code, _ in table} == set(EXIT_CODES)
     for code, text in table:
         assert text.lower() == EXIT_CODES[int(code)].lower()

@@ -29,7 +29,7 @@ from mpctl.errors import InputError
 @option("--model", metavar="NAME", help="Model name in requests to --url; default: the first the server lists.")
 @option("--vllm", metavar="COMMAND", help="vllm command or its python that sends the load to --url.")
 @load_options
-@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; the defaults stand in docs/gate.md.")
+@option("--policy", type=File(), metavar="FILE", help="Gate limits, YAML (defaults: docs/explanation/gate.md).")
 @option(
     "--run", "file", type=File(), metavar="FILE", help="Where the measurement goes; default: bench-ID.json.gz here."
 )

@@ -1,1 +1,1 @@
-"""Services that run in a Kubernetes cluster as KServe InferenceServices. docs/kubernetes.md tells how it works."""
+"""Services that run in a Kubernetes cluster as KServe InferenceServices; see docs/how-to/kubernetes.md."""

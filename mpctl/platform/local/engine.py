@@ -158,7 +158,7 @@ def python_of(vllm: str | None) -> str:
             return str(beside)
     raise Refused(
         "no vLLM is installed for the local platform",
-        hint="point --vllm at a vllm command or its python; docs/local-engine.md says how to get one for a CPU",
+        hint="point --vllm at a vllm command or its python; for a CPU build see docs/explanation/local-engine.md",
     )
 
 

@@ -107,7 +107,7 @@ def test_every_finding_is_documented_and_every_documented_one_exists():
     calls = [node for file in source.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
     made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Finding"]
     words = [c.value for name in made for c in ast.walk(name) if isinstance(c, ast.Constant)]
-    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text()
     table = page[page.index("## Findings") : page.index("## Why a chart")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
     listed = {name.strip() for row in rows for name in row.split(",")}

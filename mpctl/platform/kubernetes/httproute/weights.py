@@ -103,7 +103,7 @@ def choose(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
 
 
 def _hint(routes: Sequence[Json], isvc: str) -> str:
-    return f"lead your clients through a route of your own, for example (docs/kubernetes.md):\n{example(routes, isvc)}"
+    return f"route your clients through an HTTPRoute, for example (docs/how-to/kubernetes.md):\n{example(routes, isvc)}"
 
 
 def example(routes: Sequence[Json], isvc: str) -> str:
