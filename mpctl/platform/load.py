@@ -1,7 +1,7 @@
 """What a load client is, wherever it runs, and how ``vllm bench serve`` is asked for a block.
 
 Faults of the bench client that are met here (vLLM 0.32; docs/how-to/bench.md has the whole list): the custom data set
-applies the chat template although the chat endpoint does so again (``--skip-chat-template``); the client's own readiness probe
+applies the chat template although the chat endpoint does so again (``--skip-chat-template``); its own readiness probe
 sends the first prompt once more than counted (``--ready-check-timeout-sec 0``; its warm-ups repeat that one prompt, so
 ours are prompts of their own); it shuffles (``--disable-shuffle``); without a tokenizer it asks for one token
 (``--extra-body`` sets the limit).
