@@ -2,10 +2,10 @@
 
 The allowed error is spent evenly over the looks, from the fifth on, or at the last where fewer are planned. A spread
 that three or four rounds agree on by chance says little: on a machine whose load changes meanwhile, equal engines
-were told apart in 2 of 10 measurements that were allowed to decide from the third (docs/explanation/gate.md).
-What a look may spend becomes a nominal level by following the distribution of the sum over the rounds from look to look
-(Lan and DeMets, Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe, JRSS A 132, 1969). The levels are then used
-with Student's t, the variance being estimated (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8);
+were told apart in 2 of 10 measurements that were allowed to decide from the third (docs/explanation/gate.md). What a
+look may spend becomes a nominal level by following the distribution of the sum over the rounds from look to look (Lan
+and DeMets, Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe, JRSS A 132, 1969). The levels are then
+used with Student's t, the variance being estimated (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8);
 tests/unit/gate counts what errors that makes.
 
 A confidence sequence needs no planned number of looks and pays for it: at four rounds the anytime-valid t-test (Wang
