@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpctl.staging.documents import UID
 from stacks.clouds import Cloud
+from stacks.services.objects import UID
 
 Values = dict[str, Any]
 PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"

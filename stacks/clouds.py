@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.staging.documents import UID
+from stacks.services.objects import UID
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from constructs import Construct
 
 from infra import builder, charts
 from mpctl.errors import InputError
-from mpctl.staging import Service
+from stacks.services import Service
 from stacks.settings import RUNBOOKS
 
 Document = dict[str, Any]

@@ -12,13 +12,14 @@ from pathlib import Path
 from constructs import Construct
 
 from infra import builder
-from mpctl.staging import inference_service, service_documents
-from mpctl.staging.documents import FETCH, models_claim, named, require_kserve, service_account
-from mpctl.staging.isolation import fetch_policy, namespace_policies, service_policies
+from mpctl.staging.recipes import named
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.manifests import AUTOSCALING, FOLDER, MONITORING, Document, address, from_folders, manifest
+from stacks.services import inference_service, service_documents
+from stacks.services.isolation import fetch_policy, namespace_policies, service_policies
+from stacks.services.objects import FETCH, models_claim, require_kserve, service_account
 from stacks.settings import Settings
 from stacks.storage import DISK, SHARED
 

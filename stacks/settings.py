@@ -16,7 +16,7 @@ from typing import Literal, cast
 
 from mpctl.fleet.node import Node, documents
 from mpctl.fleet.values import Place
-from mpctl.staging import Service, read_service
+from stacks.services import Service, read_service
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.staging.documents import named
+from mpctl.staging.recipes import named
 from stacks.base import Plan
 from stacks.clouds import CLOUDS
 from stacks.manifests import Document

@@ -11,12 +11,12 @@ from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.estimate.memory import DraftMemory, Estimate, NotEstimated, Served, default_sequences, estimate, kv_bytes_of
 from mpctl.estimate.table import gpu_gib, gpus, model_shape
 from mpctl.manifest import Service
-from mpctl.manifest.storage import DRAFT_MOUNT, without_draft
+from mpctl.manifest.storage.edits import DRAFT_MOUNT, without_draft
 from mpctl.methods import METHODS, Finding, Spec
 from mpctl.staging.catalogue import Catalogue, Draft, choose
-from mpctl.staging.choose import Cluster, DraftSource, StagingPlan, plan_staging
 from mpctl.staging.kserve import release
 from mpctl.staging.modes import REPOSITORY
+from mpctl.staging.planner import Cluster, DraftSource, StagingPlan, plan_staging
 
 if TYPE_CHECKING:
     from mpctl.cli.source import Source

@@ -12,7 +12,7 @@ from mpctl.cli.settings import Settings
 if TYPE_CHECKING:
     from mpctl.cli.change import Change
     from mpctl.cli.terminal import Terminal
-    from mpctl.staging.choose import StagingPlan
+    from mpctl.staging.planner import StagingPlan
 
 
 @click.command("stage")

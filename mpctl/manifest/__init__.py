@@ -5,10 +5,10 @@ setting, and ``Service.to_yaml`` is the text to write: the user's own bytes but 
 disk, a cluster or a terminal.
 """
 
-from mpctl.manifest.command import EngineCommand
 from mpctl.manifest.documents import load, select
-from mpctl.manifest.model import Other, Service, Storage
+from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.redact import redacted
-from mpctl.manifest.setting import Json, Style
+from mpctl.manifest.service import Other, Service, Storage
+from mpctl.manifest.speculation.setting import Json, Style
 
 __all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "redacted", "select"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mpctl.errors import InputError
-from mpctl.manifest import kserve, modelplane
-from mpctl.manifest.model import Other, Place, Service
-from mpctl.manifest.view import View, text_of
-from mpctl.manifest.yamltext import Mapping, parse, resolve
+from mpctl.manifest.kinds import kserve, modelplane
+from mpctl.manifest.service import Other, Place, Service
+from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
 _KINDS = "An InferenceService (serving.kserve.io/v1beta1) or a ModelDeployment (modelplane.ai/v1alpha1) is needed"
 _SERVED = {("InferenceService", kserve.API), ("ModelDeployment", modelplane.API)}

@@ -8,8 +8,8 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest import Service, Storage
-from mpctl.manifest.view import View
-from mpctl.manifest.yamltext import data
+from mpctl.manifest.text.view import View
+from mpctl.manifest.text.yaml_tree import data
 from mpctl.staging.kserve import Release, release
 
 # In the order they are explained; what each does stands in docs/how-to/staging.md.

@@ -10,7 +10,6 @@ from typing import Any
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
 from mpctl.methods.versions import show
-from mpctl.staging.documents import CONTAINER_SECURITY, named
 from mpctl.staging.modes import hub_name
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
@@ -19,6 +18,15 @@ INITIALIZER_VERSION = "v0.20.0"
 _USER = 1000  # the initializer image's user
 # A Modelcar is any image with the files below /models and a shell that has ln and sleep (KServe docs, Modelcars).
 BASE = "docker.io/library/busybox:1.37"
+
+# What the restricted Pod Security Standard asks of every container, and a read-only root on top.
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def folder_of(uri: str, revision: str) -> str:
@@ -104,3 +112,10 @@ def download_job(
     }
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
     return named("Job", "batch/v1", f"fetch-draft-{service.name[:40]}-{digest}", service.namespace, spec=spec)
+
+
+def named(kind: str, api: str, name: str, namespace: str | None, **body: Any) -> dict[str, Any]:
+    """Return a Kubernetes object with mpctl's labels; without a namespace for a cluster's own."""
+    meta: dict[str, Any] = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    labels = {"app.kubernetes.io/managed-by": "mpctl", "app.kubernetes.io/part-of": "inference"}
+    return {"apiVersion": api, "kind": kind, "metadata": {**meta, "labels": labels}, **body}

@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from mpctl.manifest import load
-from mpctl.manifest.storage import DRAFT_MOUNT, without_draft
+from mpctl.manifest.storage.edits import DRAFT_MOUNT, without_draft
 from mpctl.methods import build
-from mpctl.staging.choose import Cluster, DraftSource, plan_staging
 from mpctl.staging.kserve import problems
+from mpctl.staging.planner import Cluster, DraftSource, plan_staging
 
 from .objects import MODEL
 from .rig.api import ApiError

@@ -11,8 +11,10 @@ import jsonschema
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.staging import Service, inference_service
-from mpctl.staging.documents import (
+from stacks.manifests import FOLDER, address, from_folders, render
+from stacks.services import Service, inference_service
+from stacks.services.isolation import service_policies
+from stacks.services.objects import (
     claim_template,
     fetch_job,
     gibibytes,
@@ -20,8 +22,6 @@ from mpctl.staging.documents import (
     require_kserve,
     storage_uris,
 )
-from mpctl.staging.isolation import service_policies
-from stacks.manifests import FOLDER, address, from_folders, render
 from stacks.settings import read_settings
 
 TEXT = """

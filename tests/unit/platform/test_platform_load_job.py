@@ -6,7 +6,7 @@ import json
 import pytest
 
 from mpctl.platform.kubernetes.load_job.job_manifest import load_job, over, owned_by, trouble
-from mpctl.staging.isolation import LOAD_PODS
+from stacks.services.isolation import LOAD_PODS
 
 POD = {
     "metadata": {"name": "demo-predictor-1", "labels": {"serving.kserve.io/inferenceservice": "demo"}},

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.manifest.storage import without_draft
+from mpctl.manifest.storage.edits import without_draft
 from mpctl.methods import METHODS, build
-from mpctl.staging.choose import WAYS, Cluster, DraftSource, plan_staging
 from mpctl.staging.kserve import problems
+from mpctl.staging.planner import WAYS, Cluster, DraftSource, plan_staging
 
 CRDS = Path(__file__).parents[2] / "data" / "crds"
 RELEASES = {"0.15": "v0.15.2", "0.16": "v0.16.0", "0.19": "v0.19.0", "0.20": "v0.20.0"}

@@ -7,7 +7,7 @@ from test_staging_choose import TARGETS
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.staging.choose import Cluster, DraftSource, plan_staging
+from mpctl.staging.planner import Cluster, DraftSource, plan_staging
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Cuts in the text of an InferenceService's storage: entries, lists and values put in and taken out.
 
 What cannot be told apart later, the place a key was moved from and a replaced value, is kept in a comment beside the
-edit. :mod:`mpctl.manifest.storage` puts the cuts together and verifies the result.
+edit. :mod:`mpctl.manifest.storage.edits` puts the cuts together and verifies the result.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import re
 from typing import Any
 
-from mpctl.manifest.editor import Editor
-from mpctl.manifest.kserve import MOUNT
-from mpctl.manifest.listing import Cut, content_end, eol_of, line_end, line_start
-from mpctl.manifest.view import View, text_of
-from mpctl.manifest.yamltext import Mapping, Node, Scalar, Sequence, resolve
+from mpctl.manifest.kinds.kserve import MOUNT
+from mpctl.manifest.speculation.editor import Editor
+from mpctl.manifest.text.list_items import Cut, content_end, eol_of, line_end, line_start
+from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, resolve
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mpctl.errors import InputError
-from mpctl.manifest import rewrite, setting
-from mpctl.manifest.command import EngineCommand
-from mpctl.manifest.editor import Editor
-from mpctl.manifest.engine import Engine
-from mpctl.manifest.setting import Json, Style
-from mpctl.manifest.view import View
-from mpctl.manifest.yamltext import Document
+from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.locate import Engine
+from mpctl.manifest.speculation import rewrite, setting
+from mpctl.manifest.speculation.editor import Editor
+from mpctl.manifest.speculation.setting import Json, Style
+from mpctl.manifest.text.view import View
+from mpctl.manifest.text.yaml_tree import Document
 
 Kind = Literal["InferenceService", "ModelDeployment"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.yamltext import Mapping, Node, Scalar, Sequence, resolve
+from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, resolve
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 Pure. A service, a draft and what is known of the cluster go in; the edited service, what has to be prepared before
 it, and what a rollback removes and leaves come out. What KServe takes is :mod:`mpctl.staging.kserve`; the bytes are
-:mod:`mpctl.manifest.storage`.
+:mod:`mpctl.manifest.storage.edits`.
 """
 
 from __future__ import annotations
 
 from mpctl.errors import InputError
 from mpctl.manifest import Service, Storage
+from mpctl.staging.availability import OBSTACLES
 from mpctl.staging.kserve import is_oci, problems
 from mpctl.staging.modes import WAYS, Cluster, Considered, DraftSource, Situation, StagingPlan, document_of
-from mpctl.staging.obstacles import OBSTACLES
 from mpctl.staging.plans import PLANS
 
 

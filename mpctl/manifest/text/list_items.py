@@ -8,9 +8,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mpctl.manifest.scalar import spell
-from mpctl.manifest.view import View
-from mpctl.manifest.yamltext import Mapping, Node, Scalar, Sequence, resolve
+from mpctl.manifest.text.scalar import spell
+from mpctl.manifest.text.view import View
+from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, resolve
 
 _BREAK = re.compile(r"\r\n|\n|\r")
 _ANCHORS = ("command", "image", "runtime", "modelFormat", "name")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine import environment, locate, mentions_vllm
-from mpctl.manifest.engines import not_measurable, other_engine
-from mpctl.manifest.model import Place, Service, Source, Storage, annotations_of, model_of
-from mpctl.manifest.view import View, text_of
+from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
+from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.service import Place, Service, Source, Storage, annotations_of, model_of
+from mpctl.manifest.text.view import View, text_of
 
 API = "serving.kserve.io/v1beta1"
 CONTAINER = "kserve-container"

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpctl.staging.documents import FETCH, Document, named
-from mpctl.staging.values import Service
+from mpctl.staging.recipes import named
+from stacks.services.objects import FETCH, Document
+from stacks.services.values import Service
 
 GATEWAY = "envoy-gateway-system"
 MONITORING = "monitoring"

@@ -7,10 +7,10 @@ word; where the line has no setting yet, it is added at the end the way the othe
 from __future__ import annotations
 
 from mpctl.errors import InputError
-from mpctl.manifest.command import SPECULATIVE, parse
-from mpctl.manifest.editor import Editor
-from mpctl.manifest.engine import Token
-from mpctl.manifest.setting import (
+from mpctl.manifest.engine.command import SPECULATIVE, parse
+from mpctl.manifest.engine.locate import Token
+from mpctl.manifest.speculation.editor import Editor
+from mpctl.manifest.speculation.setting import (
     Json,
     Kind,
     Slot,

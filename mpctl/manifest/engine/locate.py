@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.command import EngineCommand
-from mpctl.manifest.shell import ShellError, Word, commands
-from mpctl.manifest.view import View
+from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.text.shell import ShellError, Word, commands
+from mpctl.manifest.text.view import View
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))

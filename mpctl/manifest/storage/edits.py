@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.manifest.editor import Editor
-from mpctl.manifest.kserve import MOUNT
-from mpctl.manifest.listing import line_end
-from mpctl.manifest.model import Service
-from mpctl.manifest.structure import (
+from mpctl.manifest.kinds.kserve import MOUNT
+from mpctl.manifest.service import Service
+from mpctl.manifest.speculation.editor import Editor
+from mpctl.manifest.storage.cuts import (
     DRAFT_MOUNT,
     VOLUME,
     add_list,
@@ -33,8 +32,9 @@ from mpctl.manifest.structure import (
     undo_swap,
     uris,
 )
-from mpctl.manifest.view import View, text_of
-from mpctl.manifest.yamltext import data, parse
+from mpctl.manifest.text.list_items import line_end
+from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import data, parse
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
 

@@ -1,9 +1,7 @@
-"""Kubernetes objects for one service, as plain mappings: claims, staging, isolation, and the KServe object
-they serve.
+"""Kubernetes objects for one service, as plain mappings: claims, staging, and the KServe object they serve.
 
 Pure: a service in, documents out. The serving stack hands them to Terraform, `python -m stacks.render` to
-kubectl and to the scanners, and `mpctl` may compare. Numbers of ports and paths follow KServe 0.20 in
-Standard mode.
+kubectl and to the scanners. Numbers of ports and paths follow KServe 0.20 in Standard mode.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mpctl.errors import InputError
 from mpctl.staging.kserve import NATIVE, OCI_BESIDE, OCI_ENTRY, STORAGE_URIS
-from mpctl.staging.values import VOLUME, Service
+from mpctl.staging.recipes import CONTAINER_SECURITY, named
+from stacks.services.values import VOLUME, Service
 
 Document = dict[str, Any]
 
@@ -24,14 +22,6 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedul
 MODELS = "models"  # the name of the shared volume claim
 TOKEN = "/var/run/secrets/mpctl"
 FETCH = "fetch-model"  # the ConfigMap with the download script
-# What the restricted Pod Security Standard asks of every container, and a read-only root on top.
-CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 POD_SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": UID,
@@ -73,12 +63,6 @@ def require_kserve(service: Service, version: str) -> None:
         raise service.place.error(
             f"{why} need KServe {floor[0]}.{floor[1]}, the versions table installs {version}", "staging"
         )
-
-
-def named(kind: str, api: str, name: str, namespace: str | None, **body: Any) -> Document:
-    meta: Document = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-    labels = {"app.kubernetes.io/managed-by": "mpctl", "app.kubernetes.io/part-of": "inference"}
-    return {"apiVersion": api, "kind": kind, "metadata": {**meta, "labels": labels}, **body}
 
 
 def claim_template(service: Service, namespace: str) -> Document:
@@ -255,6 +239,3 @@ def service_documents(service: Service, namespace: str, image: str, *, shared: b
     if service.staging == "pvc":
         made.append(fetch_job(service, namespace, image, shared=shared))
     return made
-
-
-__all__ = ["Document", "InputError", "inference_service", "require_kserve", "service_documents"]

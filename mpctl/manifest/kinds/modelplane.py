@@ -6,10 +6,10 @@ One Standalone engine is one service; everything that spreads an engine over pod
 
 from __future__ import annotations
 
-from mpctl.manifest.engine import environment, locate, mentions_vllm
-from mpctl.manifest.engines import not_measurable, other_engine
-from mpctl.manifest.model import Place, Service, Source, annotations_of, model_of
-from mpctl.manifest.view import View, text_of
+from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
+from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.service import Place, Service, Source, annotations_of, model_of
+from mpctl.manifest.text.view import View, text_of
 
 API = "modelplane.ai/v1alpha1"
 SELECTOR = "modelplane.ai/deployment"

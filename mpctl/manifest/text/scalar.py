@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mpctl.manifest.view import View
-from mpctl.manifest.yamltext import Scalar
+from mpctl.manifest.text.view import View
+from mpctl.manifest.text.yaml_tree import Scalar
 
 _BREAK = re.compile(r"\r\n|\n|\r")
 _BLANK = re.compile(r"[ \t\r\n]+")

@@ -11,12 +11,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from mpctl.errors import InputError
-from mpctl.manifest import listing
-from mpctl.manifest.engine import Engine, Token, is_all_positional
-from mpctl.manifest.scalar import Piece, escape, pieces, plain_safe, spell
-from mpctl.manifest.shell import Word, quote
-from mpctl.manifest.view import View
-from mpctl.manifest.yamltext import Alias, Document, Node, Scalar, Sequence, resolve
+from mpctl.manifest.engine.locate import Engine, Token, is_all_positional
+from mpctl.manifest.text import list_items as listing
+from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
+from mpctl.manifest.text.shell import Word, quote
+from mpctl.manifest.text.view import View
+from mpctl.manifest.text.yaml_tree import Alias, Document, Node, Scalar, Sequence, resolve
 
 _SEPARATOR = re.compile(r"(?:[ \t]|\\\n)+")
 

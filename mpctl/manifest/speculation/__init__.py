@@ -1,0 +1,1 @@
+"""The speculative setting of an engine's command line, read and rewritten."""
