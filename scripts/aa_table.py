@@ -16,7 +16,7 @@ from dataclasses import replace
 from mpctl.cli.runs import read_run
 from mpctl.experiment.run import Run
 from mpctl.gate.assess import Outcome
-from mpctl.rollout.measuring import judge_run
+from mpctl.rollout.measurement import judge_run
 
 NAIVE_LIMIT = 1.10
 

@@ -23,7 +23,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     """
     settings = Settings.of(ctx, options)
     from mpctl.cli.session import open_session
-    from mpctl.rollout import machine
+    from mpctl.rollout import runner
     from mpctl.rollout.operation import open_operation
 
     session = open_session(settings, name, gone=True)
@@ -36,6 +36,6 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     question = f"{operation.id} of {session.title} ({operation.plan.spec}) is ended; the service stays as it is now"
     session.terminal.confirm(f"{question}\nGo on ({session.place})?", yes=options["yes"])
     with session.store.lease("abandon"), session.world() as world:
-        for ended in machine.abandon(world, why="abandoned by hand"):
+        for ended in runner.abandon(world, why="abandoned by hand"):
             session.terminal.note(f"{ended.id} is abandoned; {session.title} is as it was found")
     session.terminal.next_command(f"history {session.name}")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mpctl.cli.look import Status
     from mpctl.estimate import ModelFacts
     from mpctl.platform.load import LoadClient
-    from mpctl.rollout.machine import World
+    from mpctl.rollout.context import Context
 
 
 _START_FACTOR = 3.0
@@ -146,15 +146,15 @@ class ClusterSession(Session):
         return read_cluster(self)
 
     @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
         from mpctl.platform.local.meter import LocalMeter
-        from mpctl.rollout.machine import World
+        from mpctl.rollout.context import Context
 
         meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
-                yield World(self.platform, self.store, meter, SystemClock(), self.terminal, who())
+                yield Context(self.platform, self.store, meter, SystemClock(), self.terminal, who())
             finally:
                 if left := meter.close():
                     self.terminal.warn(left)

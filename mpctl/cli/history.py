@@ -13,7 +13,7 @@ from mpctl.errors import InputError
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
     from mpctl.rollout.operation import Operation
-    from mpctl.rollout.records import Revision
+    from mpctl.rollout.revision import Revision
 
 
 @click.command("history")
@@ -57,8 +57,8 @@ def show_revision(session: Session, number: int, output: str) -> None:
 
 def show_list(session: Session, output: str) -> None:
     """Print all revisions and operations."""
+    from mpctl.rollout.ledger import lost_history
     from mpctl.rollout.operation import operations
-    from mpctl.rollout.records import lost_history
 
     revisions, entries = session.store.revisions(), session.store.entries()
     every = operations(entries)

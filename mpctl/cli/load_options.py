@@ -68,7 +68,7 @@ def load_of(asked: str, platform: str, *, unfinished: Operation | None = None) -
     Raises:
         InputError: a Job is asked for where there is no cluster.
     """
-    from mpctl.rollout.operation import Kind
+    from mpctl.rollout.plan import Kind
 
     if asked == "job" and platform != "kubernetes":
         raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")

@@ -10,9 +10,10 @@ from mpctl.cli.terminal import columns
 from mpctl.manifest import redacted
 from mpctl.methods import from_config
 from mpctl.platform.local.engine import read_service
+from mpctl.rollout.ledger import Entry, lost_history
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.ports import Arm, ArmState, Phase
-from mpctl.rollout.records import Entry, Revision, lost_history
+from mpctl.rollout.revision import Revision
 
 if TYPE_CHECKING:
     from mpctl.cli.cluster_session import ClusterSession

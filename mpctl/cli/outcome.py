@@ -10,21 +10,23 @@ from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
 from mpctl.report import comparison_rows, gate_rows, operation_record
-from mpctl.rollout import machine, steps
-from mpctl.rollout.machine import World
-from mpctl.rollout.operation import Ending, Kind, Operation, operations
+from mpctl.rollout import runner
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Ending, Operation, operations
+from mpctl.rollout.plan import Kind
+from mpctl.rollout.steps.measure import measurement
 
 _ERRORS = {Ending.REJECTED: GateRejected, Ending.UNDECIDED: Undecided, Ending.FAILED: RolledBack}
 
 
-def carry_out(session: Session, world: World, operation: Operation, output: str) -> None:
+def carry_out(session: Session, world: Context, operation: Operation, output: str) -> None:
     """Run an operation to its end and report it.
 
     Raises:
         GateRejected, Undecided, RolledBack: the operation was a rollout that did not end promoted.
         MpctlError: it failed before anything was changed, or its automatic way back failed.
     """
-    operation = machine.run(world, operation)
+    operation = runner.run(world, operation)
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
     report(session, world, operation, output)
@@ -40,12 +42,12 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     return operation
 
 
-def report(session: Session, world: World, operation: Operation, output: str) -> None:
+def report(session: Session, world: Context, operation: Operation, output: str) -> None:
     """Print what was measured and how it ended; raise if it did not end well."""
     verdict = None
     cells: tuple[Comparison, ...] = ()
     if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        cells = Analysis.of(steps.measurement(world, operation).judged(), operation.plan.policy).cells
+        cells = Analysis.of(measurement(world, operation).judged(), operation.plan.policy).cells
         if "judge" in operation.done:
             verdict = Verdict.from_record(dict(operation.done["judge"]))
     if output in ("json", "yaml"):

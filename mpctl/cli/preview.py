@@ -9,7 +9,7 @@ from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
-    from mpctl.rollout.operation import Plan
+    from mpctl.rollout.plan import Plan
 
 
 def require_client(dry_run: str, platform: str) -> None:

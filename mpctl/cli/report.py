@@ -123,7 +123,7 @@ def _report(source: Source, prices: str | None, policy: str | None) -> Report:
     from mpctl.cli.session import read_file
     from mpctl.report.build import build_report
     from mpctl.report.prices import read_prices, shipped_prices
-    from mpctl.rollout.measuring import judge_run
+    from mpctl.rollout.measurement import judge_run
 
     table = read_prices(read_file(prices, "prices"), file=prices) if prices else shipped_prices()
     limits = read_policy(policy) if policy else source.run.policy
@@ -193,7 +193,8 @@ def find_source(settings: Settings, run: str | None, service: str | None) -> Sou
 
 def _measured(settings: Settings, name: str | None, service: str | None) -> Source:
     from mpctl.cli.session import open_session
-    from mpctl.rollout.operation import Kind, operations
+    from mpctl.rollout.operation import operations
+    from mpctl.rollout.plan import Kind
 
     session = open_session(settings, service)
     every = operations(session.store.entries())
@@ -220,7 +221,7 @@ def _measured(settings: Settings, name: str | None, service: str | None) -> Sour
 def _source(settings: Settings, session: Session, operation: Operation) -> Source | None:
     """What a rollout measured, or None."""
     from mpctl.experiment.workload import Workload
-    from mpctl.rollout.measuring import Measurement, load_record
+    from mpctl.rollout.measurement import Measurement, load_record
 
     workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)
     if workload is None:

@@ -15,7 +15,7 @@ from mpctl.errors import InputError
 from mpctl.estimate import target_name_of
 from mpctl.experiment.workload import Traffic, Workload, read_prompts
 from mpctl.gate.policy import Policy
-from mpctl.rollout.operation import Kind, Plan, Strategy
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text

@@ -12,7 +12,7 @@ from mpctl.cli.settings import Settings
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
     from mpctl.rollout.decide import Decision
-    from mpctl.rollout.operation import Plan
+    from mpctl.rollout.plan import Plan
 
 
 @click.command("retire")
@@ -30,7 +30,7 @@ def command(ctx: click.Context, /, name: str | None, output: str, **options: Any
     settings = Settings.of(ctx, options)
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.session import open_session
-    from mpctl.rollout import machine
+    from mpctl.rollout import runner
     from mpctl.rollout.decide import Act
 
     session = open_session(settings, name)
@@ -47,7 +47,7 @@ def command(ctx: click.Context, /, name: str | None, output: str, **options: Any
         if operation is not None:
             session.terminal.note(f"going on with {operation.id}, opened {operation.opened_at}")
         elif decision.plan is not None:
-            operation = machine.open_plan(world, decision.plan)
+            operation = runner.open_plan(world, decision.plan)
         if operation is not None:
             carry_out(session, world, operation, output)
 
@@ -67,7 +67,7 @@ def decide(session: Session) -> Decision:
 
 def planned(session: Session) -> Plan | None:
     """What ends, from the service as it is now; None when nothing is kept."""
-    from mpctl.rollout.operation import Kind, Plan, Strategy
+    from mpctl.rollout.plan import Kind, Plan, Strategy
 
     status = session.status()
     beside = [arm.id for arm in status.arms if arm.id != status.routed]

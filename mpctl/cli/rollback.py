@@ -23,7 +23,7 @@ from mpctl.errors import InputError, Refused
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
     from mpctl.rollout.decide import Decision
-    from mpctl.rollout.operation import Plan
+    from mpctl.rollout.plan import Plan
 
 
 @click.command("rollback")
@@ -54,7 +54,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.preview import require_client, show_preview
     from mpctl.cli.session import open_session
-    from mpctl.rollout import machine
+    from mpctl.rollout import runner
     from mpctl.rollout.decide import Act
 
     require_client(options["dry_run"], settings.platform)
@@ -83,7 +83,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
         decision = decide(session, options, timeout_s)
         operation = decision.operation
         if decision.plan is not None:
-            operation = machine.open_plan(world, as_found(session, decision.plan)[0])
+            operation = runner.open_plan(world, as_found(session, decision.plan)[0])
         if operation is not None:
             carry_out(session, world, operation, options["output"])
 
@@ -116,8 +116,9 @@ def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decis
     from dataclasses import replace
 
     from mpctl.rollout.decide import accepting_downtime, decide_rollback
-    from mpctl.rollout.operation import Strategy, last_change, open_operation
-    from mpctl.rollout.records import lost_revisions
+    from mpctl.rollout.ledger import lost_revisions
+    from mpctl.rollout.operation import last_change, open_operation
+    from mpctl.rollout.plan import Strategy
 
     entries, revisions = session.store.entries(), session.store.revisions()
     decision = decide_rollback(
@@ -138,7 +139,7 @@ def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decis
 
 def explain(session: Session, plan: Plan) -> str:
     """What will happen, for the one who is asked."""
-    from mpctl.rollout.operation import Strategy
+    from mpctl.rollout.plan import Strategy
 
     down = {
         Strategy.SIDE_BY_SIDE: "no downtime",

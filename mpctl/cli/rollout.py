@@ -26,7 +26,7 @@ from mpctl.cli.traffic_options import traffic_options
 if TYPE_CHECKING:
     from mpctl.cli.session import Session
     from mpctl.experiment.workload import Workload
-    from mpctl.rollout.operation import Plan
+    from mpctl.rollout.plan import Plan
 
 
 @click.command("rollout")
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @output_option
 @shared_options
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
+def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:  # noqa: PLR0915
     """Roll speculation onto a service behind a measured gate.
 
     The service is recorded, a candidate engine is started, both are sent the same prompts in alternating blocks, and
@@ -73,9 +73,10 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     from mpctl.cli.request import loader_for, make_plan, read_workload
     from mpctl.cli.session import open_session
     from mpctl.cli.strategy import first_choice, fitting, with_traffic
-    from mpctl.rollout import machine
+    from mpctl.rollout import runner
     from mpctl.rollout.decide import Act, decide_rollout
-    from mpctl.rollout.operation import Kind, open_operation
+    from mpctl.rollout.operation import open_operation
+    from mpctl.rollout.plan import Kind
 
     require_client(options["dry_run"], settings.platform)
     session = open_session(settings, name)
@@ -117,7 +118,7 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
             if found.route is not None:
                 route = session.platform.route(found.route["name"], found.traffic_steps, force=options["force"])
                 found = replace(found, route=route)
-            carry_out(session, world, machine.open_plan(world, found), options["output"])
+            carry_out(session, world, runner.open_plan(world, found), options["output"])
     show_pool(session, change)
 
 

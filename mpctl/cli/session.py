@@ -29,7 +29,7 @@ from mpctl.rollout.operation import open_operation, open_retirement
 if TYPE_CHECKING:
     from mpctl.cli.look import Status
     from mpctl.estimate import ModelFacts
-    from mpctl.rollout.machine import World
+    from mpctl.rollout.context import Context
     from mpctl.rollout.ports import Platform, Store
 
 
@@ -140,7 +140,7 @@ class Session(ABC):
         """The service as it is, without changing anything."""
 
     @abstractmethod
-    def world(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[World]:
+    def world(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
         """The world for a change.
 
         Raises:
@@ -246,18 +246,18 @@ class LocalSession(Session):
         return read_local(self)
 
     @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[World]:
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """A supervisor that is gone is replaced, the load client ends with the block."""
         from mpctl.platform.local.client import BenchClient
         from mpctl.platform.local.meter import LocalMeter
-        from mpctl.rollout.machine import World
+        from mpctl.rollout.context import Context
 
         desired = self.platform.desired()
         platform = LocalPlatform(self.namespace, self.name, keeps=True)
         meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
         with interruptible(lambda: interrupted or self.interrupted()):
             try:
-                yield World(platform, self.store, meter, SystemClock(), self.terminal, who())
+                yield Context(platform, self.store, meter, SystemClock(), self.terminal, who())
             finally:
                 meter.close()
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import InputError, Refused
-from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 if TYPE_CHECKING:
     from mpctl.cli.session import Session

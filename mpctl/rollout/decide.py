@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mpctl.errors import Conflict, InputError
-from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Live
-from mpctl.rollout.records import Revision, text_digest
+from mpctl.rollout.revision import Revision, text_digest
 
 
 class Act(StrEnum):

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
-from mpctl.rollout.records import Entry, Revision, text_digest
+from mpctl.rollout.ledger import Entry
+from mpctl.rollout.revision import Revision, text_digest
 
 
 @dataclass(frozen=True)

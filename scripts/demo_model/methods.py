@@ -121,8 +121,9 @@ def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
 
 def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
     """What the steps of the last rollout found out, from the ledger."""
-    from mpctl.rollout.operation import Kind, operations
-    from mpctl.rollout.records import read_ledger
+    from mpctl.rollout.ledger import read_ledger
+    from mpctl.rollout.operation import operations
+    from mpctl.rollout.plan import Kind
 
     path = service / "ledger.jsonl"
     found = [op for op in operations(read_ledger(path.read_text(), where=str(path))) if op.plan.kind is Kind.ROLLOUT]

@@ -11,7 +11,7 @@ from mpctl.cli.main import run
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.rollout import sequence
+from mpctl.rollout import sequences
 
 limit = int(sys.argv[1])
 append = KubernetesStore.append
@@ -34,7 +34,7 @@ def judged(world, operation):
 
 
 KubernetesStore.append = append_and_die
-for every in sequence.STEPS.values():
+for every in sequences.STEPS.values():
     for name in every:
         if name.startswith("measure"):
             every[name] = measured

@@ -13,7 +13,8 @@ from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, LEASE
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.rollout.records import Entry, Event, Revision
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.revision import Revision
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

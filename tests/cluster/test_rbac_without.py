@@ -20,7 +20,7 @@ from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.service.reader import Pace
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.rollout.records import Revision
+from mpctl.rollout.revision import Revision
 
 from .conftest import Namespace, make_mpctl
 from .objects import MODEL, hpa, taken_route

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
+from mpctl.rollout.ledger import Event, read_ledger
 from mpctl.rollout.operation import operations
-from mpctl.rollout.records import Event, read_ledger
 
 from .conftest import DEMO, LAX, SUFFIX
 

@@ -43,7 +43,7 @@ def command(ctx: click.Context, /, first: str, second: str | None, **options: An
     from mpctl.cli.request import read_policy
     from mpctl.cli.runs import read_run
     from mpctl.experiment.compare import arm_of, combine, differences
-    from mpctl.rollout.measuring import judge_run
+    from mpctl.rollout.measurement import judge_run
 
     if second is None:
         path, arm = _split(first)

@@ -19,8 +19,8 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 if TYPE_CHECKING:
     from mpctl.cli.request import Loader
     from mpctl.cli.session import Session
-    from mpctl.rollout.machine import World
-    from mpctl.rollout.measuring import Target
+    from mpctl.rollout.context import Context
+    from mpctl.rollout.measurement import Target
     from mpctl.rollout.ports import Arm, Endpoint, Meter
 
 _INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command goes on where it was")
@@ -71,7 +71,7 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def _services(world: World, sessions: dict[str, Session]) -> Targets:
+def _services(world: Context, sessions: dict[str, Session]) -> Targets:
     from mpctl.cli.request import loader_for
 
     texts = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
@@ -88,7 +88,7 @@ def _services(world: World, sessions: dict[str, Session]) -> Targets:
 def _serving(session: Session) -> Target:
     """The arm that serves now."""
     from mpctl.methods import from_config
-    from mpctl.rollout.measuring import Target
+    from mpctl.rollout.measurement import Target
     from mpctl.rollout.ports import Arm
 
     live = session.platform.read()
@@ -103,7 +103,7 @@ def _serving(session: Session) -> Target:
     return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
 
 
-def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
+def _beside(session: Session, world: Context, options: dict[str, Any]) -> Targets:
     """The service and a second engine with another speculation.
 
     Raises:
@@ -112,7 +112,7 @@ def _beside(session: Session, world: World, options: dict[str, Any]) -> Targets:
     from mpctl.cli.change import read_change, require_allowed, show_findings
     from mpctl.cli.request import loader_for
     from mpctl.rollout.ports import Arm
-    from mpctl.rollout.steps import target_of
+    from mpctl.rollout.steps.measure import target_of
 
     _require_nothing_kept(session)
     most = max(options["concurrency"] or (1,))
@@ -147,7 +147,7 @@ def _require_nothing_kept(session: Session) -> None:
 
 
 @contextmanager
-def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iterator[None]:
+def _started(session: Session, world: Context, arm: Arm, timeout_s: float) -> Iterator[None]:
     """The engine beside the serving one, stopped in the end unless it was there before.
 
     Raises:
@@ -155,7 +155,7 @@ def _started(session: Session, world: World, arm: Arm, timeout_s: float) -> Iter
     """
     from mpctl.rollout.operation import open_operation
     from mpctl.rollout.ports import Phase
-    from mpctl.rollout.steps import await_ready
+    from mpctl.rollout.steps.ready import await_ready
 
     with session.store.lease("bench"):
         unfinished = open_operation(session.store.entries())
@@ -189,7 +189,7 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
     from mpctl.platform.local.client import BenchClient
     from mpctl.platform.local.engine import python_of
     from mpctl.platform.local.meter import LocalMeter
-    from mpctl.rollout.measuring import Target
+    from mpctl.rollout.measurement import Target
 
     urls = {BASELINE: options["url"]}
     if options["candidate_url"]:

@@ -19,7 +19,7 @@ from mpctl.experiment.arm import CANDIDATE
 from mpctl.gate.policy import Policy
 from mpctl.platform.local.files import state_root, try_lock
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.measuring import Measurement, judge_run
+from mpctl.rollout.measurement import Measurement, judge_run
 
 
 def carry_out(terminal: Terminal, targets: Targets, options: dict[str, Any]) -> None:

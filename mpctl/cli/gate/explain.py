@@ -65,7 +65,7 @@ def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:
         return
     from mpctl.cli.report import find_source
     from mpctl.gate.decomposition import memory_floor_ms
-    from mpctl.rollout.measuring import judge_run
+    from mpctl.rollout.measurement import judge_run
 
     source = find_source(settings, run, options["service"])
     chosen = policy if options["policy"] else source.run.policy

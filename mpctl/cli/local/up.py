@@ -82,7 +82,7 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, **options
 
 def _wait(session: LocalSession, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
     from mpctl.rollout.ports import Arm
-    from mpctl.rollout.steps import await_ready
+    from mpctl.rollout.steps.ready import await_ready
 
     session.terminal.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
     interrupted = Cancelled(

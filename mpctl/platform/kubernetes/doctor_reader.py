@@ -23,8 +23,8 @@ from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.client import Client, Json, json_object
 from mpctl.platform.kubernetes.api.kinds import Kind
 from mpctl.platform.kubernetes.api.owners import owner_of
+from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import open_operation
-from mpctl.rollout.records import read_ledger
 
 KSERVE_NAMESPACE = "kserve"
 _AT_ONCE = 6  # requests; client-go's default is 5 per second with bursts of 10

@@ -24,7 +24,8 @@ from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.lease import Lease
-from mpctl.rollout.records import Entry, Revision, read_ledger
+from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.revision import Revision
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
 _LEDGER_PART = 400_000  # bytes from which on the next part begins; an entry is far smaller than the rest

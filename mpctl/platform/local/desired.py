@@ -14,7 +14,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import locked, read_json, write_json
-from mpctl.rollout.records import restored
+from mpctl.records import restored
 
 DESIRED = "desired.json"
 OBSERVED = "observed.json"

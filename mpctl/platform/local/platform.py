@@ -32,7 +32,7 @@ from mpctl.platform.local.processes import (
 )
 from mpctl.platform.local.supervisor import log_path
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Kept, Live, Phase
-from mpctl.rollout.records import text_digest
+from mpctl.rollout.revision import text_digest
 
 _STOP_TIMEOUT_S = 75.0  # draining and two signals
 _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}

@@ -13,7 +13,8 @@ from typing import Any
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
-from mpctl.rollout.records import Entry, Revision, read_ledger
+from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.revision import Revision
 
 _REVISION_DIGITS = 4
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.05

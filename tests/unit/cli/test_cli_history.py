@@ -9,8 +9,9 @@ from mpctl.cli.session import LocalSession
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.operation import Kind, Plan, Strategy
-from mpctl.rollout.records import Entry, Event, Revision
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Revision
 
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService

@@ -9,9 +9,10 @@ import pytest
 from mpctl.cli.load_options import load_of
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
-from mpctl.rollout.operation import Kind, Operation, Plan, Strategy
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Live
-from mpctl.rollout.records import Entry, Event
 
 
 def operation(plan=None, **changes):

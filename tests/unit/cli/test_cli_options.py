@@ -6,7 +6,7 @@ import pytest
 from mpctl.cli import options
 from mpctl.cli.settings_files import COMMON, every_command, options_of
 from mpctl.platform.kubernetes.lease import DURATION_S
-from mpctl.rollout.operation import Strategy
+from mpctl.rollout.plan import Strategy
 
 COMMANDS = list(every_command())
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output")}

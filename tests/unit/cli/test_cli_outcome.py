@@ -12,7 +12,8 @@ import pytest
 from mpctl.cli import outcome, session
 from mpctl.errors import Conflict, MpctlError, RolledBack
 from mpctl.platform.local import orphans
-from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
+from mpctl.rollout.operation import Ending, Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 PLAN = Plan(kind=Kind.ROLLOUT, strategy=Strategy.IN_PLACE, baseline="a", text="b", spec="ngram")
 

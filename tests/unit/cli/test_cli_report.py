@@ -21,8 +21,8 @@ from mpctl.cli.runs import write_run
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.operation import Kind, Plan, Strategy
-from mpctl.rollout.records import Entry, Event
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 
 @pytest.fixture

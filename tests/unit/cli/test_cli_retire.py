@@ -8,9 +8,9 @@ import pytest
 from mpctl.cli.retire import decide, planned
 from mpctl.errors import Conflict
 from mpctl.rollout.decide import Act
-from mpctl.rollout.operation import Kind, Plan, Strategy
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase
-from mpctl.rollout.records import Entry, Event
 
 LIVE, OLD = Arm("new"), Arm("old")
 

@@ -8,7 +8,7 @@ import pytest
 from mpctl.cli import rollback, strategy
 from mpctl.cli.traffic_options import Percentages
 from mpctl.errors import InputError, Refused
-from mpctl.rollout.operation import Kind, Plan, Strategy
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Kept
 
 ROUTE = {"name": "users", "spec": {}}

@@ -12,7 +12,8 @@ import pytest
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.records import Entry, Event, Revision
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.revision import Revision
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from mpctl.report.html import html_report
 from mpctl.report.junit import junit_report
 from mpctl.report.markdown import markdown_report
 from mpctl.report.prices import shipped_prices
-from mpctl.rollout.measuring import judge_run
+from mpctl.rollout.measurement import judge_run
 
 BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}
 

@@ -11,7 +11,8 @@ from mpctl.experiment.counters import Window
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
 from mpctl.report import comparison_record, comparison_rows, gate_rows, operation_record
-from mpctl.rollout.operation import Ending, Kind, Operation, Plan, Strategy
+from mpctl.rollout.operation import Ending, Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
 ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))

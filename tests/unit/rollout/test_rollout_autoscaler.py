@@ -10,9 +10,10 @@ from test_rollout_rolling import FOUND, HELD, RollingWorld, check, rollback, rol
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash
 
 from mpctl.errors import MpctlError
-from mpctl.rollout import machine
+from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, accepting_downtime
-from mpctl.rollout.operation import GROWN, Strategy
+from mpctl.rollout.operation import GROWN
+from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -51,9 +52,9 @@ def test_one_that_cannot_be_freed_is_said_and_the_cause_stays_the_message(monkey
     def lost(scaling):
         raise MpctlError("the lease is lost")
 
-    monkeypatch.setattr(memory.world.platform, "unpin", lost)
+    monkeypatch.setattr(memory.context.platform, "unpin", lost)
     notes = []
-    monkeypatch.setattr(memory.world.progress, "note", notes.append)
+    monkeypatch.setattr(memory.context.progress, "note", notes.append)
     with pytest.raises(MpctlError, match="did not start"):
         rollback(memory)
     assert "the autoscaler is still held: the lease is lost" in notes
@@ -109,7 +110,7 @@ def test_died_anywhere_after_it_grew_the_autoscaler_is_put_back(way_on):
                 rollback(again)
             check(again, BASELINE_TEXT)
         else:
-            machine.abandon(again.world, why="by hand")
+            runner.abandon(again.context, why="by hand")
             assert again.disk.limits == FOUND
     assert boundary > 20
 
@@ -142,7 +143,7 @@ def test_another_way_back_in_its_place_knows_the_size():
 def test_pods_that_the_freed_autoscaler_asks_for_undo_nothing(monkeypatch, ready):
     """Free again, it may ask for more at once; as many as were held must serve, and the others may take their time."""
     memory = RollingWorld(FASTER)
-    platform = memory.world.platform
+    platform = memory.context.platform
     state = platform.state
 
     def growing(arm):

@@ -16,9 +16,9 @@ import pytest
 from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, SLOWER, Behaviour, Crash, MemoryWorld, plan
 
 from mpctl.errors import InputError
-from mpctl.rollout import machine
+from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Plan, Strategy
+from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
 
 BASELINE, CANDIDATE = Arm(BASELINE_TEXT).id, Arm(CANDIDATE_TEXT).id
@@ -55,9 +55,9 @@ def rollout(memory: MemoryWorld, story: Story) -> None:
     """What ``mpctl rollout`` does after it has read its options."""
     decision = decide_rollout(story.plan, memory.live(), memory.unfinished())
     if decision.act is Act.OPEN:
-        machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
+        runner.run(memory.context, runner.open_plan(memory.context, decision.plan))
     elif decision.act is Act.RESUME:
-        machine.run(memory.world, decision.operation)
+        runner.run(memory.context, decision.operation)
 
 
 def rollback(memory: MemoryWorld) -> None:
@@ -66,8 +66,8 @@ def rollback(memory: MemoryWorld) -> None:
     decision = decide_rollback(
         memory.live(), memory.unfinished(), every[-1] if every else None, tuple(memory.disk.revisions), None
     )
-    operation = decision.operation or machine.open_plan(memory.world, decision.plan)
-    machine.run(memory.world, operation)
+    operation = decision.operation or runner.open_plan(memory.context, decision.plan)
+    runner.run(memory.context, operation)
 
 
 def guard(memory: MemoryWorld, story: Story) -> MemoryWorld:

@@ -10,9 +10,10 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
 from mpctl.errors import Conflict, InputError
 from mpctl.gate.policy import Policy
 from mpctl.rollout.decide import Act, accepting_downtime, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Ending, Kind, Operation, Strategy
+from mpctl.rollout.operation import Ending, Operation
+from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Live
-from mpctl.rollout.records import Revision, text_digest
+from mpctl.rollout.revision import Revision, text_digest
 
 ROLLOUT = plan(Strategy.SIDE_BY_SIDE)
 

@@ -10,9 +10,10 @@ from test_rollout_traffic import check, kept, rollback, unmeasured, wanted  # no
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash
 
 from mpctl.errors import MpctlError
-from mpctl.rollout import machine
+from mpctl.rollout import runner
 from mpctl.rollout.decide import decide_rollback
-from mpctl.rollout.operation import Ending, Kind, Plan, Strategy, last_change
+from mpctl.rollout.operation import Ending, last_change
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -58,9 +59,9 @@ def test_died_anywhere_on_the_instant_way_back_it_goes_on(way_on):
         if way_on == "rollback":
             rollback(again)
         elif again.unfinished() is not None and way_on == "resume":
-            machine.run(again.world, again.unfinished())
+            runner.run(again.context, again.unfinished())
         elif way_on == "abandon":
-            machine.abandon(again.world, why="by hand")
+            runner.abandon(again.context, why="by hand")
             assert again.disk.share == 0
             assert again.unfinished() is None
             continue
@@ -77,7 +78,7 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     ).plan
     del memory.disk.engines[BESIDE]
     found = replace(plan_back, scaling=SCALING, route=ROUTE, instant=True)
-    machine.run(memory.world, machine.open_plan(memory.world, found))
+    runner.run(memory.context, runner.open_plan(memory.context, found))
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []
     assert any("does not serve" in line for line in memory.progress.lines)
@@ -117,7 +118,7 @@ def test_a_kept_arm_that_ends_while_the_service_is_restored_leaves_the_traffic_t
     assert any("the route is put back before" in line for line in memory.progress.lines)
     memory.behaviours = FASTER
     del memory.disk.engines[Arm(BASELINE_TEXT).id]
-    memory.world.platform._start(Arm(BASELINE_TEXT))  # as KServe does of itself
+    memory.context.platform._start(Arm(BASELINE_TEXT))  # as KServe does of itself
     rollback(memory)
     check(memory, BASELINE_TEXT)
 
@@ -146,13 +147,13 @@ def test_the_kept_arm_is_looked_at_while_the_service_starts():
 def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
     memory = guard(RollingWorld(FASTER))
     memory.disk.failed = {}
-    calls = memory.world.platform.keep
+    calls = memory.context.platform.keep
 
     def keep(arm, route):
         memory.behaviours = {**FASTER, BASELINE_TEXT: replace(FASTER[BASELINE_TEXT], failures=1000)}
         calls(arm, route)
 
-    memory.world.platform.keep = keep
+    memory.context.platform.keep = keep
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
@@ -166,7 +167,7 @@ def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promo
     def refuse(*_):
         raise MpctlError("the API server does not answer")
 
-    memory.world.platform.keep = memory.world.platform.stop = refuse
+    memory.context.platform.keep = memory.context.platform.stop = refuse
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
@@ -179,10 +180,10 @@ def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
     other = memory.again()
     live = memory.disk.text
     retire = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline=live, text=live, spec="ngram")
-    done = machine.run(memory.world, machine.open_plan(memory.world, retire))
+    done = runner.run(memory.context, runner.open_plan(memory.context, retire))
     assert done.ending is Ending.RETIRED
     check(memory, CANDIDATE_TEXT)
     back = wanted(baseline=CANDIDATE_TEXT, text=BASELINE_TEXT, releases=True, traffic_steps=())
-    machine.run(other.world, machine.open_plan(other.world, back))
+    runner.run(other.context, runner.open_plan(other.context, back))
     check(other, BASELINE_TEXT)
     assert list(other.operations()[-1].done)[:3] == ["record", "pin", "release"]

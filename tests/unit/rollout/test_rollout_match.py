@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash, MemoryWorld, plan
 
-from mpctl.rollout import machine
-from mpctl.rollout.operation import Ending, Strategy
+from mpctl.rollout import runner
+from mpctl.rollout.ledger import Event
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.records import Event
 
 both = pytest.mark.parametrize("strategy", list(Strategy))
 FITS, WRONG, BARELY = (60, 45), (200, 3), (60, 15)
@@ -57,7 +58,7 @@ def eagle(strategy):
 
 
 def rollout(memory, strategy):
-    return machine.run(memory.world, machine.open_plan(memory.world, eagle(strategy)))
+    return runner.run(memory.context, runner.open_plan(memory.context, eagle(strategy)))
 
 
 def entry(memory, event, step):
@@ -106,7 +107,7 @@ def test_only_warm_up_prompts_are_sent_before_the_measurement():
 @both
 def test_without_weights_of_its_own_there_is_no_such_step(strategy):
     memory = MemoryWorld(FASTER)
-    machine.run(memory.world, machine.open_plan(memory.world, plan(strategy)))
+    runner.run(memory.context, runner.open_plan(memory.context, plan(strategy)))
     assert "match" not in {e.step for e in memory.disk.ledger}
 
 
@@ -131,7 +132,7 @@ def test_died_at_every_boundary_of_the_check_it_ends_the_same(strategy, each):
         with pytest.raises(Crash):
             rollout(memory, strategy)
         again = memory.again()
-        machine.run(again.world, again.unfinished())
+        runner.run(again.context, again.unfinished())
         endings = [op.ending.value for op in again.operations() if op.plan.kind.value == "rollout"]
         assert endings == [undisturbed.operations()[0].ending.value]
         assert again.disk.text == undisturbed.disk.text

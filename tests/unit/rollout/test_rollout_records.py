@@ -12,9 +12,11 @@ from world import plan
 
 from mpctl.errors import MpctlError
 from mpctl.gate.policy import Policy
-from mpctl.rollout.operation import Ending, Operation, Plan, Strategy, open_operation, operations
+from mpctl.rollout.ledger import Entry, Event, read_ledger
+from mpctl.rollout.operation import Ending, Operation, open_operation, operations
+from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.records import Entry, Event, Revision, read_ledger, text_digest
+from mpctl.rollout.revision import Revision, text_digest
 
 few = settings(max_examples=50, deadline=None)
 AT = datetime(2026, 1, 1, 12, 30, 15, 999, tzinfo=UTC)

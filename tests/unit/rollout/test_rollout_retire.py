@@ -8,9 +8,10 @@ from rolling import BESIDE, RollingWorld, guard
 from test_rollout_traffic import check, kept, rollback, rollout, unmeasured  # noqa: F401
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash
 
-from mpctl.rollout import machine
+from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_retire
-from mpctl.rollout.operation import Kind, Operation, Plan, Strategy, open_retirement
+from mpctl.rollout.operation import Operation, open_retirement
+from mpctl.rollout.plan import Kind, Plan, Strategy
 
 
 def retire(memory):
@@ -20,7 +21,7 @@ def retire(memory):
     beside = request if BESIDE in memory.disk.engines else None
     decision = decide_retire(beside, live, memory.unfinished(), open_retirement(memory.disk.ledger))
     if decision.act is not Act.ALREADY:
-        machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
 
 
 def retired_and_died():

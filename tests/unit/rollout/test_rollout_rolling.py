@@ -10,9 +10,10 @@ from rolling import FOUND, HELD, SCALING, RollingWorld, crashes, guard, leave_ou
 from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, OTHER_TEXT, SLOWER, Behaviour, Crash, plan
 
 from mpctl.errors import Conflict
-from mpctl.rollout import machine
+from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Strategy, last_change
+from mpctl.rollout.operation import last_change
+from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
 
 
@@ -28,7 +29,7 @@ def wanted(strategy):
 def rollout(memory, strategy):
     decision = decide_rollout(wanted(strategy), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
-        machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
 
 
 def rollback(memory, *, force=False):
@@ -42,9 +43,9 @@ def rollback(memory, *, force=False):
     )
     if decision.plan is not None:
         found = decision.plan if decision.plan.undoes else replace(decision.plan, scaling=SCALING)
-        machine.run(memory.world, machine.open_plan(memory.world, found))
+        runner.run(memory.context, runner.open_plan(memory.context, found))
     elif decision.operation is not None:
-        machine.run(memory.world, decision.operation)
+        runner.run(memory.context, decision.operation)
 
 
 def check(memory, *texts):
@@ -116,10 +117,10 @@ def edited(memory):
 def test_a_foreign_edit_stops_resume_and_rollback_and_is_kept_by_abandon():
     left = edited(RollingWorld(FASTER))
     with pytest.raises(Conflict):
-        machine.run(left.world, left.unfinished())
+        runner.run(left.context, left.unfinished())
     with pytest.raises(Conflict):
         rollback(left)
-    ended = machine.abandon(left.world, why="by hand")
+    ended = runner.abandon(left.context, why="by hand")
     check(left, OTHER_TEXT)
     assert {op.ending.value for op in ended} == {"abandoned"}
     assert left.disk.revisions[-1].text == OTHER_TEXT
@@ -128,7 +129,7 @@ def test_a_foreign_edit_stops_resume_and_rollback_and_is_kept_by_abandon():
 def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback():
     left = edited(RollingWorld(FASTER))
     with pytest.raises(Conflict):
-        machine.run(left.world, left.unfinished())
+        runner.run(left.context, left.unfinished())
     rollback(left, force=True)
     check(left, BASELINE_TEXT)
     assert OTHER_TEXT in [r.text for r in left.disk.revisions]
@@ -149,4 +150,4 @@ def test_an_edit_after_the_rollout_is_kept_as_a_revision_by_a_rollback():
 
 def test_state_is_asked_by_arm():
     memory = RollingWorld(FASTER)
-    assert memory.world.platform.state(Arm("other")) == ArmState(Arm("other").id, Phase.ABSENT)
+    assert memory.context.platform.state(Arm("other")) == ArmState(Arm("other").id, Phase.ABSENT)

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl.errors import MpctlError
+from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
-from mpctl.rollout.records import Entry, Event, Revision
-from mpctl.rollout.steps import await_ready, record_restored
+from mpctl.rollout.revision import Revision
+from mpctl.rollout.steps.ready import await_ready
+from mpctl.rollout.steps.record import record_restored
 
 ARM = Arm("text")
 
@@ -34,20 +36,20 @@ class Rolling:
             return ArmState(arm.id, Phase.STARTING, message=f"{ready} of {len(self.at)}", pods_ready=ready)
         return ArmState(arm.id, Phase.READY, Endpoint("http://x", "m", ""), matches=True, pods_ready=ready)
 
-    def world(self):
+    def context(self):
         quiet = SimpleNamespace(update=lambda _: None)
         platform = SimpleNamespace(state=self.state, describe_failure=lambda _: "its last words")
         return SimpleNamespace(clock=self, platform=platform, progress=quiet, meter=SimpleNamespace(complete=id))
 
 
 def test_the_time_is_for_each_engine_of_an_arm():
-    assert await_ready(Rolling(90, 180, 270).world(), ARM, 100).phase is Phase.READY
+    assert await_ready(Rolling(90, 180, 270).context(), ARM, 100).phase is Phase.READY
 
 
 def test_an_engine_that_takes_longer_than_its_time_ends_the_wait():
     rolling = Rolling(90, 300)
     with pytest.raises(MpctlError, match="not ready within 100 s: 1 of 2"):
-        await_ready(rolling.world(), ARM, 100)
+        await_ready(rolling.context(), ARM, 100)
     assert rolling.seconds < 210
 
 

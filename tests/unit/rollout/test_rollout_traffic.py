@@ -16,12 +16,13 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 from mpctl.errors import Conflict
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.gate.policy import Policy
-from mpctl.rollout import machine, sequence
+from mpctl.rollout import runner, sequences
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import Kind, Plan, Strategy, last_change
+from mpctl.rollout.ledger import Event
+from mpctl.rollout.operation import last_change
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.records import Event
-from mpctl.rollout.traffic import failing
+from mpctl.rollout.steps.shift import failing
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def wanted(**changes):
 def rollout(memory, **changes):
     decision = decide_rollout(wanted(**changes), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
-        machine.run(memory.world, decision.operation or machine.open_plan(memory.world, decision.plan))
+        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
 
 
 def kept(memory):
@@ -52,12 +53,12 @@ def rollback(memory):
     if decision.plan is not None:
         found = decision.plan
         if not found.undoes:
-            kept = memory.world.platform.kept()
+            kept = memory.context.platform.kept()
             instant = kept is not None and kept.arm == found.arm.id
             found = replace(found, scaling=SCALING, route=ROUTE if instant else None, instant=instant)
-        operation = machine.open_plan(memory.world, found)
+        operation = runner.open_plan(memory.context, found)
     if operation is not None:
-        machine.run(memory.world, operation)
+        runner.run(memory.context, operation)
 
 
 def check(memory, *texts, kept=False):
@@ -100,7 +101,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
 def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, said, monkeypatch):
-    monkeypatch.setitem(sequence.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda world, operation: {})
+    monkeypatch.setitem(sequences.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda world, operation: {})
     memory = guard(RollingWorld(FASTER, **world))
     rollout(memory, **changes)
     check(memory, BASELINE_TEXT)
@@ -112,7 +113,7 @@ def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, s
 
 def unreached(memory, looks, by, **changes):
     """From 10 % on, so many looks do not reach an engine whose pod is ready: at its address, or at its counters."""
-    state, counters, left = memory.world.platform.state, memory.world.meter.counters, looks
+    state, counters, left = memory.context.platform.state, memory.context.meter.counters, looks
 
     def lost():
         nonlocal left
@@ -132,9 +133,9 @@ def unreached(memory, looks, by, **changes):
         return counters(endpoint)
 
     if by == "state":
-        memory.world.platform.state = no_state
+        memory.context.platform.state = no_state
     else:
-        memory.world.meter.counters = no_counters
+        memory.context.meter.counters = no_counters
 
 
 @pytest.mark.parametrize("by", ["state", "counters"])
@@ -197,7 +198,7 @@ def test_died_anywhere_abandoned_no_traffic_is_left_on_the_candidate():
         if left.unfinished() is not None:
             ended = guard(left.again())
             # What is abandoned while the service is being replaced is left to the platform to finish.
-            machine.abandon(ended.world, why="by hand")
+            runner.abandon(ended.context, why="by hand")
             assert (ended.disk.share, ended.disk.limits) == (0, FOUND)
             assert BESIDE not in ended.disk.engines
             assert ended.unfinished() is None

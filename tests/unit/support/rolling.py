@@ -14,7 +14,7 @@ from world import SLOWER, Crash, Disk, Engine, MemoryPlatform, MemoryWorld
 from mpctl.errors import Conflict
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
-from mpctl.rollout import sequence
+from mpctl.rollout import sequences
 from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
 
 FOUND = {"min": 1, "max": 5}
@@ -192,7 +192,7 @@ def leave_out_the_measurement(monkeypatch):
         outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
         return Verdict(outcome, (), summary="as the test wants").to_record()
 
-    for every in sequence.STEPS.values():
+    for every in sequences.STEPS.values():
         for name in every:
             if name.startswith("measure"):
                 monkeypatch.setitem(every, name, lambda world, operation: {})
@@ -207,7 +207,7 @@ class RollingWorld(MemoryWorld):
     def __init__(self, behaviours, disk=None, *, accepted=80, falls_at=None):
         super().__init__(behaviours, disk or RollingDisk())
         self.accepted, self.falls_at = accepted, falls_at
-        self.world = replace(self.world, platform=RollingPlatform(self))
+        self.context = replace(self.context, platform=RollingPlatform(self))
 
     def again(self):
         return RollingWorld(self.behaviours, self.disk.copy(), accepted=self.accepted, falls_at=self.falls_at)

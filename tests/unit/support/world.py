@@ -24,10 +24,12 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.rollout.machine import World
-from mpctl.rollout.operation import Kind, Plan, Strategy, open_operation, operations
+from mpctl.rollout.context import Context
+from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.operation import open_operation, operations
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Sent
-from mpctl.rollout.records import Entry, Revision, read_ledger, text_digest
+from mpctl.rollout.revision import Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
 CANDIDATE_TEXT = "# mine, with a trailing space \nspeculation: ngram\r\n"
@@ -322,7 +324,7 @@ class MemoryWorld:
         self.trail: list[str] = []
         self.watch = lambda where: None
         self._fatal = 0
-        self.world = World(
+        self.context = Context(
             MemoryPlatform(self), MemoryStore(self), self.meter, MemoryClock(), self.progress, "somebody@here"
         )
 

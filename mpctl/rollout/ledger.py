@@ -1,86 +1,21 @@
-"""What is kept: revisions and the ledger.
+"""The ledger: an append-only, hash-chained record of what operations did.
 
-A revision is the whole service as it was, so going back never depends on reconstructing anything. The ledger is
-append-only and hash-chained: an entry names the digest of the one before it, so a lost or edited line shows. Each
-step writes ``begun`` before it acts and ``done`` after; what was begun and not done is repeated on resume, which
-every step allows.
+An entry names the digest of the one before it, so a removed or edited line shows. Each step writes ``begun`` before it
+acts and ``done`` after; a step that was begun and not done is repeated on resume, which every step allows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from mpctl.errors import MpctlError
-
-_Value = TypeVar("_Value")
-
-
-def restored(what: object, read: Callable[[Any], _Value], record: Any, *, hint: str) -> _Value:
-    """What ``read`` makes of a stored record.
-
-    Raises:
-        MpctlError: it is no such record; the message names ``what``.
-    """
-    try:
-        return read(record)
-    except KeyError as error:
-        reason = f"it has no {error}"
-        raise MpctlError(f"{what} is damaged: {reason}", hint=hint) from error
-    except (MpctlError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise MpctlError(f"{what} is damaged: {error}", hint=hint) from error
-
-
-def text_digest(text: str) -> str:
-    """sha256 of a manifest's bytes, hex."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Revision:
-    """The whole service at one moment. ``spec`` and ``why`` are for people; ``digest`` is of ``text``."""
-
-    number: int
-    text: str
-    created: str
-    who: str
-    why: str
-    spec: str
-    operation: str
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the text."""
-        return text_digest(self.text)
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object; the digest is written beside the text so that a damaged copy shows."""
-        return {**asdict(self), "digest": self.digest}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Revision:
-        """The value :meth:`to_record` wrote.
-
-        Raises:
-            MpctlError: a field is missing or unknown, or the text is not the one the digest was made of.
-        """
-        values = dict(record)
-        digest = str(values.pop("digest", ""))
-        try:
-            revision = cls(**values)
-        except TypeError as error:
-            raise MpctlError(f"revision {values.get('number', '?')} is damaged: {error}") from error
-        if revision.digest != digest:
-            raise MpctlError(
-                f"revision {revision.number} is damaged: its text does not have the recorded digest {digest[:12]}",
-                hint="restore its file; nothing was changed",
-            )
-        return revision
+from mpctl.rollout.revision import Revision
 
 
 class Event(StrEnum):

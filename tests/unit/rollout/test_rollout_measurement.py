@@ -11,9 +11,11 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.raw import unpack
 from mpctl.experiment.run import Calibration, Run
 from mpctl.experiment.workload import Traffic
-from mpctl.rollout import machine, steps
-from mpctl.rollout.measuring import judge_run
-from mpctl.rollout.operation import Ending, Strategy
+from mpctl.rollout import runner
+from mpctl.rollout.measurement import judge_run
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Strategy
+from mpctl.rollout.steps.measure import measurement
 
 LONG = replace(
     WORKLOAD,
@@ -34,7 +36,7 @@ def world_with(workload, behaviours=FASTER):
 
 
 def rollout(memory, strategy=Strategy.SIDE_BY_SIDE, **changes):
-    return machine.run(memory.world, machine.open_plan(memory.world, plan(strategy, **changes)))
+    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, **changes)))
 
 
 def sent_to(memory, manifest):
@@ -66,7 +68,7 @@ def test_a_damaged_record_is_named(kind, damage):
     of, name = next(key for key in memory.disk.records if key[1].startswith(kind))
     memory.disk.records[of, name] = damage
     with pytest.raises(MpctlError, match=f"^record {name} of {of} is damaged: ") as caught:
-        steps.measurement(memory.world, done).run()
+        measurement(memory.context, done).run()
     assert "restore it" in caught.value.hint
 
 
@@ -82,7 +84,7 @@ def test_what_an_emptied_ledger_has_lost_is_not_judged_again():
 def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
-    measured = steps.measurement(memory.world, done)
+    measured = measurement(memory.context, done)
     for number in range(1, done.done["measure"]["rounds"] + 1):
         assert measured.look(number).to_record() == memory.disk.records[done.id, f"look-{number}"]
 
@@ -93,7 +95,7 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     of prompts that the candidate never saw."""
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory, strategy)
-    measured = steps.measurement(memory.world, done)
+    measured = measurement(memory.context, done)
     run = measured.judged()
     counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
     assert counts["baseline"] == counts["candidate"] > 0
@@ -116,7 +118,7 @@ def test_no_round_begins_after_the_time_is_over(strategy):
 def test_every_cell_is_measured_with_prompts_of_its_own_class():
     memory = world_with(LONG)
     done = rollout(memory)
-    run = steps.measurement(memory.world, done).run()
+    run = measurement(memory.context, done).run()
     assert [c.key for c in run.cells] == ["chat-c1-t0", "chat-c2-t0", "edits-c1-t0", "edits-c2-t0"]
     for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
         counted = [p for p in sent_to(memory, manifest) if p not in ("edit 0", "talk 0")]
@@ -129,7 +131,7 @@ def test_every_cell_is_measured_with_prompts_of_its_own_class():
 def test_the_run_holds_what_is_needed_to_repeat_it():
     memory = MemoryWorld(FASTER)
     done = rollout(memory)
-    run = steps.measurement(memory.world, done).run()
+    run = measurement(memory.context, done).run()
     assert Run.from_record(run.to_record()) == run
     assert (run.id, run.created, run.who) == (done.id, done.opened_at, "somebody@here")
     assert {name: (a.spec, a.engine_version, a.model) for name, a in run.arms.items()} == {
@@ -155,7 +157,7 @@ def test_without_calibration_the_client_is_not_calibrated():
     memory = world_with(replace(WORKLOAD, calibrate=False))
     done = rollout(memory)
     assert "calibrate" not in memory.trail
-    assert steps.measurement(memory.world, done).run().calibration is None
+    assert measurement(memory.context, done).run().calibration is None
 
 
 def test_a_block_that_is_finished_is_never_sent_again():
@@ -175,7 +177,7 @@ def test_a_block_that_is_finished_is_never_sent_again():
         victim.watch = watch
         try:
             open_one = victim.unfinished()
-            machine.run(victim.world, open_one or machine.open_plan(victim.world, plan(Strategy.SIDE_BY_SIDE)))
+            runner.run(victim.context, open_one or runner.open_plan(victim.context, plan(Strategy.SIDE_BY_SIDE)))
         except Crash:
             sent += victim.meter.sent
             memory = victim
@@ -183,7 +185,7 @@ def test_a_block_that_is_finished_is_never_sent_again():
         sent += victim.meter.sent
         break
     assert attempts > 3
-    blocks = steps.measurement(victim.world, victim.operations()[0]).blocks()
+    blocks = measurement(victim.context, victim.operations()[0]).blocks()
     for arm, manifest in (("baseline", BASELINE_TEXT), ("candidate", CANDIDATE_TEXT)):
         counted = sum(len(b.samples) for b in blocks if b.arm == arm)
         measured = [p for m, p in sent if m == manifest and p not in ("edit 0", "talk 0")]

@@ -25,8 +25,8 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Outcome, Verdict, assess
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
+from mpctl.records import restored
 from mpctl.rollout.ports import Endpoint, Meter, Progress, Store
-from mpctl.rollout.records import restored
 
 _Value = TypeVar("_Value")
 

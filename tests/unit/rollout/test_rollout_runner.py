@@ -19,18 +19,19 @@ from world import (
 from mpctl.errors import Conflict, MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.gate.policy import Policy
-from mpctl.rollout import machine, sequence, steps
+from mpctl.rollout import runner, sequences
 from mpctl.rollout.decide import Act, decide_rollback
-from mpctl.rollout.operation import Ending, Strategy
-from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.records import Event
+from mpctl.rollout.ledger import Event
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Strategy
+from mpctl.rollout.ports import Arm, ArmState, Phase
 
 BASELINE, CANDIDATE = Arm(BASELINE_TEXT).id, Arm(CANDIDATE_TEXT).id
 both = pytest.mark.parametrize("strategy", list(Strategy))
 
 
 def rollout(memory, strategy, **changes):
-    return machine.run(memory.world, machine.open_plan(memory.world, plan(strategy, **changes)))
+    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, **changes)))
 
 
 def ask_back(memory):
@@ -56,7 +57,7 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
     events = [(e.event, e.step) for e in memory.disk.ledger]
-    names = list(sequence.steps_of(plan(strategy), rolls=False))
+    names = list(sequences.steps_of(plan(strategy), rolls=False))
     steps_written = [pair for name in names for pair in ((Event.BEGUN, name), (Event.DONE, name))]
     assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
 
@@ -111,13 +112,13 @@ def test_an_engine_with_other_arguments_than_its_manifest_is_not_measured(strate
 @both
 def test_an_engine_that_is_never_ready_times_out(strategy):
     memory = MemoryWorld(FASTER)
-    asked = memory.world.platform.state
+    asked = memory.context.platform.state
 
     def mute(arm):
         state = asked(arm)
-        return steps.ArmState(arm.id, Phase.STARTING) if arm.id == CANDIDATE else state
+        return ArmState(arm.id, Phase.STARTING) if arm.id == CANDIDATE else state
 
-    memory.world.platform.state = mute
+    memory.context.platform.state = mute
     done = rollout(memory, strategy, ready_timeout_s=3.0)
     assert done.ending is Ending.FAILED
     assert "was not ready within 3 s" in done.detail
@@ -178,10 +179,10 @@ def test_a_service_changed_by_somebody_else_meanwhile_is_not_overwritten(strateg
     # Still so when it is tried again, and free once the other's change is taken back by whoever made it.
     again = memory.again()
     with pytest.raises(Conflict):
-        machine.run(again.world, again.unfinished())
+        runner.run(again.context, again.unfinished())
     assert again.disk.text == OTHER_TEXT
     again.disk.text = BASELINE_TEXT
-    machine.run(again.world, again.unfinished())
+    runner.run(again.context, again.unfinished())
     assert again.disk.text == BASELINE_TEXT
     assert list(again.disk.engines) == [BASELINE]
     assert None not in again.endings()
@@ -196,13 +197,13 @@ def test_a_way_back_that_failed_goes_on_and_starts_its_engine_again(strategy):
     decision = decide_rollback(
         memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=strategy
     )
-    operation = machine.open_plan(memory.world, decision.plan)
+    operation = runner.open_plan(memory.context, decision.plan)
     attempts = 0
     while operation.ending is None:
         attempts += 1
         assert attempts < 6
         try:
-            operation = machine.run(memory.world, operation)
+            operation = runner.run(memory.context, operation)
         except MpctlError as error:
             assert "did not start" in error.message
             operation = memory.unfinished()
@@ -230,7 +231,7 @@ def test_a_kept_baseline_is_found_again_on_the_way_back():
     decision = decide_rollback(
         memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=None
     )
-    machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
+    runner.run(memory.context, runner.open_plan(memory.context, decision.plan))
     assert memory.disk.engines == {BASELINE: kept}
 
 
@@ -238,7 +239,7 @@ def test_a_kept_baseline_is_found_again_on_the_way_back():
 def test_a_rollback_repeated_does_not_go_forward_again(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
-    machine.run(memory.world, machine.open_plan(memory.world, ask_back(memory).plan))
+    runner.run(memory.context, runner.open_plan(memory.context, ask_back(memory).plan))
     assert memory.disk.text == BASELINE_TEXT
     assert ask_back(memory).act is Act.ALREADY
 
@@ -252,7 +253,7 @@ def test_a_rollback_after_a_refused_rollout_takes_back_the_one_before_it(strateg
     assert memory.disk.text == CANDIDATE_TEXT
     decision = ask_back(memory)
     assert decision.act is Act.OPEN
-    machine.run(memory.world, machine.open_plan(memory.world, decision.plan))
+    runner.run(memory.context, runner.open_plan(memory.context, decision.plan))
     assert memory.disk.text == BASELINE_TEXT
     assert ask_back(memory).act is Act.ALREADY
 
@@ -267,14 +268,14 @@ def test_the_same_service_is_recorded_once():
 
 def failing(memory, name, error, *, times=1):
     """The platform's method raises at its first calls."""
-    real, left = getattr(memory.world.platform, name), [error] * times
+    real, left = getattr(memory.context.platform, name), [error] * times
 
     def act(*arguments, **named):
         if left:
             raise left.pop()
         return real(*arguments, **named)
 
-    setattr(memory.world.platform, name, act)
+    setattr(memory.context.platform, name, act)
 
 
 @both
@@ -294,12 +295,12 @@ def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
 def test_a_way_back_that_fails_says_so_and_how_to_go_on(strategy):
     memory = MemoryWorld(SLOWER)
     failing(memory, "adopt", OSError(28, "No space left on device"), times=2)
-    for attempt in (lambda: rollout(memory, strategy), lambda: machine.run(memory.world, memory.unfinished())):
+    for attempt in (lambda: rollout(memory, strategy), lambda: runner.run(memory.context, memory.unfinished())):
         with pytest.raises(MpctlError, match=r"^rollback-2 could not restore the service: step restore") as caught:
             attempt()
         assert "rollout-1 rejected" in caught.value.message
         assert caught.value.hint.startswith("mpctl rollback goes on")
         assert caught.value.exit_code == 1
-    machine.run(memory.world, ask_back(memory).operation)
+    runner.run(memory.context, ask_back(memory).operation)
     assert memory.endings() == ["rejected", "rolled back"]
     assert list(memory.disk.engines) == [BASELINE]

@@ -1,0 +1,143 @@
+"""Which steps an operation takes, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.steps.judge import judge
+from mpctl.rollout.steps.keep_baseline import keep_baseline
+from mpctl.rollout.steps.match import check_match
+from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
+from mpctl.rollout.steps.pin import pin, unpin
+from mpctl.rollout.steps.promote import adopt
+from mpctl.rollout.steps.ready import wait_ready
+from mpctl.rollout.steps.record import keep_foreign, record_baseline, record_promoted, record_restored
+from mpctl.rollout.steps.redirect import redirect, unshift
+from mpctl.rollout.steps.retire import release, retire
+from mpctl.rollout.steps.settle import settle, settle_behind_retained
+from mpctl.rollout.steps.shift import shift
+from mpctl.rollout.steps.start import replace, start
+from mpctl.rollout.steps.verify import verify
+
+Step = Callable[[Context, Operation], dict[str, Any]]
+
+_SHIFT = "shift"  # stands for one step per percentage of the plan, "shift-10"
+_SIDE_BY_SIDE: dict[str, Step] = {
+    "record": record_baseline,
+    "pin": pin,
+    "release": release,
+    "start": start,
+    "ready": wait_ready,
+    "match": check_match,
+    "measure": measure_alternating,
+    "judge": judge,
+    _SHIFT: lambda context, operation: {},
+    "unshift": unshift,
+    "promote": adopt,
+    "settle": settle,
+    "record-promoted": record_promoted,
+    "retire": retire,
+    "keep-baseline": keep_baseline,
+    "unpin": unpin,
+    "verify": verify,
+}
+_IN_PLACE: dict[str, Step] = {
+    "record": record_baseline,
+    "pin": pin,
+    "release": release,
+    "measure-baseline": measure_baseline,
+    "switch": replace,
+    "ready": wait_ready,
+    "match": check_match,
+    "measure-candidate": measure_candidate,
+    "judge": judge,
+    "promote": adopt,
+    "settle": settle,
+    "record-promoted": record_promoted,
+    "unpin": unpin,
+    "verify": verify,
+}
+_BACK_BESIDE: dict[str, Step] = {
+    "start": start,
+    "ready": wait_ready,
+    "restore": adopt,
+    "retire": retire,
+    "verify": verify,
+    "record-restored": record_restored,
+}
+_BACK_IN_PLACE: dict[str, Step] = {
+    "switch": replace,
+    "ready": wait_ready,
+    "restore": adopt,
+    "verify": verify,
+    "record-restored": record_restored,
+}
+# Where the platform replaces pods one by one there is no second arm to start: the service is written, it rolls.
+_BACK_ROLLING: dict[str, Step] = {
+    "unshift": unshift,
+    "keep": keep_foreign,
+    "pin": pin,
+    "restore": adopt,
+    "settle": settle,
+    "retire": retire,
+    "unpin": unpin,
+    "verify": verify,
+    "record-restored": record_restored,
+}
+# With the old arm kept, users are back on it first, and stay there until the service is restored behind it.
+_BACK_INSTANTLY: dict[str, Step] = {
+    "redirect": redirect,
+    "keep": keep_foreign,
+    "pin": pin,
+    "restore": adopt,
+    "settle": settle_behind_retained,
+    "unshift": unshift,
+    "retire": retire,
+    "unpin": unpin,
+    "verify": verify,
+    "record-restored": record_restored,
+}
+_RETIRE: dict[str, Step] = {"retire": retire}
+STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
+    (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
+    (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
+    (Kind.ROLLBACK, Strategy.SIDE_BY_SIDE): _BACK_BESIDE,
+    (Kind.ROLLBACK, Strategy.IN_PLACE): _BACK_IN_PLACE,
+    (Kind.RETIRE, Strategy.SIDE_BY_SIDE): _RETIRE,
+}
+
+
+def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
+    """The steps of a plan on a platform; those that have nothing to do there are left out."""
+    every = STEPS[plan.kind, plan.strategy]
+    if rolls and plan.kind is Kind.ROLLBACK:
+        every = _BACK_INSTANTLY if plan.instant else _BACK_ROLLING
+    idle = _idle(plan, rolls=rolls)
+    found: dict[str, Step] = {}
+    for name, act in every.items():
+        if name == _SHIFT:
+            found |= {f"{name}-{p}": partial(shift, percent=p) for p in plan.traffic_steps}
+        elif name not in idle:
+            found[name] = act
+    return found
+
+
+def _idle(plan: Plan, *, rolls: bool) -> set[str]:
+    """Names of the steps that have nothing to do for a plan."""
+    idle = set() if rolls else {"settle"}
+    if plan.scaling is None:
+        idle |= {"pin", "unpin"}
+    if not plan.draft:
+        idle.add("match")
+    if not plan.releases:
+        idle.add("release")
+    if plan.route is None or (plan.kind is Kind.ROLLOUT and not plan.traffic_steps):
+        idle.add("unshift")
+    # Where engines are replaced, the old arm is gone by now and started again; elsewhere it simply is not stopped.
+    idle.add("retire" if rolls and plan.kind is Kind.ROLLOUT and plan.keep_baseline else "keep-baseline")
+    return idle

@@ -1,0 +1,17 @@
+"""Ask the gate about the measured rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.steps.measure import measurement
+
+
+def judge(context: Context, operation: Operation) -> dict[str, Any]:
+    """Ask the gate, once for all, about the rounds that were measured."""
+    measured = measurement(context, operation)
+    verdict = measured.look(measured.rounds())
+    context.progress.step("judge", verdict.outcome.value)
+    return verdict.to_record()

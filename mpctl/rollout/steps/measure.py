@@ -1,0 +1,72 @@
+"""Measure the arms of an operation round by round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.workload import Workload
+from mpctl.rollout.context import Context
+from mpctl.rollout.measurement import Measurement, Target, load_record
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import Arm, Phase
+
+
+def measure_alternating(context: Context, operation: Operation) -> dict[str, Any]:
+    """Send the same prompts to both arms in alternating blocks, round by round, until the gate has decided."""
+    return measurement(context, operation).measure()
+
+
+def measure_baseline(context: Context, operation: Operation) -> dict[str, Any]:
+    """All rounds of the baseline, before it is switched off."""
+    return measurement(context, operation).measure((BASELINE,))
+
+
+def measure_candidate(context: Context, operation: Operation) -> dict[str, Any]:
+    """Rounds of the candidate, which runs in the baseline's place, until the gate has decided."""
+    return measurement(context, operation).measure((CANDIDATE,))
+
+
+def measurement(context: Context, operation: Operation) -> Measurement:
+    """What the operation measures; its blocks are kept under the operation's id."""
+    plan = operation.plan
+    targets = {BASELINE: (plan.baseline_arm, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
+    return Measurement(
+        id=operation.id,
+        created=operation.opened_at,
+        who=operation.who,
+        workload=workload_of(context, operation),
+        policy=plan.policy,
+        store=context.store,
+        meter=context.meter,
+        progress=context.progress,
+        target=lambda name: target_of(context, *targets[name]),
+    )
+
+
+def target_of(context: Context, arm: Arm, spec: str) -> Target:
+    """An arm that is ready, to be measured.
+
+    Raises:
+        MpctlError: it is not ready, or no longer.
+    """
+    state = context.platform.state(arm)
+    if state.phase is not Phase.READY or state.endpoint is None:
+        raise MpctlError(
+            f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
+            hint=context.platform.describe_failure(arm),
+        )
+    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
+
+
+def workload_of(context: Context, operation: Operation) -> Workload:
+    """The stored workload that the plan names.
+
+    Raises:
+        MpctlError: it is not there any more.
+    """
+    workload = load_record(context.store, operation.plan.workload, "workload", Workload.from_record)
+    if workload is None:
+        raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")
+    return workload

@@ -1,0 +1,79 @@
+"""Wait until an arm is ready and has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.manifest import redacted
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Strategy
+from mpctl.rollout.ports import Arm, ArmState, Phase
+
+POLL_S = 0.5
+
+
+def _nothing() -> None:
+    pass
+
+
+def wait_ready(context: Context, operation: Operation) -> dict[str, Any]:
+    """Wait until the arm answers a real completion, with the arguments of its manifest."""
+    plan = operation.plan
+    context.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
+    if plan.kind is Kind.ROLLBACK and context.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
+        # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the way back stays stuck.
+        if plan.strategy is Strategy.IN_PLACE:
+            context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
+        else:
+            context.platform.start(plan.arm)
+    state = await_ready(context, plan.arm, plan.ready_timeout_s)
+    pools = {"kvPoolTokens": state.kv_pool_tokens}
+    if plan.kind is Kind.ROLLOUT:
+        baseline = operation.done.get("record", {}).get("kvPoolTokens")
+        pools["baselineKvPoolTokens"] = baseline
+        if state.kv_pool_tokens and baseline:
+            lost = 1 - state.kv_pool_tokens / baseline
+            found = f"{state.kv_pool_tokens:,} tokens, baseline {baseline:,} ({-lost:+.1%})"
+            context.progress.note(f"KV pool by the engines' own logs: {found}")
+    known = {name: tokens for name, tokens in pools.items() if tokens}
+    return {"arm": state.id, "argv": list(redacted(state.argv or ())), **known}
+
+
+def await_ready(context: Context, arm: Arm, timeout_s: float, *, meanwhile: Callable[[], None] = _nothing) -> ArmState:
+    """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
+    which start one after the other, it begins anew with each that got ready. ``meanwhile`` is called with each poll.
+
+    Raises:
+        MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.
+    """
+    started = context.clock.now()
+    most = 0
+    while True:
+        meanwhile()
+        state = context.platform.state(arm)
+        if state.pods_ready > most:
+            most, started = state.pods_ready, context.clock.now()
+        waited = (context.clock.now() - started).total_seconds()
+        if state.phase is Phase.READY and state.endpoint is not None:
+            if not state.matches:
+                raise MpctlError(
+                    f"{arm.id} runs with other arguments than its manifest: {' '.join(redacted(state.argv or ()))}",
+                    hint="stop whatever else starts this engine",
+                )
+            context.meter.complete(state.endpoint)
+            return state
+        if state.phase in (Phase.FAILED, Phase.ABSENT):
+            raise MpctlError(
+                f"{arm.id} did not start: {state.message or 'it is not there'}",
+                hint=context.platform.describe_failure(arm),
+            )
+        if waited > timeout_s:
+            raise MpctlError(
+                f"{arm.id} was not ready within {timeout_s:.0f} s: {state.message}",
+                hint="give it longer with --timeout, or read its log; " + context.platform.describe_failure(arm),
+            )
+        context.progress.update(f"{state.message or 'starting'} ({waited:.0f} s)")
+        context.clock.sleep(POLL_S)

@@ -1,0 +1,113 @@
+"""Give the candidate a share of the users' traffic, step by step.
+
+The gate has promoted it on recorded prompts by then. Users' answers are not compared, but a candidate that becomes
+unhealthy, or whose drafts are worth nothing on users' prompts, goes no further.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.gate.first_acceptance import MIN_DRAFTS, Match
+from mpctl.gate.policy import Policy
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import ArmState, Phase
+from mpctl.rollout.steps.ready import POLL_S
+from mpctl.rollout.steps.redirect import route_of
+
+UNREACHED_S = 30.0  # of a pod that is ready: a forward that is opened anew takes seconds
+
+
+def failing(window: Window, policy: Policy, draft: str) -> str:
+    """Why a candidate's drafts are not worth it on what it was sent; empty while nothing says so.
+
+    Judged from 50 drafts on (``measure.match.MIN_DRAFTS``): tokens per step against ``policy.min_tokens_per_step``; for
+    a ``draft`` of its own weights also the first position's acceptance against ``policy.min_first_acceptance``. That is
+    a share looked at again and again, so it fails only when its whole interval (99.9 %) lies below.
+    """
+    if (window.drafts or 0) < MIN_DRAFTS:
+        return ""
+    told = []
+    per_step = window.tokens_per_step
+    if per_step is not None and per_step < policy.min_tokens_per_step:
+        told.append(f"tokens per step {per_step:.2f} (at least {policy.min_tokens_per_step:.2f})")
+    first = Match.of(window).interval if draft else None
+    if first is not None and first.high < policy.min_first_acceptance:
+        told.append(f"position-0 acceptance {first.value:.1%} (at least {policy.min_first_acceptance:.0%})")
+    return f"{'; '.join(told)}, over {window.drafts:.0f} drafts of users' traffic" if told else ""
+
+
+def shift(context: Context, operation: Operation, percent: int) -> dict[str, Any]:
+    """Give the candidate ``percent`` of the users' traffic, and hold it there while it does well.
+
+    Returns the percentage and what its counters said meanwhile.
+
+    Raises:
+        MpctlError: the candidate does not do well, or the route is not as it was written; the way back is taken.
+    """
+    plan = operation.plan
+    route = route_of(operation)
+    seconds = plan.step_duration_s
+    context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec} for {seconds:.0f} s")
+    state, before = _await_counters(context, operation, None)
+    context.router.shift(route, percent)
+    window = Window.between(before, before)
+    began = context.clock.now()
+    while (passed := (context.clock.now() - began).total_seconds()) < seconds:
+        context.clock.sleep(min(POLL_S, seconds - passed))
+        context.router.require_shifted(route, percent)
+        state, now = _await_counters(context, operation, state)
+        try:
+            window = Window.between(before, now)
+        except CounterError as error:
+            raise MpctlError(f"{state.id} at {percent} % of the traffic: {error}") from error
+        if why := failing(window, plan.policy, plan.draft):
+            raise MpctlError(f"{state.id} at {percent} % of the traffic: {why}")
+        context.progress.update(f"{_in_words(window)} ({passed:.0f} s)")
+    context.progress.note(f"{percent} % of the traffic: {_in_words(window)}")
+    return {
+        "percent": percent,
+        "tokens": window.generation_tokens,
+        "drafts": window.drafts,
+        "tokensPerStep": window.tokens_per_step,
+    }
+
+
+def _await_counters(context: Context, operation: Operation, before: ArmState | None) -> tuple[ArmState, Counters]:
+    """The candidate and its counters, while it is well. An engine that cannot be reached from here, while its platform
+    says it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the candidate."""
+    arm = operation.plan.arm
+    began = context.clock.now()
+    while True:
+        state = context.platform.state(arm)
+        restarted = before is not None and state.restarts > before.restarts
+        up = state.phase is Phase.READY or (state.phase is Phase.STARTING and state.pods_ready > 0)
+        if restarted or not up:
+            why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
+            hint = context.platform.describe_failure(arm)
+            raise MpctlError(f"{arm.id} fell over under users' traffic: {why}", hint=hint)
+        why = state.message
+        if state.phase is Phase.READY and state.endpoint is not None:
+            try:
+                return state, context.meter.counters(state.endpoint)
+            except CounterError as error:
+                why = f"its counters cannot be read: {error}"
+        waited = (context.clock.now() - began).total_seconds()
+        if waited >= UNREACHED_S:
+            hint = context.platform.describe_failure(arm)
+            raise MpctlError(f"{arm.id} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
+        context.progress.update(why)
+        context.clock.sleep(POLL_S)
+
+
+def _in_words(window: Window) -> str:
+    tokens = f"{window.generation_tokens:.0f} tokens"
+    if window.drafts is None:
+        return tokens
+    if window.drafts < MIN_DRAFTS:
+        return f"{tokens}, {window.drafts:.0f} drafts (judged from {MIN_DRAFTS} on)"
+    per_step = window.tokens_per_step
+    return f"{tokens}, {window.drafts:.0f} drafts" + (f", {per_step:.2f} tokens per step" if per_step else "")
