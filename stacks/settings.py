@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from mpctl.fleet.node import Node, documents
-from mpctl.fleet.values import Place
+from mpctl.yaml_lines import Node, Place, documents
 from stacks.services import Service, read_service
 
 LAYERS = ("cluster", "platform", "serving")

@@ -3,7 +3,7 @@ manifests.
 """
 
 from mpctl.fleet.reader import read_fleet
-from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Place, Taint
+from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 
 __all__ = [
     "Device",
@@ -11,7 +11,7 @@ __all__ = [
     "InferenceClass",
     "InferenceCluster",
     "NodePool",
-    "Place",
+    
     "Taint",
     "read_fleet",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.fleet.node import Node, documents
+from mpctl.yaml_lines import Node, documents
 from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 
 API = "modelplane.ai/v1alpha1"

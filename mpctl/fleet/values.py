@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mpctl.errors import InputError
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value was written."""
-
-    file: str
-    line: int
-
-    def error(self, message: str, field_: str, hint: str | None = None) -> InputError:
-        return InputError(message, file=self.file, line=self.line, field=field_, hint=hint)
+from mpctl.yaml_lines import Place
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.experiment.yaml_file import read_mapping
+from mpctl.yaml_lines import document
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,9 @@ class Policy:
         Raises:
             InputError: it is no YAML mapping of known limits to numbers; file, line and field are named.
         """
-        record, lines = read_mapping(text, file=file)
-        return cls.from_record(record, file=file, lines=lines)
+        node = document(text, file)
+        lines = {str(name): node.line_of(name) for name in node.body}
+        return cls.from_record({str(name): value for name, value in node.body.items()}, file=file, lines=lines)
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.experiment.yaml_file import read_mapping
+from mpctl.yaml_lines import Node, document
 
 _OFFER = {"name": str, "device": str, "devices": int, "usd_per_hour": float, "as_of": str, "source": str}
 _API = {"name": str, "output_usd": float, "as_of": str}
@@ -77,53 +77,44 @@ def read_prices(text: str, *, file: str) -> Prices:
     Raises:
         InputError: it is no YAML, a key is unknown or missing, or a value is of the wrong kind.
     """
-    table, _ = read_mapping(text, file=file)
-    if not set(table) & {"offers", "api"}:
+    table = document(text, file)
+    if not set(table.body) & {"offers", "api"}:
         raise InputError("needs a list of offers, or one of API prices", file=file, field="offers", hint=_EXAMPLE)
-    if unknown := sorted(set(table) - {"offers", "api"}):
-        raise InputError("unknown; known are offers, api", file=file, field=unknown[0])
-    offers = tuple(MachinePrice(**row) for row in _rows(table, "offers", _OFFER, file))
-    return Prices(offers, tuple(TokenPrice(**row) for row in _rows(table, "api", _API, file)))
+    offers = tuple(MachinePrice(**_row(row, _OFFER)) for row in table.nodes("offers"))
+    api = tuple(TokenPrice(**_row(row, _API)) for row in table.nodes("api"))
+    table.done()
+    return Prices(offers, api)
 
 
 _EXAMPLE = 'offers: [{name: our node, device: "*", usd_per_hour: 0.85, as_of: 2026-11}]'
 
 
-def _rows(table: Mapping[Any, Any], key: str, kinds: Mapping[str, type], file: str) -> list[dict[str, Any]]:
-    rows = table.get(key) or []
-    if not isinstance(rows, list):
-        raise InputError("must be a list", file=file, field=key, hint=_EXAMPLE)
-    return [_row(row, f"{key}[{index}]", kinds, file) for index, row in enumerate(rows)]
+def _row(row: Node, kinds: Mapping[str, type]) -> dict[str, Any]:
+    fields = {key: _value(row, key, kind) for key, kind in kinds.items() if row.has(key) or key not in _OPTIONAL}
+    row.asked.update(kinds)
+    row.done()
+    return fields
 
 
-def _row(row: Any, where: str, kinds: Mapping[str, type], file: str) -> dict[str, Any]:
-    if not isinstance(row, Mapping):
-        raise InputError("must be a mapping", file=file, field=where, hint=_EXAMPLE)
-    for key in row:
-        if key not in kinds:
-            raise InputError(f"unknown; known are {', '.join(kinds)}", file=file, field=f"{where}.{key}")
-    result: dict[str, Any] = {}
-    for key, kind in kinds.items():
-        if key not in row:
-            if key not in _OPTIONAL:
-                raise InputError("is missing", file=file, field=f"{where}.{key}", hint=_EXAMPLE)
-            continue
-        result[key] = _value(row[key], kind, f"{where}.{key}", file)
-    return result
-
-
-def _value(value: Any, kind: type, where: str, file: str) -> Any:
-    if kind is str:  # YAML reads 2026 as a number
-        text = str(value).strip() if value is not None else ""
-        if not text or isinstance(value, list | Mapping):
-            raise InputError("must be a text", file=file, field=where)
-        if where.endswith(".as_of") and not re.match(r"\d{4}(?!\d)", text):
-            raise InputError(f"must be a date that begins with the year, not {text!r}", file=file, field=where)
-        if where.endswith(".device") and text != "*" and not _words(text):
-            raise InputError(f'must be words of a device\'s name, or "*": {text!r}', file=file, field=where)
-        return text
+def _value(row: Node, key: str, kind: type) -> Any:
+    if not row.has(key):
+        raise row.error(key, "required field is missing", _EXAMPLE)
+    value = row.body[key]
+    if kind is str:
+        return _text(row, key, value)
     number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_USD
     if not number or (kind is int and value != int(value)):
         what = "a whole number" if kind is int else "a number"
-        raise InputError(f"must be {what} above zero, not {value!r:.40}", file=file, field=where)
+        raise row.error(key, f"must be {what} above zero, not {value!r:.40}")
     return kind(value)
+
+
+def _text(row: Node, key: str, value: Any) -> str:
+    text = "" if isinstance(value, list | Mapping) else str(value).strip()  # YAML reads 2026 as a number
+    if not text:
+        raise row.error(key, "must be a text")
+    if key == "as_of" and not re.match(r"\d{4}(?!\d)", text):
+        raise row.error(key, f"must be a date that begins with the year, not {text!r}")
+    if key == "device" and text != "*" and not _words(text):
+        raise row.error(key, f'must be words of a device\'s name, or "*": {text!r}')
+    return text

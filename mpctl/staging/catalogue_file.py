@@ -12,7 +12,7 @@ from importlib import resources
 from itertools import pairwise
 
 from mpctl.errors import InputError
-from mpctl.fleet.node import Node, documents
+from mpctl.yaml_lines import Node, documents
 from mpctl.methods import METHODS, parse_version
 from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Expected, Family
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.fleet.node import Node
-from mpctl.fleet.values import Place
+from mpctl.yaml_lines import Node, Place
 
 # How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.

@@ -145,7 +145,7 @@ def test_a_users_file_replaces_and_adds():
         ("  ours/model:", "  model:", 10, "ORGANISATION/MODEL"),
         ("prefixes: [ours/mtp-]", "prefixes: []", 13, "names no beginning"),
         ("native:", "natives:", 12, "unknown field"),
-        ("      k: 4", "      k: 4\n      k: 5", None, "not YAML"),
+        ("      k: 4", "      k: 4\n      k: 5", None, "duplicate key"),
         ("      k: 4", "      k: 4\n      when: 2026-02-30", None, "when: unknown field"),
         ("      k: 4", "      k: 4\n      note: a\x07b", None, "not YAML: unprintable character"),
         ("{repo: /models/head", "{repo: [", None, "not YAML"),

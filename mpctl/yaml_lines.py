@@ -1,7 +1,8 @@
-"""A YAML document with the line of every value, read by expectation: type, range, known names.
+"""The reader of YAML files that people write: every value with its line, read by expected type, range and name.
 
-A reader asks for what it needs and says at the end that nothing else may be there; every complaint carries
-file, line and field. Shared by the fleet manifests and the environment settings.
+A reader asks a :class:`Node` for the fields it knows and ends with :meth:`Node.done`, which refuses unknown ones. Every
+error names file, line and field. Dates stay text. Manifests that are edited byte for byte have a reader of their own
+(mpctl.manifest.yamltext).
 """
 
 from __future__ import annotations
@@ -9,19 +10,30 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import RoundTripConstructor
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
 
 from mpctl.errors import InputError
-from mpctl.fleet.values import Place
 
 T = TypeVar("T")
 _MISSING: Any = object()
+
+
+@dataclass(frozen=True)
+class Place:
+    """File and line of a value."""
+
+    file: str
+    line: int
+
+    def error(self, message: str, field_: str, hint: str | None = None) -> InputError:
+        return InputError(message, file=self.file, line=self.line, field=field_, hint=hint)
 
 
 class _Constructor(RoundTripConstructor):
@@ -31,24 +43,55 @@ class _Constructor(RoundTripConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
 
 
+def document(text: str, file: str) -> Node:
+    """Return the one mapping of a YAML file; an empty file is an empty mapping.
+
+    Raises:
+        InputError: the text is not YAML, not a mapping, or holds more than one document.
+    """
+    found = list(documents(text, file))
+    if len(found) > 1:
+        raise InputError("expected one document", file=file, line=found[1].line)
+    return found[0] if found else Node(CommentedMap(), file, 1, "")
+
+
 def documents(text: str, file: str) -> Iterator[Node]:
-    """The mappings in a YAML stream; empty documents are skipped."""
-    reader = YAML(typ="rt")
-    reader.Constructor = _Constructor
-    try:
-        loaded = list(reader.load_all(text))
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(f"not YAML: {error.problem}", file=file, line=line) from error
-    except ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise InputError("not YAML: unprintable character", file=file, line=line) from error
-    for body in loaded:
+    """Yield the mappings of a YAML stream; empty documents are skipped.
+
+    Raises:
+        InputError: the text is not YAML, or a document is not a mapping.
+    """
+    for body in _load(text, file):
         if body is None:
             continue
         if not isinstance(body, CommentedMap):
-            raise InputError(f"expected a mapping, got {type(body).__name__}", file=file, line=1)
+            raise InputError(f"expected a mapping, got {_kind(body)}", file=file, line=1)
         yield Node(body, file, body.lc.line + 1, "")
+
+
+def _load(text: str, file: str) -> list[Any]:
+    reader = YAML(typ="rt")
+    reader.Constructor = _Constructor
+    try:
+        return list(reader.load_all(text))
+    except DuplicateKeyError as error:
+        problem = str(error.problem).removeprefix("found ").partition(" with value")[0]
+        raise InputError(problem, file=file, line=_line_of(error)) from error
+    except MarkedYAMLError as error:
+        raise InputError(f"not YAML: {error.problem}", file=file, line=_line_of(error)) from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError("not YAML: unprintable character", file=file, line=line) from error
+    except (YAMLError, ValueError, TypeError, AttributeError, NotImplementedError, RecursionError) as error:
+        raise InputError(f"not YAML: {error}", file=file) from error  # ruamel.yaml's own errors on odd tags and keys
+
+
+def _line_of(error: MarkedYAMLError) -> int | None:
+    return error.problem_mark.line + 1 if error.problem_mark else None
+
+
+def _kind(body: Any) -> str:
+    return "a list" if isinstance(body, CommentedSeq) else "a single value"
 
 
 class Node:
