@@ -11,7 +11,6 @@ __all__ = [
     "InferenceClass",
     "InferenceCluster",
     "NodePool",
-    
     "Taint",
     "read_fleet",
 ]

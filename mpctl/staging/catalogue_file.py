@@ -12,9 +12,9 @@ from importlib import resources
 from itertools import pairwise
 
 from mpctl.errors import InputError
-from mpctl.yaml_lines import Node, documents
 from mpctl.methods import METHODS, parse_version
 from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Expected, Family
+from mpctl.yaml_lines import Node, documents
 
 ENGINES = ("vllm", "sglang")
 _REPOSITORY = r"[\w.-]+/[\w.-]+"

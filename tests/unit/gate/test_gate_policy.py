@@ -52,7 +52,7 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
         ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
         ("slo_ttft_ms: x\n", "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'"),
-        ("level: 0.9\nlevel: 0.95\n", "gate.yaml:2: duplicate key \"level\""),
+        ("level: 0.9\nlevel: 0.95\n", 'gate.yaml:2: duplicate key "level"'),
         ("- 1\n", "gate.yaml:1: expected a mapping, got a list"),
         ("hello\n", "gate.yaml:1: expected a mapping, got a single value"),
         ("a: b: c\n", "gate.yaml:1: not YAML: "),

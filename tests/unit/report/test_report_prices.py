@@ -65,7 +65,7 @@ def test_a_device_is_matched_by_whole_words(device, kind, fits):
             "p.yaml:1: offers[0].devices: must be a whole number above zero, not 1.5",
         ),
         (NODE.replace("3.6", "9" * 400), "p.yaml:1: offers[0].usd_per_hour: must be a number above zero, not 9999"),
-        ("offers: []\noffers: []", "p.yaml:2: duplicate key \"offers\""),
+        ("offers: []\noffers: []", 'p.yaml:2: duplicate key "offers"'),
         (
             "offers: [{name: n, device: '!!', usd_per_hour: 1, as_of: '2026'}]",
             "p.yaml:1: offers[0].device: must be words",
