@@ -73,7 +73,7 @@ def _arm_record(arm: ArmState) -> dict[str, Any]:
         "endpoint": arm.endpoint.base_url if arm.endpoint else None,
         "argumentsMatch": arm.matches,
         "restarts": arm.restarts,
-        "keptSince": arm.kept or None,
+        "keptSince": arm.retained_since or None,
         "traffic": arm.traffic or None,
         "message": arm.message,
         "command": list(redacted(arm.argv or ())),
@@ -196,7 +196,7 @@ def _arm_rows(status: Status) -> list[list[str]]:
             arm.traffic or ("all" if arm.id == status.routed else "none"),
             arm.endpoint.base_url if arm.endpoint else "-",
             str(arm.restarts),
-            arm.message or (f"kept since {arm.kept}; mpctl retire lets it go" if arm.kept else "-"),
+            arm.message or (f"kept since {arm.retained_since}; mpctl retire lets it go" if arm.retained_since else "-"),
         ]
         for arm in status.arms
     ]

@@ -96,7 +96,7 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     if plan.undoes is not None:
         return plan, ()
     plan = replace(plan, scaling=session.platform.scaling())
-    kept = session.platform.kept()
+    kept = session.platform.retained_baseline()
     if kept is None:
         return plan, ()
     gone = f"{kept.arm} was kept and ends"

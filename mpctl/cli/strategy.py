@@ -39,7 +39,7 @@ def fitting(session: Session, plan: Plan, options: dict[str, Any]) -> tuple[Plan
     """
     beside = plan.strategy is Strategy.SIDE_BY_SIDE
     plan = _with_route(session, plan, options)
-    kept = session.platform.kept()
+    kept = session.platform.retained_baseline()
     notes: tuple[str, ...] = ()
     if kept is not None:
         plan = replace(plan, releases=True)
@@ -48,7 +48,7 @@ def fitting(session: Session, plan: Plan, options: dict[str, Any]) -> tuple[Plan
     try:
         # Downtime is only taken where nothing else fits.
         downtime = plan.downtime and not beside
-        notes += session.platform.check(plan.arm, beside=beside, downtime=downtime, keep=keep)
+        notes += session.platform.check(plan.arm, side_by_side=beside, downtime=downtime, retain=keep)
     except Refused as refused:
         auto = options["strategy"] == AUTO and plan.downtime and session.platform.rolls
         if not auto or plan.route is not None:
@@ -56,7 +56,7 @@ def fitting(session: Session, plan: Plan, options: dict[str, Any]) -> tuple[Plan
         plan = replace(plan, strategy=Strategy.IN_PLACE)
         return plan, (
             f"{refused.message}; so it is changed in place",
-            *session.platform.check(plan.arm, beside=False, downtime=True),
+            *session.platform.check(plan.arm, side_by_side=False, downtime=True),
         )
     return (replace(plan, downtime=False) if beside else plan), notes
 

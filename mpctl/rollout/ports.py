@@ -90,9 +90,9 @@ class ArmState:
 
     ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
     waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
-    ``pods_ready``: how many of several engines are ready, where an arm has several. ``kept``: since when (RFC 3339) it
-    is kept for a way back; empty when it is not. ``traffic``: its share of the users' traffic in words, where a route
-    shares it out.
+    ``pods_ready``: how many of several engines are ready, where an arm has several. ``retained_since``: RFC 3339
+    time of a retained baseline; empty otherwise. ``traffic``: its share of production traffic as text, where an
+    HTTPRoute splits it.
     """
 
     id: str
@@ -104,14 +104,14 @@ class ArmState:
     restarts: int = 0
     kv_pool_tokens: int | None = None
     pods_ready: int = 0
-    kept: str = ""
+    retained_since: str = ""
     traffic: str = ""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An old arm that still runs beside the service. ``since``: RFC 3339; ``route``: by which it gets the traffic back;
-    ``pods_ready`` of it, ``pods`` of the service."""
+class RetainedBaseline:
+    """The baseline kept running after promotion. ``since``: RFC 3339; ``route``: the HTTPRoute that can return the
+    traffic to it; ``pods_ready`` of it, ``pods`` of the service."""
 
     arm: str
     since: str
@@ -155,8 +155,8 @@ class Router(Protocol):
         """Put the route back as recorded and let the arm beside the service finish what it was sent; returns what was
         left because somebody else changed it."""
 
-    def keep(self, arm: Arm, route: dict[str, Any]) -> None:
-        """Start an old arm beside the service with as many engines, to stay, without traffic."""
+    def start_retained(self, arm: Arm, route: dict[str, Any]) -> None:
+        """Start a retained baseline with as many engines as the service, without traffic."""
 
 
 class Platform(Protocol):
@@ -177,10 +177,11 @@ class Platform(Protocol):
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
         """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
 
-        ``downtime``: the service may be down while an engine starts. ``keep``: the old arm is to stay.
+        ``side_by_side``: a second engine runs next to the serving one. ``downtime``: the service may be down while an
+        engine starts. ``retain``: the baseline keeps running after promotion.
         """
 
     def scaling(self) -> dict[str, Any] | None:
@@ -193,39 +194,41 @@ class Platform(Protocol):
         that somebody else writes. Raises InputError or Refused where there is none, or a step is not possible.
         """
 
-    def kept(self) -> Kept | None:
-        """The old arm that stayed and can get the traffic back by one write; None without one."""
+    def retained_baseline(self) -> RetainedBaseline | None:
+        """The retained baseline, which one write can give the traffic back; None without one."""
 
     def start(self, arm: Arm) -> None:
         """Start ``arm`` beside whatever runs, without traffic."""
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
-        """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`adopt`.
+        """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
 
         Without ``downtime`` a platform that ``rolls`` keeps the old engine until the new one is ready; elsewhere the
         service is down until then.
         """
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
+    def promote(
+        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+    ) -> None:
         """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
 
-        ``beside_serves``: the arm beside the service has the traffic meanwhile and stays.
+        ``candidate_serves``: the second arm serves the traffic meanwhile and keeps running.
         ``expect``: the arms whose manifests may be live now; anything else was written by somebody else and raises
         Conflict.
         """
 
-    def settle(self, arm: Arm) -> None:
-        """Take back what was only set for the time of a change, once ``arm`` serves."""
+    def restore_strategy(self, arm: Arm) -> None:
+        """Restore the update strategy that a change replaced for its duration, once ``arm`` serves."""
 
-    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+    def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         """Paths of the fields that ``live`` has and ``arm``'s manifest has not because the platform adds them by itself
         now; empty when both are the same, None when they differ otherwise."""
 
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""
 
-    def retire(self, keep: Arm) -> None:
-        """Stop every arm but ``keep``."""
+    def stop_all_except(self, arm: Arm) -> None:
+        """Stop every other arm."""
 
     def stop(self, arm: Arm) -> None:
         """Stop this arm alone, which does not serve; nothing happens when it is not there."""

@@ -122,7 +122,7 @@ def _beside(session: Session, world: Context, options: dict[str, Any]) -> Target
     live, arm = Arm(change.old_text), Arm(change.new_text)
     if live == arm:
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
-    for note in session.platform.check(arm, beside=True):
+    for note in session.platform.check(arm, side_by_side=True):
         session.terminal.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
     return Targets(
@@ -138,7 +138,7 @@ def _beside(session: Session, world: Context, options: dict[str, Any]) -> Target
 
 def _require_nothing_kept(session: Session) -> None:
     """Starting an engine would remove the kept one, and with it the instant way back, without a word."""
-    kept = session.platform.kept()
+    kept = session.platform.retained_baseline()
     if kept is not None:
         raise Conflict(
             f"{kept.arm} is kept beside {session.title} for an instant way back",

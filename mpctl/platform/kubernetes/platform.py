@@ -30,7 +30,7 @@ from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.platform.kubernetes.service.preconditions import Checks
 from mpctl.platform.kubernetes.service.reader import Found, Looker, deployment_name
-from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase, Router, Scaler
+from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
@@ -94,9 +94,9 @@ class KubernetesPlatform:
         found = self._live.find()
         return None if found is None else text_of(found)
 
-    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+    def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         """What admission adds to the arm's text by itself, as a dry run of writing it shows."""
-        return self._live.added(arm, live.text)
+        return self._live.added_fields(arm, live.text)
 
     def service(self) -> Service:
         """The live service as a value, with the arguments of its runtime."""
@@ -110,11 +110,11 @@ class KubernetesPlatform:
         text = edited(isvc, runtime_of(self.client, isvc, self._namespace), config, edit)
         return self._live.admitted(text, isvc)
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
-        """Refuse what has no room, and a service that does not serve now: nothing could be measured, and nothing that
-        works could be gone back to. Returns notes."""
+    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
+        """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
+        nor restored."""
         checks = Checks(self.client, self.looker, self._live, self._candidate)
-        return checks.run(arm, beside=beside, downtime=downtime, keep=keep)
+        return checks.run(arm, side_by_side=side_by_side, downtime=downtime, retain=retain)
 
     def url(self) -> str:
         """Where clients reach the service, as KServe says."""
@@ -181,8 +181,8 @@ class KubernetesPlatform:
         """Put the route back, and wait until the candidate has answered what it was sent."""
         return (*self._routes.restore(route), *self._candidate.drain())
 
-    def kept(self) -> Kept | None:
-        """The old arm that stayed beside the service."""
+    def retained_baseline(self) -> RetainedBaseline | None:
+        """The retained baseline and its readiness."""
         isvc = self._candidate.ours()
         route = None if isvc is None else kept_route(isvc)
         if isvc is None or route is None:
@@ -191,7 +191,7 @@ class KubernetesPlatform:
             found = self.looker.find(isvc)
         ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in found.pods)
         since = str(isvc["metadata"].get("creationTimestamp") or "")
-        return Kept(str(arm_of(isvc)), since, route, ready, self._live.pods(self.isvc()))
+        return RetainedBaseline(str(arm_of(isvc)), since, route, ready, self._live.pods(self.isvc()))
 
     # Arms
 
@@ -215,7 +215,7 @@ class KubernetesPlatform:
             return (serving,)
         beside = self._state(str(arm_of(candidate)), lambda: self.looker.find(candidate), shown=True)
         if kept_route(candidate) is not None:
-            beside = replace(beside, kept=str(candidate["metadata"].get("creationTimestamp") or ""))
+            beside = replace(beside, retained_since=str(candidate["metadata"].get("creationTimestamp") or ""))
         try:
             own, others = self._routes.shares_in_words()
         except NotPermitted as error:
@@ -267,35 +267,37 @@ class KubernetesPlatform:
         if not self._live.is_form_of(self.isvc(), arm):
             self._candidate.start(arm)
 
-    def keep(self, arm: Arm, route: Json) -> None:
-        """Run the old arm with as many pods as the service has, to stay."""
+    def start_retained(self, arm: Arm, route: Json) -> None:
+        """Run the retained baseline with as many pods as the service has."""
         self._candidate.start(arm, pods=self._live.pods(self.isvc()), kept=route["name"])
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Make ``arm`` the service in the place of the serving one."""
         self._live.write(arm, expect, downtime=downtime)
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
+    def promote(
+        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+    ) -> None:
         """Make ``arm`` the live spec; KServe then rolls the pods, an old one leaving when a new one is ready.
 
         A candidate, which gets no traffic, is removed first: its GPU is the one the first new pod starts on.
         """
         live = self.isvc()
-        if not self._live.is_form_of(live, arm) and not beside_serves:
+        if not self._live.is_form_of(live, arm) and not candidate_serves:
             self._live.require_known(live, (*expect, arm))
             self._candidate.remove_ours()
         self._live.write(arm, expect, downtime=downtime)
 
-    def settle(self, arm: Arm) -> None:
-        """Take a strategy that was set for the change back out of the live spec."""
-        self._live.settle(arm)
+    def restore_strategy(self, arm: Arm) -> None:
+        """Restore the deploymentStrategy that a change replaced for its duration."""
+        self._live.restore_strategy(arm)
 
-    def retire(self, keep: Arm) -> None:
-        """Remove the candidate, unless it is the one to keep."""
+    def stop_all_except(self, arm: Arm) -> None:
+        """Remove the candidate, unless it is ``arm``."""
         candidate = self._candidate.ours()
         if candidate is not None:
             live = self._live.find()
-            if arm_of(candidate) != keep.id or (live is not None and self._live.is_form_of(live, keep)):
+            if arm_of(candidate) != arm.id or (live is not None and self._live.is_form_of(live, arm)):
                 self._candidate.remove(candidate)
 
     def stop(self, arm: Arm) -> None:

@@ -31,7 +31,7 @@ from mpctl.platform.local.processes import (
     who_listens,
 )
 from mpctl.platform.local.supervisor import log_path
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Kept, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
 _STOP_TIMEOUT_S = 75.0  # draining and two signals
@@ -91,12 +91,12 @@ class LocalPlatform:
         desired = read_desired(self.directory)
         return None if desired is None else desired.text
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
         service = read_service(arm.manifest, self._service)
         desired = self.desired()
         check_model(service, Path(desired.cwd))
-        if beside and arm.id not in desired.arms:
+        if side_by_side and arm.id not in desired.arms:
             self._check_memory(desired.route)
         return notes(service)
 
@@ -115,7 +115,7 @@ class LocalPlatform:
         """Nothing scales processes of this machine."""
         return
 
-    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+    def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         """Nothing is: a manifest is kept here as it is written."""
         return () if live.text == arm.manifest else None
 
@@ -131,8 +131,8 @@ class LocalPlatform:
             hint="leave it out; both engines are measured on the same prompts",
         )
 
-    def kept(self) -> Kept | None:
-        """An old engine that stays is one of the service's arms, which a rollback finds by itself."""
+    def retained_baseline(self) -> RetainedBaseline | None:
+        """None: a retained engine is one of the service's arms, which a rollback finds without a record."""
         return None
 
     def state(self, arm: Arm) -> ArmState:
@@ -257,7 +257,9 @@ class LocalPlatform:
         # is ready.
         change(self.directory, lambda d: replace(d, route=arm.id))
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
+    def promote(
+        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+    ) -> None:
         """Write manifest and route in one document."""
 
         def edit(desired: Desired) -> Desired:
@@ -270,14 +272,14 @@ class LocalPlatform:
 
         change(self.directory, edit)
 
-    def settle(self, arm: Arm) -> None:
+    def restore_strategy(self, arm: Arm) -> None:
         """Nothing was set for the time of the change."""
 
-    def retire(self, keep: Arm) -> None:
+    def stop_all_except(self, arm: Arm) -> None:
         """Stop every other arm and wait until it is gone."""
-        change(self.directory, lambda d: d.only(keep.id))
+        change(self.directory, lambda d: d.only(arm.id))
         self.ensure_supervisor()
-        self._wait_for_only({keep.id})
+        self._wait_for_only({arm.id})
 
     def stop(self, arm: Arm) -> None:
         """Stop an arm that does not serve and wait until it is gone.

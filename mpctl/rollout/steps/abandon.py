@@ -17,7 +17,7 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
     text = context.platform.live_text()
     if text is not None:
         for arm in plan.arms:
-            context.platform.settle(arm)
+            context.platform.restore_strategy(arm)
         text = context.platform.read().text
     context.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
     if text is not None and all(r.text != text for r in context.store.revisions()):
@@ -25,7 +25,7 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
     if plan.route is not None:
         for line in context.router.unshift(plan.route):
             context.progress.note(line)
-    context.platform.retire(Arm(plan.baseline if text is None else text))
+    context.platform.stop_all_except(Arm(plan.baseline if text is None else text))
     if scaling is not None:
         for line in context.scaler.unpin(scaling):
             context.progress.note(line)

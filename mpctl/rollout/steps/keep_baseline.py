@@ -18,7 +18,7 @@ def keep_baseline(context: Context, operation: Operation) -> dict[str, Any]:
     arm = plan.baseline_arm
     context.progress.step("keep-baseline", f"starting {plan.baseline_spec} again, to be kept for an instant way back")
     try:
-        context.router.keep(arm, route_of(operation))
+        context.router.start_retained(arm, route_of(operation))
         await_ready(context, arm, plan.ready_timeout_s)
     except MpctlError as error:
         context.progress.note(f"the old arm is not kept, a rollback takes an engine start: {error.message}")

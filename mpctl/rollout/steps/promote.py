@@ -14,5 +14,5 @@ def adopt(context: Context, operation: Operation) -> dict[str, Any]:
     plan = operation.plan
     context.progress.step(operation.begun, f"routing the service to {plan.spec}")
     moved = bool(operation.done.get("redirect", {}).get("moved"))
-    context.platform.adopt(plan.arm, expect=plan.arms, downtime=plan.downtime, beside_serves=moved)
+    context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=moved)
     return {"digest": text_digest(plan.text)}

@@ -60,7 +60,7 @@ def _as_stored(context: Context, plan: Plan) -> str:
     """The planned manifest with what admission adds to it now: the newest revision is what is live, or the next
     rollback would take it for somebody's change."""
     live = context.platform.read()
-    return live.text if context.platform.added(plan.arm, live) else plan.text
+    return live.text if context.platform.added_fields(plan.arm, live) else plan.text
 
 
 def record_revision(context: Context, operation: Operation, text: str, *, why: str, spec: str) -> int:

@@ -54,7 +54,7 @@ class Leaving:
         if self._left:
             return
         try:
-            kept = self._context.platform.kept()
+            kept = self._context.platform.retained_baseline()
             if kept is not None and kept.pods_ready:
                 return
             left = self._context.router.unshift(route_of(self._operation))

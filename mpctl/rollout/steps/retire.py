@@ -13,12 +13,12 @@ def retire(context: Context, operation: Operation) -> dict[str, Any]:
     if operation.plan.keep_baseline:
         return {"kept": operation.plan.baseline_arm.id}
     context.progress.step("retire", "stopping the other engine")
-    context.platform.retire(operation.plan.arm)
+    context.platform.stop_all_except(operation.plan.arm)
     return {}
 
 
 def release(context: Context, operation: Operation) -> dict[str, Any]:
     """End the arm that an earlier rollout kept; its GPUs are needed."""
     context.progress.step("release", "ending the arm that was kept before")
-    context.platform.retire(operation.plan.baseline_arm)
+    context.platform.stop_all_except(operation.plan.baseline_arm)
     return {}

@@ -22,7 +22,7 @@ def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], No
     plan = operation.plan
     context.progress.step("settle", f"waiting until every pod runs {plan.spec}, at most {plan.ready_timeout_s:.0f} s")
     state = await_ready(context, plan.arm, plan.ready_timeout_s, meanwhile=meanwhile)
-    context.platform.settle(plan.arm)
+    context.platform.restore_strategy(plan.arm)
     return {"arm": state.id, "argv": list(redacted(state.argv or ()))}
 
 

@@ -22,7 +22,7 @@ def verify(context: Context, operation: Operation) -> dict[str, Any]:
     plan = operation.plan
     context.progress.step("verify", "comparing the service with the plan")
     live = context.platform.read()
-    added = context.platform.added(plan.arm, live)
+    added = context.platform.added_fields(plan.arm, live)
     if added is None:
         raise MpctlError(f"service {live.name} is not byte for byte what was written")
     for field in added:

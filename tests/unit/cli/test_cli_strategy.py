@@ -9,7 +9,7 @@ from mpctl.cli import rollback, strategy
 from mpctl.cli.traffic_options import Percentages
 from mpctl.errors import InputError, Refused
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, Kept
+from mpctl.rollout.ports import Arm, RetainedBaseline
 
 ROUTE = {"name": "users", "spec": {}}
 ASKED = {"strategy": "auto", "traffic_steps": None, "step_duration": 120.0, "route": None, "force": False}
@@ -45,12 +45,12 @@ class Platform:
         self._kept, self._room, self._route = kept, room, route
         self.asked = None
 
-    def kept(self):
+    def retained_baseline(self):
         return self._kept
 
-    def check(self, arm, *, beside, downtime=False, keep=False):
-        self.asked = (beside, downtime, keep)
-        if beside and not self._room:
+    def check(self, arm, *, side_by_side, downtime=False, retain=False):
+        self.asked = (side_by_side, downtime, retain)
+        if side_by_side and not self._room:
             raise Refused("there is no GPU")
         return ("room",)
 
@@ -109,7 +109,7 @@ def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
 
 
 def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
-    one = session(kept=Kept("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
+    one = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
     found, notes = fitted(one, keep_baseline=True)
     assert one.platform.asked == (True, False, True)
     assert found.releases
@@ -122,7 +122,9 @@ def back(**changes):
 
 
 def kept(**changes):
-    return Kept(**{"arm": Arm("old").id, "since": "", "route": "users", "pods_ready": 2, "pods": 2} | changes)
+    return RetainedBaseline(
+        **{"arm": Arm("old").id, "since": "", "route": "users", "pods_ready": 2, "pods": 2} | changes
+    )
 
 
 def test_a_rollback_to_the_kept_arm_is_one_write():

@@ -8,9 +8,9 @@ import pytest
 
 from mpctl.cli.bench.targets import _beside, _started
 from mpctl.errors import Conflict
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Kept, Phase
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase, RetainedBaseline
 
-KEPT = Kept("arm-old", "2026-01-01T00:00:00Z", "users", 1, 1)
+KEPT = RetainedBaseline("arm-old", "2026-01-01T00:00:00Z", "users", 1, 1)
 READY = ArmState("arm-new", Phase.READY, endpoint=Endpoint("http://arm", "m", ""), matches=True)
 
 
@@ -20,7 +20,7 @@ class Platform:
     def __init__(self, *kept):
         self.looks, self.acted, self.running = list(kept), [], False
 
-    def kept(self):
+    def retained_baseline(self):
         return self.looks.pop(0)
 
     def state(self, arm):

@@ -147,13 +147,13 @@ def test_the_kept_arm_is_looked_at_while_the_service_starts():
 def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
     memory = guard(RollingWorld(FASTER))
     memory.disk.failed = {}
-    calls = memory.context.platform.keep
+    calls = memory.context.platform.start_retained
 
     def keep(arm, route):
         memory.behaviours = {**FASTER, BASELINE_TEXT: replace(FASTER[BASELINE_TEXT], failures=1000)}
         calls(arm, route)
 
-    memory.context.platform.keep = keep
+    memory.context.platform.start_retained = keep
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
@@ -167,7 +167,7 @@ def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promo
     def refuse(*_):
         raise MpctlError("the API server does not answer")
 
-    memory.context.platform.keep = memory.context.platform.stop = refuse
+    memory.context.platform.start_retained = memory.context.platform.stop = refuse
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]

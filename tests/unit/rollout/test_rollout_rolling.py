@@ -96,7 +96,7 @@ def test_the_autoscaler_is_held_from_before_the_first_engine_until_after_the_las
     memory.watch = lambda where: held.append((where, memory.disk.limits == HELD))
     rollout(memory, Strategy.SIDE_BY_SIDE)
     acting = [where for where, is_held in held if not is_held]
-    assert not [w for w in acting if w.split()[-1] in ("start", "run", "adopt", "retire")]
+    assert not [w for w in acting if w.split()[-1] in ("start", "run", "promote", "stop_all_except")]
 
 
 def edited(memory):

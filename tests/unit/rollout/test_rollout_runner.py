@@ -216,7 +216,7 @@ def test_a_way_back_that_failed_goes_on_and_starts_its_engine_again(strategy):
 
 def test_verify_compares_byte_for_byte():
     memory = MemoryWorld(FASTER)
-    interfere(memory, "after retire", lambda m: setattr(m.disk, "text", CANDIDATE_TEXT.replace("\r\n", "\n")))
+    interfere(memory, "after stop_all_except", lambda m: setattr(m.disk, "text", CANDIDATE_TEXT.replace("\r\n", "\n")))
     with pytest.raises(Conflict):
         rollout(memory, Strategy.SIDE_BY_SIDE)
     failed = next(e for e in memory.disk.ledger if e.event is Event.FAILED)
@@ -282,7 +282,7 @@ def failing(memory, name, error, *, times=1):
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError(32, "Broken pipe")], ids=str)
 def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
     memory = MemoryWorld(FASTER)
-    failing(memory, "adopt", error)
+    failing(memory, "promote", error)
     done = rollout(memory, strategy)
     assert done.ending is Ending.FAILED
     assert f"step promote of rollout-1: {error}" in done.detail
@@ -294,7 +294,7 @@ def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
 @both
 def test_a_way_back_that_fails_says_so_and_how_to_go_on(strategy):
     memory = MemoryWorld(SLOWER)
-    failing(memory, "adopt", OSError(28, "No space left on device"), times=2)
+    failing(memory, "promote", OSError(28, "No space left on device"), times=2)
     for attempt in (lambda: rollout(memory, strategy), lambda: runner.run(memory.context, memory.unfinished())):
         with pytest.raises(MpctlError, match=r"^rollback-2 could not restore the service: step restore") as caught:
             attempt()

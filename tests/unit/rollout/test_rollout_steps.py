@@ -65,7 +65,7 @@ def test_a_lost_revision_keeps_its_number(there, named, number):
     revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", "none", "o") for n in there]
     world = SimpleNamespace(
         store=SimpleNamespace(revisions=lambda: revisions, entries=lambda: entries, add_revision=revisions.append),
-        platform=SimpleNamespace(read=lambda: SimpleNamespace(text="new"), added=lambda arm, live: ()),
+        platform=SimpleNamespace(read=lambda: SimpleNamespace(text="new"), added_fields=lambda arm, live: ()),
         clock=Rolling(),
         who="x",
     )

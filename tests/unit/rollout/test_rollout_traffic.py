@@ -53,7 +53,7 @@ def rollback(memory):
     if decision.plan is not None:
         found = decision.plan
         if not found.undoes:
-            kept = memory.context.platform.kept()
+            kept = memory.context.platform.retained_baseline()
             instant = kept is not None and kept.arm == found.arm.id
             found = replace(found, scaling=SCALING, route=ROUTE if instant else None, instant=instant)
         operation = runner.open_plan(memory.context, found)

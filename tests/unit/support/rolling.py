@@ -15,7 +15,7 @@ from mpctl.errors import Conflict
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout import sequences
-from mpctl.rollout.ports import Arm, ArmState, Kept, Live, Phase
+from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline
 
 FOUND = {"min": 1, "max": 5}
 
@@ -65,40 +65,40 @@ class RollingPlatform(MemoryPlatform):
         self._world.boundary("read")
         return Live("svc", "chat", self.disk.text, "v", Arm(self.disk.text).id)
 
-    def adopt(self, arm, *, expect, downtime=False, beside_serves=False):
+    def promote(self, arm, *, expect, downtime=False, candidate_serves=False):
         disk = self.disk
-        with self._world.acting("adopt"):
+        with self._world.acting("promote"):
             if disk.text == arm.manifest:
                 return
             if disk.text not in {known.manifest for known in expect}:
                 raise Conflict("service chat/svc was changed by somebody else meanwhile")
-            if not beside_serves:
+            if not candidate_serves:
                 self._remove_beside()
             for other in [i for i in disk.engines if i not in (disk.routed, BESIDE)]:
                 del disk.engines[other]  # of a change that was taken back before it was ready
-            self._world.boundary("amid adopt")
+            self._world.boundary("amid promote")
             disk.text = arm.manifest
             self._start(arm)
 
     def replace(self, arm, *, expect, downtime):
-        self.adopt(arm, expect=expect, downtime=downtime)
+        self.promote(arm, expect=expect, downtime=downtime)
 
     def start(self, arm):
         with self._world.acting("start"):
             if self.disk.text != arm.manifest:
                 self._start_beside(arm, kept=False)
 
-    def keep(self, arm, route):
+    def start_retained(self, arm, route):
         assert route == ROUTE
-        with self._world.acting("keep"):
+        with self._world.acting("start_retained"):
             self._start_beside(arm, kept=True)
 
-    def kept(self):
+    def retained_baseline(self):
         beside = self.disk.engines.get(BESIDE)
         if beside is None or not self.disk.kept:
             return None
         ready = int(beside.phase is Phase.READY)
-        return Kept(Arm(beside.manifest).id, "2026-01-01T00:00:00Z", "users", ready, 1)
+        return RetainedBaseline(Arm(beside.manifest).id, "2026-01-01T00:00:00Z", "users", ready, 1)
 
     def state(self, arm):
         self._world.boundary("state")
@@ -115,11 +115,11 @@ class RollingPlatform(MemoryPlatform):
             disk.routed = arm.id
         return state
 
-    def retire(self, keep):
-        with self._world.acting("retire"):
+    def stop_all_except(self, arm):
+        with self._world.acting("stop_all_except"):
             disk = self.disk
             beside = disk.engines.get(BESIDE)
-            if beside is not None and (beside.manifest != keep.manifest or disk.text == keep.manifest):
+            if beside is not None and (beside.manifest != arm.manifest or disk.text == arm.manifest):
                 self._remove_beside()
 
     def stop(self, arm):

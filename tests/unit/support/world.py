@@ -82,10 +82,10 @@ class MemoryPlatform:
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
-    def check(self, arm: Arm, *, beside: bool, downtime: bool = False, keep: bool = False) -> tuple[str, ...]:
+    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
         return ()
 
-    def added(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
+    def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         return () if live.text == arm.manifest else None
 
     def live_text(self) -> str:
@@ -94,7 +94,7 @@ class MemoryPlatform:
     def scaling(self) -> None:
         return None
 
-    def settle(self, arm: Arm) -> None:
+    def restore_strategy(self, arm: Arm) -> None:
         pass
 
     def start(self, arm: Arm) -> None:
@@ -111,18 +111,20 @@ class MemoryPlatform:
             self._world.boundary("amid replace")
             disk.routed = arm.id
 
-    def adopt(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, beside_serves: bool = False) -> None:
+    def promote(
+        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+    ) -> None:
         disk = self._world.disk
-        with self._world.acting("adopt"):
+        with self._world.acting("promote"):
             if disk.text not in {known.manifest for known in expect}:
                 raise Conflict("service chat/svc was changed by somebody else meanwhile")
             disk.text, disk.routed = arm.manifest, arm.id
 
-    def retire(self, keep: Arm) -> None:
-        with self._world.acting("retire"):
-            for other in [i for i in self._world.disk.engines if i != keep.id]:
+    def stop_all_except(self, arm: Arm) -> None:
+        with self._world.acting("stop_all_except"):
+            for other in [i for i in self._world.disk.engines if i != arm.id]:
                 del self._world.disk.engines[other]
-                self._world.boundary("amid retire")
+                self._world.boundary("amid stop_all_except")
 
     def state(self, arm: Arm) -> ArmState:
         self._world.boundary("state")

@@ -74,7 +74,7 @@ class LiveService:
             forms += [bridged(arm.manifest, downtime=downtime) for downtime in (False, True)]
         return text in forms or any(self._added_to(form, text, isvc) for form in forms)
 
-    def added(self, arm: Arm, text: str) -> tuple[str, ...] | None:
+    def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
         """What admission adds to the arm's text by itself, when ``text`` is just that; empty when both are the same,
         None when they differ otherwise."""
         return () if text == arm.manifest else self._added_to(arm.manifest, text, self.need()) or None
@@ -119,7 +119,7 @@ class LiveService:
                 return
         raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
 
-    def settle(self, arm: Arm) -> None:
+    def restore_strategy(self, arm: Arm) -> None:
         """Take a strategy that was set for the change back out of the live spec."""
         for _ in range(_TRIES):
             live = self.need()

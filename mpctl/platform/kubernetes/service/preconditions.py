@@ -21,8 +21,8 @@ class Checks:
     def __init__(self, client: Client, looker: Looker, live: LiveService, candidate: Candidate) -> None:
         self._client, self._looker, self._live, self._candidate = client, looker, live, candidate
 
-    def run(self, arm: Arm, *, beside: bool, downtime: bool, keep: bool) -> tuple[str, ...]:
-        """Notes on running ``arm``: ``beside`` the service, after its ``downtime``, with the old arm to ``keep``.
+    def run(self, arm: Arm, *, side_by_side: bool, downtime: bool, retain: bool) -> tuple[str, ...]:
+        """Return notes on running ``arm``.
 
         Raises:
             Refused: the service does not serve as it is, or there is no room.
@@ -35,7 +35,7 @@ class Checks:
         self._require_serving(found)
         notes = self._doomed_scaler(isvc)
         other = self._candidate.found()
-        if beside:
+        if side_by_side:
             candidate_of(arm.manifest, arm.id, namespace=self._looker.namespace)
             if other is not None and arm_of(other) is None:
                 raise Refused(
@@ -43,21 +43,21 @@ class Checks:
                     hint="rename or remove it, or use --strategy in-place",
                 )
         ours = other is not None and arm_of(other) is not None
-        if beside or ours:
+        if side_by_side or ours:
             self._candidate.require_removable()
-        if text_of(isvc) == arm.manifest or (downtime and not beside):
+        if text_of(isvc) == arm.manifest or (downtime and not side_by_side):
             return notes
         # Another arm of ours goes first, and its GPUs are free then.
         freed = len(self._looker.find(other).pods) if other is not None and ours else 0
-        pods, what, instead = self._needed(isvc, beside=beside, keep=keep)
+        pods, what, instead = self._needed(isvc, side_by_side=side_by_side, retain=retain)
         if pods <= freed:
             return notes
         more = require_room(self._client, found, title=self._live.title, pods=pods - freed, what=what, instead=instead)
         return (*notes, *more)
 
-    def _needed(self, isvc: Json, *, beside: bool, keep: bool) -> tuple[int, str, str]:
+    def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool) -> tuple[int, str, str]:
         """How many pods more than now there are at most, what they are, and what to do without room for them."""
-        if keep:
+        if retain:
             pods = self._live.pods(isvc)
             return (
                 pods + 1,
@@ -67,7 +67,7 @@ class Checks:
         if is_knative(isvc):
             pods = starting_pods(isvc)
             return pods, f"a new revision's {pods} beside it", "mpctl capacity adds a node"
-        if beside:
+        if side_by_side:
             instead = "--strategy in-place --accept-downtime changes it on the one GPU; mpctl capacity adds a node"
             return 1, "a candidate beside it", instead
         instead = "--accept-downtime lets the old pod go first; mpctl capacity adds a node"

@@ -44,16 +44,16 @@ def test_what_admission_adds_to_the_recorded_service_is_named(opened):
     platform, cluster = opened
     recorded = Arm(platform.read().text)
     other = Arm(recorded.manifest.replace("--model=m", "--model=n"))
-    platform.adopt(other, expect=(recorded,))
-    platform.settle(other)
-    platform.adopt(recorded, expect=(other,))
-    platform.settle(recorded)
+    platform.promote(other, expect=(recorded,))
+    platform.restore_strategy(other)
+    platform.promote(recorded, expect=(other,))
+    platform.restore_strategy(recorded)
     live = platform.read()
     assert live.text != recorded.manifest
-    assert platform.added(recorded, live) == ("spec.predictor.timeout",)
+    assert platform.added_fields(recorded, live) == ("spec.predictor.timeout",)
     writes = len(cluster.written)
-    platform.adopt(recorded, expect=(other,))
-    platform.settle(recorded)
+    platform.promote(recorded, expect=(other,))
+    platform.restore_strategy(recorded)
     assert len(cluster.written) == writes  # it is as it should be
 
 
@@ -62,9 +62,9 @@ def test_the_same_field_written_by_somebody_is_a_foreign_edit(opened):
     recorded = Arm(platform.read().text)
     cluster.default = False
     cluster.things["InferenceService", "demo"]["spec"]["predictor"]["timeout"] = 60
-    assert platform.added(recorded, platform.read()) is None
+    assert platform.added_fields(recorded, platform.read()) is None
     with pytest.raises(Conflict):
-        platform.adopt(Arm(recorded.manifest + "# other\n"), expect=(recorded,))
+        platform.promote(Arm(recorded.manifest + "# other\n"), expect=(recorded,))
 
 
 def test_a_recorded_field_that_admission_overwrites_is_no_exact_way_back(opened):
@@ -72,7 +72,7 @@ def test_a_recorded_field_that_admission_overwrites_is_no_exact_way_back(opened)
     cluster.things["InferenceService", "demo"]["spec"]["predictor"]["timeout"] = 30
     recorded = Arm(text_of(cluster.things["InferenceService", "demo"]))
     cluster.things["InferenceService", "demo"]["spec"]["predictor"]["timeout"] = 60
-    assert platform.added(recorded, platform.read()) is None
+    assert platform.added_fields(recorded, platform.read()) is None
 
 
 @given(VALUES)

@@ -58,10 +58,10 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=lambda: asked.append(1) or scaling)
     assert later.read().text == before.text
     other = before.text.replace("--model=m", "--model=n")
-    later.adopt(Arm(other), expect=(Arm(before.text),))
+    later.promote(Arm(other), expect=(Arm(before.text),))
     assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
     assert later.read().text in (other, bridged(other, downtime=False))
-    later.settle(Arm(other))
+    later.restore_strategy(Arm(other))
     later.unpin(scaling)
     assert text_of(cluster.things["InferenceService", "demo"]) == other
     assert asked == [1]
@@ -80,7 +80,7 @@ def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
     later.pin(grown)
     assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
     assert later.read().text == before.text
-    later.adopt(Arm(before.text.replace("--model=m", "--model=n")), expect=(Arm(before.text),))
+    later.promote(Arm(before.text.replace("--model=m", "--model=n")), expect=(Arm(before.text),))
     assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
     assert later.unpin(grown) == ()
     assert limits(cluster) == {"minReplicas": 1, "maxReplicas": 8}

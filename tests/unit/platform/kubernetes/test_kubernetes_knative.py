@@ -239,10 +239,10 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     made = deployment(replicas=2, gpus=1)
     one, cluster = platform(service(minReplicas=2), made, *two, node)
     with pytest.raises(Refused, match="no GPU for a new revision's 2 beside it"):
-        one.check(Arm(text_of(service("--x", minReplicas=2))), beside=True)
+        one.check(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
-    one.check(Arm(text_of(service("--x", minReplicas=2))), beside=True)
+    one.check(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
 
 
 def test_no_strategy_is_written_for_a_change_which_kserve_would_refuse():
@@ -262,5 +262,5 @@ def test_an_autoscaler_of_a_revision_is_neither_held_nor_named():
     }
     one, _ = platform(service(), deployment(), pod(), scaler)
     assert one.scaling() is None
-    notes = one.check(Arm(text_of(copy.deepcopy(service("--x")))), beside=True)
+    notes = one.check(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True)
     assert not [note for note in notes if "HPA" in note]

@@ -86,14 +86,14 @@ def platform(*things):
 def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, downtime):
     one, cluster = platform(service(), *things)
     with pytest.raises(Refused, match=said):
-        one.check(Arm(text_of(service(more="x"))), beside=False, downtime=downtime)
+        one.check(Arm(text_of(service(more="x"))), side_by_side=False, downtime=downtime)
     assert cluster.written == []
 
 
 def test_a_stopped_service_is_refused_by_that_name():
     one, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
     with pytest.raises(Refused, match="stopped by its annotation"):
-        one.check(Arm(text_of(service())), beside=True)
+        one.check(Arm(text_of(service())), side_by_side=True)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
     owners = [{"uid": owner}] if owner else []
     scaler = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": name, "ownerReferences": owners}}
     one, _ = platform(service(), deployment(), pod(), scaler)
-    notes = one.check(Arm(text_of(service(more="x"))), beside=False, downtime=True)
+    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=False, downtime=True)
     assert len([n for n in notes if "HPA demo-predictor" in n]) == told
 
 
@@ -112,9 +112,9 @@ def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accep
     arm = Arm(text_of(service()))
     waiting = {**service(), "spec": object_of(bridged(arm.manifest, downtime=False))["spec"]}
     one, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
-    one.adopt(arm, expect=(arm,))
+    one.promote(arm, expect=(arm,))
     assert cluster.written == []
-    one.adopt(arm, expect=(arm,), downtime=True)
+    one.promote(arm, expect=(arm,), downtime=True)
     assert len(cluster.written) == writes
     if writes:
         rolling = cluster.written[0]["spec"]["predictor"]["deploymentStrategy"]["rollingUpdate"]
@@ -152,7 +152,7 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         for name in ("full", "free")
     ]
     one, _ = platform(service(), made, running, *nodes)
-    notes = one.check(Arm(text_of(service(more="x"))), beside=False)
+    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=False)
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
 
@@ -178,12 +178,12 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     running["spec"]["nodeName"] = "n0"
     one, _ = platform(service(), made, running, *gpu_nodes(nodes))
     arm = Arm(text_of(service(more="x")))
-    assert any("1 of" in note or "2 of" in note for note in one.check(arm, beside=True))
+    assert any("1 of" in note or "2 of" in note for note in one.check(arm, side_by_side=True))
     if fits:
-        one.check(arm, beside=True, keep=True)
+        one.check(arm, side_by_side=True, retain=True)
     else:
         with pytest.raises(Refused, match="the old arm's 1 and one more"):
-            one.check(arm, beside=True, keep=True)
+            one.check(arm, side_by_side=True, retain=True)
 
 
 def beside(arm, **more):
@@ -200,14 +200,14 @@ def shared(weight):
     }
 
 
-@pytest.mark.parametrize("way", ["adopt", "retire", "stop", "start"])
+@pytest.mark.parametrize("way", ["promote", "stop_all_except", "stop", "start"])
 def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
     live = Arm(text_of(service()))
     one, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
     act = {
-        "adopt": lambda: one.adopt(candidate, expect=(live,)),
-        "retire": lambda: one.retire(live),
+        "promote": lambda: one.promote(candidate, expect=(live,)),
+        "stop_all_except": lambda: one.stop_all_except(live),
         "stop": lambda: one.stop(candidate),
         "start": lambda: one.start(other),
     }[way]
@@ -223,11 +223,11 @@ def test_what_could_not_be_removed_again_is_refused_before_anything(there, along
     things = [service(), deployment(), pod(), *([beside(candidate)] if there else [])]
     one, cluster = platform(*things, shared(1))
     with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
-        one.check(other, beside=alongside)
+        one.check(other, side_by_side=alongside)
     one, cluster = platform(*things)
     one.looker.client.list = forbidding(cluster.list)
     with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
-        one.check(other, beside=alongside)
+        one.check(other, side_by_side=alongside)
     assert cluster.written == []
 
 
@@ -243,7 +243,7 @@ def forbidding(listed):
 def test_a_change_in_place_needs_no_look_at_routes():
     one, cluster = platform(service(), deployment(), pod(), shared(1))
     one.looker.client.list = forbidding(cluster.list)
-    one.check(Arm(text_of(service(more="y"))), beside=False, downtime=True)
+    one.check(Arm(text_of(service(more="y"))), side_by_side=False, downtime=True)
 
 
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
@@ -251,10 +251,10 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     kept = beside(old, pods=3, kept="users")
     assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
     one, _ = platform(service(), deployment(), pod(), kept)
-    found = one.kept()
+    found = one.retained_baseline()
     assert (found.arm, found.route, found.since, found.pods) == (old.id, "users", "2026-01-01T00:00:00Z", 1)
     one, _ = platform(service(), deployment(), pod(), beside(old))
-    assert one.kept() is None
+    assert one.retained_baseline() is None
 
 
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
