@@ -6,7 +6,8 @@ distribution (``distribution.py``), and a kernel that loses its result:
 Under speculation temperature and top_p then stay uninitialised: wrong tokens when sampling, and needlessly rejected
 drafts when greedy. The kernel is tried on two numbers; if the result is lost, a replacement does the work.
 
-Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them.
+Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them. On a CPU
+they are forked (``forking.py``), which starts an engine in less than half the CPU time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
+from forking import fork_engine_processes  # type: ignore[import-not-found,unused-ignore]
 
 
 def wrap_expand_kernel() -> None:
@@ -72,6 +74,7 @@ if __name__ in ("__main__", "__mp_main__"):
     wrap_expand_kernel()
 
 if __name__ == "__main__":
+    fork_engine_processes()
     from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.argv[0] = "vllm"
