@@ -22,11 +22,13 @@ def fork_engine_processes() -> None:
     another way."""
     if METHOD in os.environ or not all(importlib.util.find_spec(name) for name in _NEEDED):
         return
-    from vllm.platforms.cpu import CpuPlatform  # type: ignore[import-not-found,unused-ignore]
-    from vllm.utils.ompmultiprocessing import OMPProcessManager  # type: ignore[import-not-found,unused-ignore]
+    import vllm.platforms.cpu  # type: ignore[import-not-found,unused-ignore]
+    import vllm.utils.ompmultiprocessing  # type: ignore[import-not-found,unused-ignore]
 
-    check = CpuPlatform.check_and_update_config.__func__
-    configure = OMPProcessManager.configure_omp_envs
+    platform: Any = vllm.platforms.cpu.CpuPlatform
+    manager: Any = vllm.utils.ompmultiprocessing.OMPProcessManager
+    check = platform.check_and_update_config.__func__
+    configure = manager.configure_omp_envs
 
     def check_and_update_config(cls: Any, config: Any) -> None:
         check(cls, config)
@@ -37,8 +39,8 @@ def fork_engine_processes() -> None:
         with configure(self, rank, local_rank), bound_to(self.cpu_lists[local_rank] if self.cpu_lists else ()):
             yield
 
-    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
-    OMPProcessManager.configure_omp_envs = configure_and_bind
+    platform.check_and_update_config = classmethod(check_and_update_config)
+    manager.configure_omp_envs = configure_and_bind
 
 
 @contextmanager
