@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from mpctl.cli.size import height, width
 from mpctl.errors import Cancelled, InputError, MpctlError
+
+if TYPE_CHECKING:
+    from mpctl.rollout.ports import RoundProgress
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _REDRAW_S = 0.2
@@ -167,6 +170,11 @@ class Terminal:
         """A line worth keeping."""
         if not self.quiet:
             self._say(text)
+
+    def round(self, progress: RoundProgress) -> None:
+        """A round of a measurement ended."""
+        words = progress.verdict or f"{progress.elapsed_s:.0f} s, at most {progress.remaining_s:.0f} s left"
+        self.note(f"round {progress.number} of at most {progress.at_most}: {words}")
 
     def next_command(self, arguments: str) -> None:
         """What one would type next."""

@@ -1,4 +1,4 @@
-"""Measuring arms round by round: blocks that are finished are never sent again, and the gate may look after each round.
+"""Measure arms round by round. A finished block is never sent again; an interim analysis follows each round.
 
 Everything is written to the store under the measurement's id: the conditions of each arm, the calibration, then for
 every block first the bench client's own JSON and then the block read from it. A block counts as finished when it can be
@@ -8,7 +8,7 @@ loaded; whoever comes after a crash goes on with the first one that cannot.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from mpctl import __version__
@@ -26,7 +26,7 @@ from mpctl.gate.assess import Outcome, Verdict, assess
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
 from mpctl.records import restored
-from mpctl.rollout.ports import Endpoint, Meter, Progress, Store
+from mpctl.rollout.ports import Endpoint, Meter, Progress, RoundProgress, Store
 
 _Value = TypeVar("_Value")
 
@@ -79,20 +79,36 @@ class Measurement:
                 break
             self._round(arms, done)
             done += 1
-            if CANDIDATE in arms and self._has(BASELINE, done - 1):
-                verdict = self.look(done)
-                self.progress.note(f"look {done} of {self.workload.repeats}: {_in_words(verdict)}")
-                if verdict.outcome is not Outcome.UNDECIDED:
-                    why = f"the gate decided after {done} of {self.workload.repeats} rounds"
-                    break
+            if not (CANDIDATE in arms and self._has(BASELINE, done - 1)):
+                self.progress.round(self._progress(arms, done))
+                continue
+            analysis, verdict = self.interim(done)
+            self.progress.round(
+                replace(self._progress(arms, done), figures=figures_of(analysis), verdict=_in_words(verdict))
+            )
+            if verdict.outcome is not Outcome.UNDECIDED:
+                why = f"the gate decided after {done} of {self.workload.repeats} rounds"
+                break
         return {"rounds": done, "blocks": done * len(arms) * len(self.workload.cells), "ended": why}
 
-    def look(self, number: int) -> Verdict:
-        """What the gate says after so many rounds. Intervals hold for all looks together."""
+    def interim(self, number: int) -> tuple[Analysis, Verdict]:
+        """Ask the gate after ``number`` rounds. The intervals are adjusted for repeated interim analyses."""
         blocks = tuple(b for b in self.blocks() if b.repeat < number)
-        _, verdict = judge_run(self.run(blocks), self.policy, look=number, looks=self.workload.repeats)
-        self.store.save(self.id, f"look-{number}", verdict.to_record())
-        return verdict
+        analysis, verdict = judge_run(self.run(blocks), self.policy, look=number, looks=self.workload.repeats)
+        self.store.save(self.id, f"interim-{number}", verdict.to_record())
+        return analysis, verdict
+
+    def _progress(self, arms: tuple[str, ...], done: int) -> RoundProgress:
+        """How far the measurement of ``arms`` is, bounded by the rounds and by the time limit at the present pace."""
+        elapsed = sum(b.duration_s for b in self.blocks() if b.arm in arms and b.repeat < done)
+        remaining = elapsed / done * (self.workload.repeats - done)
+        if self.workload.max_time_s:
+            remaining = min(remaining, max(self._time_limit_s(arms) - elapsed, 0.0))
+        return RoundProgress(done, self.workload.repeats, elapsed, remaining)
+
+    def _time_limit_s(self, arms: tuple[str, ...]) -> float:
+        """One arm alone has half of the time."""
+        return self.workload.max_time_s * len(arms) / 2
 
     def rounds(self) -> int:
         """Rounds of which every block is there, of every arm that has a first one."""
@@ -158,11 +174,11 @@ class Measurement:
         return self._known[name]
 
     def _time_is_over(self, arms: tuple[str, ...]) -> bool:
-        """Time in blocks, not on the clock: after a crash it goes on where it was. One arm alone has half of it."""
+        """Count the time in blocks, not on the clock: after a crash it continues where it was."""
         if not self.workload.max_time_s:
             return False
         spent = sum(b.duration_s for b in self.blocks() if b.arm in arms)
-        return spent >= self.workload.max_time_s * len(arms) / 2
+        return spent >= self._time_limit_s(arms)
 
     def _note_conditions(self, arm: str) -> None:
         if self.store.load(self.id, f"conditions-{arm}") is not None:
@@ -233,6 +249,20 @@ class Measurement:
         return block
 
 
+_FIGURES = (("throughput", "throughput ratio"), ("tpot", "time-per-token ratio"))
+
+
+def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
+    """Name, estimate and confidence interval of the two ratios, cell by cell."""
+    several = len(analysis.cells) > 1
+    return tuple(
+        (f"{name}, {cell.cell.label}" if several else name, f"{i.value:.2f}x", f"{i.low:.2f} to {i.high:.2f}")
+        for cell in analysis.cells
+        for key, name in _FIGURES
+        if (i := cell.intervals.get(key)) is not None
+    )
+
+
 def judge_run(
     run: Run, policy: Policy, *, look: int | None = None, looks: int | None = None
 ) -> tuple[Analysis, Verdict]:
@@ -268,7 +298,7 @@ def _name(cell: Cell, arm: str, repeat: int) -> str:
 
 
 def _in_words(verdict: Verdict) -> str:
-    """A look in one line: what the gate says, and while it cannot say, what it would take."""
+    """An interim analysis in one line: the outcome, or how many more requests a decision needs."""
     if verdict.outcome is not Outcome.UNDECIDED:
         return f"{verdict.outcome.value}: {verdict.summary or verdict.reasons[0]}"
     if verdict.needed is None:

@@ -302,6 +302,23 @@ class Clock(Protocol):
         """Wait."""
 
 
+@dataclass(frozen=True)
+class RoundProgress:
+    """How far a measurement is after round ``number`` of at most ``at_most``.
+
+    ``elapsed_s`` counts the time in blocks, so it continues after a crash; ``remaining_s`` is at most that long at the
+    present pace. ``figures``: name, estimate and confidence interval of each figure so far, empty while only one arm
+    was measured. ``verdict``: the interim analysis in words, empty where there was none.
+    """
+
+    number: int
+    at_most: int
+    elapsed_s: float
+    remaining_s: float
+    figures: tuple[tuple[str, str, str], ...] = ()
+    verdict: str = ""
+
+
 class Progress(Protocol):
     """Told what happens, while it happens."""
 
@@ -313,3 +330,6 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """Something worth keeping on the screen."""
+
+    def round(self, progress: RoundProgress) -> None:
+        """Show that a round of the measurement ended."""

@@ -12,6 +12,6 @@ from mpctl.rollout.steps.measure import measurement
 def judge(context: Context, operation: Operation) -> dict[str, Any]:
     """Ask the gate, once for all, about the rounds that were measured."""
     measured = measurement(context, operation)
-    verdict = measured.look(measured.rounds())
+    _, verdict = measured.interim(measured.rounds())
     context.progress.step("judge", verdict.outcome.value)
     return verdict.to_record()

@@ -52,8 +52,8 @@ def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     found = done.done["measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate"]
     assert found["rounds"] < 12
     assert found["ended"] == f"the gate decided after {found['rounds']} of 12 rounds"
-    looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("look-")]
-    assert looks == [f"look-{n}" for n in range(1, found["rounds"] + 1)]
+    looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")]
+    assert looks == [f"interim-{n}" for n in range(1, found["rounds"] + 1)]
     assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
         strategy is Strategy.SIDE_BY_SIDE
     )
@@ -86,7 +86,7 @@ def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
     done = rollout(memory)
     measured = measurement(memory.context, done)
     for number in range(1, done.done["measure"]["rounds"] + 1):
-        assert measured.look(number).to_record() == memory.disk.records[done.id, f"look-{number}"]
+        assert measured.interim(number)[1].to_record() == memory.disk.records[done.id, f"interim-{number}"]
 
 
 @both
@@ -103,6 +103,18 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     assert verdict.to_record() == done.done["judge"]
     if strategy is Strategy.IN_PLACE:
         assert len(measured.run().blocks) > len(run.blocks)
+
+
+@both
+def test_after_each_round_the_progress_names_time_and_intervals(strategy):
+    memory = world_with(replace(LONG, concurrency=(1,), max_time_s=30.0))
+    done = rollout(memory, strategy)
+    judged = [p for p in memory.progress.rounds if p.verdict]
+    assert [p.number for p in judged] == list(range(1, len(judged) + 1))
+    assert all(p.at_most == 12 and 0 < p.elapsed_s and 0 <= p.remaining_s <= 30 - p.elapsed_s for p in judged)
+    assert [name for name, _, _ in judged[-1].figures] == ["throughput ratio", "time-per-token ratio"]
+    assert judged[-1].verdict.startswith("promote")
+    assert done.ending is Ending.PROMOTED
 
 
 @both

@@ -28,7 +28,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Sent
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, RoundProgress, Sent
 from mpctl.rollout.revision import Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
@@ -283,6 +283,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.rounds: list[RoundProgress] = []
 
     def step(self, name: str, detail: str) -> None:
         self.lines.append(f"{name}: {detail}")
@@ -292,6 +293,9 @@ class Silent:
 
     def note(self, text: str) -> None:
         self.lines.append(text)
+
+    def round(self, progress: RoundProgress) -> None:
+        self.rounds.append(progress)
 
 
 @dataclass
