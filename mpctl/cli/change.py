@@ -29,7 +29,7 @@ from mpctl.methods.preflight.names import Check, match
 
 if TYPE_CHECKING:
     from mpctl.estimate.memory import Estimate
-    from mpctl.staging.planner import StagingPlan
+    from mpctl.staging.modes import StagingPlan
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from mpctl.manifest.storage.edits import DRAFT_MOUNT, without_draft
 from mpctl.methods import METHODS, Finding, Spec
 from mpctl.staging.catalogue import Catalogue, Draft, choose
 from mpctl.staging.kserve import release
-from mpctl.staging.modes import REPOSITORY
-from mpctl.staging.planner import Cluster, DraftSource, StagingPlan, plan_staging
+from mpctl.staging.modes import REPOSITORY, Cluster, DraftSource, StagingPlan
+from mpctl.staging.planner import plan_staging
 
 if TYPE_CHECKING:
     from mpctl.cli.source import Source
@@ -149,7 +149,7 @@ def stage(
     A draft that an earlier rollout staged goes with the edit, so that two never pile up.
 
     Raises:
-        InputError: there is no way to get it there.
+        InputError: no staging mode is available.
     """
     if spec.draft is None or before.kind != "InferenceService":
         return spec, None, without_draft
@@ -163,9 +163,9 @@ def stage(
     pinned = revision if isinstance(revision, str) else ""
     here = source.model_facts(spec.draft) is not None
     wanted = DraftSource(spec.draft, pinned, size, _weights(target), here=here)
-    plan = plan_staging(bare, wanted, cluster_of(options), way=options.get("way"))
+    plan = plan_staging(bare, wanted, cluster_of(options), mode=options.get("staging_mode"))
     settings = {**spec.settings, "model": plan.path}
-    if plan.way != "engine":
+    if plan.mode != "engine":
         settings.pop("revision", None)
     elif wanted.revision != "main":
         settings["revision"] = wanted.revision
@@ -173,7 +173,7 @@ def stage(
 
     def edit(service: Service) -> Service:
         clean = service if bare is before else without_draft(service)
-        return plan_staging(clean, wanted, cluster_of(options), way=plan.way).service
+        return plan_staging(clean, wanted, cluster_of(options), mode=plan.mode).service
 
     return staged, plan, edit
 
@@ -197,14 +197,14 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     if plan is None:
         return ()
     source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/staging/kserve.py"
-    if plan.way == "present":
+    if plan.mode == "present":
         source = "the manifest's mounts; what they hold cannot be listed from here"
         return tuple(Finding("draft-staging", "note", text, source, "mpctl stage explains") for text in plan.warnings)
     said = [
         Finding(
             "draft-staging",
             "note",
-            f"{plan.way}: {plan.reason}; {'; '.join(plan.steps)}",
+            f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}",
             source,
             "mpctl stage explains",
         )

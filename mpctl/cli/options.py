@@ -144,7 +144,7 @@ def timeout_option(default: str | None) -> Callable[[F], F]:
 
 # How a draft gets into the pod; mpctl stage explains what follows.
 staging_options = (
-    option("--way", metavar="WAY", help="How the draft is staged; default: the best that is possible."),
+    option("--staging-mode", metavar="MODE", help="How the draft gets into the pod (default: the best available)."),
     option("--claim", metavar="NAME", help="A volume claim that may hold the draft."),
     option("--shared/--not-shared", default=None, help="Whether pods of several nodes can mount that claim."),
     option("--registry", metavar="PREFIX", help="Where an image with the draft may be pushed."),

@@ -50,7 +50,7 @@ def command(
             "draft": change.chosen.draft if change.chosen else None,
             "draftReason": change.chosen.reason if change.chosen else None,
             "match": [dict(c.__dict__) for c in change.checks],
-            "staging": {"way": change.staging.way, "path": change.staging.path} if change.staging else None,
+            "staging": {"mode": change.staging.mode, "path": change.staging.path} if change.staging else None,
             "kvPoolTokens": _pool(change),
             "engine": dict(opinion.__dict__) if opinion else None,
         }

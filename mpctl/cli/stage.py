@@ -12,14 +12,19 @@ from mpctl.cli.settings import Settings
 if TYPE_CHECKING:
     from mpctl.cli.change import Change
     from mpctl.cli.terminal import Terminal
-    from mpctl.staging.planner import StagingPlan
+    from mpctl.staging.modes import StagingPlan
 
 
 @click.command("stage")
 @name_argument
 @file_option
 @change_options()
-@option("--plan", "explain", is_flag=True, help="Explain: the way chosen, the others, steps, what a rollback leaves.")
+@option(
+    "--plan",
+    "explain",
+    is_flag=True,
+    help="Explain the staging mode, the steps and what a rollback leaves.",
+)
 @output_option
 @shared_options
 @click.pass_context
@@ -28,7 +33,7 @@ def command(
 ) -> None:
     """Print what must be there before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
 
-    Nothing is changed. With --plan the way is explained: why it is the best of those that the service, KServe's
+    Nothing is changed. With --plan the staging mode is explained: why it is the best that the service, KServe's
     release and the cluster allow, what the service's manifest will say, and what a rollback removes and leaves.
 
     \b
@@ -52,7 +57,7 @@ def command(
     if output in ("json", "yaml"):
         terminal.record("StagingPlan", _record(change, plan), output)
     elif output == "name":
-        terminal.result(plan.way)
+        terminal.result(plan.mode)
     elif explain:
         _explain(terminal, change, plan)
     else:
@@ -80,12 +85,12 @@ def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
     from mpctl.cli.terminal import columns
 
     chosen = change.chosen
-    lines = [f"way: {plan.way}: {plan.reason}", f"path in the pod: {plan.path}"]
+    lines = [f"staging mode: {plan.mode}: {plan.reason}", f"path in the pod: {plan.path}"]
     if chosen is not None and chosen.draft:
         lines.insert(0, f"draft: {chosen.draft}" + (f" ({chosen.reason})" if chosen.reason else ""))
     terminal.result("\n".join(lines) + "\n")
-    rows = [[one.way, one.obstacle or "possible"] for one in plan.considered]
-    terminal.result(columns([["WAY", "WHY NOT"], *rows]) + "\n")
+    rows = [[one.mode, one.unavailable or "available"] for one in plan.checks]
+    terminal.result(columns([["MODE", "UNAVAILABLE BECAUSE"], *rows]) + "\n")
     for title, entries in (
         ("steps", plan.steps),
         ("a rollback removes", plan.removes),
@@ -105,10 +110,10 @@ def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:
     return {
         "service": change.before.name,
         "draft": change.chosen.draft if change.chosen else None,
-        "way": plan.way,
+        "mode": plan.mode,
         "reason": plan.reason,
         "path": plan.path,
-        "considered": [{"way": one.way, "obstacle": one.obstacle} for one in plan.considered],
+        "modes": [{"mode": one.mode, "unavailable": one.unavailable} for one in plan.checks],
         "documents": list(plan.documents),
         "image": plan.image,
         "containerfile": plan.recipe,

@@ -1,4 +1,4 @@
-"""The values of a staging plan: the ways there are, the draft, the cluster, and what a service already mounts."""
+"""The values of a staging plan: the modes, the draft, the cluster, and what a service already mounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from mpctl.manifest.text.yaml_tree import data
 from mpctl.staging.kserve import Release, release
 
 # In the order they are explained; what each does stands in docs/how-to/staging.md.
-WAYS = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
+STAGING_MODES = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
+OPTION = "--staging-mode"
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")
 # A claim's or a Secret's name: an RFC 1123 subdomain, as the API server takes it.
@@ -126,16 +127,16 @@ def hub_name(uri: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Considered:
-    """A way and why it cannot be taken, None when it can."""
+class ModeCheck:
+    """A staging mode and why it is unavailable; None when it is available."""
 
-    way: str
-    obstacle: str | None
+    mode: str
+    unavailable: str | None
 
 
 @dataclass(frozen=True)
 class StagingPlan:
-    """The way chosen and what follows from it.
+    """The staging mode and what follows from it.
 
     ``path``: what the engine's configuration names. ``service``: with the storage it needs. ``documents``: Kubernetes
     objects to create before. ``recipe``: a Containerfile to build before, as ``image``. ``steps``: for people, in
@@ -143,11 +144,11 @@ class StagingPlan:
     rollback takes away and what stays on disk. ``warnings``: what could not be checked or may go wrong.
     """
 
-    way: str
+    mode: str
     reason: str
     path: str
     service: Service
-    considered: tuple[Considered, ...] = ()
+    checks: tuple[ModeCheck, ...] = ()
     documents: tuple[dict[str, Any], ...] = ()
     recipe: str | None = None
     image: str | None = None
@@ -163,8 +164,8 @@ class StagingPlan:
         return bool(self.documents or self.recipe or self.by_hand)
 
 
-class Situation:
-    """What the rules below ask about, worked out once."""
+class StagingContext:
+    """A service, a draft and a cluster, with what the rules of staging ask about."""
 
     def __init__(self, service: Service, draft: DraftSource, cluster: Cluster) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster

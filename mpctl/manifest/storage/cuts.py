@@ -1,7 +1,6 @@
 """Cuts in the text of an InferenceService's storage: entries, lists and values put in and taken out.
 
-What cannot be told apart later, the place a key was moved from and a replaced value, is kept in a comment beside the
-edit. :mod:`mpctl.manifest.storage.edits` puts the cuts together and verifies the result.
+:mod:`mpctl.manifest.storage.edits` puts the cuts together and verifies the result.
 """
 
 from __future__ import annotations
@@ -10,17 +9,13 @@ import json
 import re
 from typing import Any
 
-from mpctl.manifest.kinds.kserve import MOUNT
 from mpctl.manifest.speculation.editor import Editor
-from mpctl.manifest.text.list_items import Cut, content_end, eol_of, line_end, line_start
+from mpctl.manifest.text.list_items import content_end, eol_of, line_end, line_start
 from mpctl.manifest.text.view import View, text_of
-from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, resolve
+from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
-MOVED = "# mpctl staging, moved from "
-_TEXT = r'("(?:[^"\\]|\\.)*")'
-_SWAPPED = re.compile(rf"  # mpctl staging, {_TEXT} was {_TEXT}")
 Entry = tuple[Scalar, Node]
 
 
@@ -38,10 +33,6 @@ def uris(predictor: View) -> list[View]:
     several = predictor.get("storageUris")
     entries = [] if several is None else [item.need("uri") for item in several.items()]
     return ([one[1]] if one else []) + [view for view in entries if not view.text().startswith("pvc://")]
-
-
-def ends_line(rest: str) -> bool:
-    return not rest.strip() or rest.lstrip().startswith("#")
 
 
 # Adding
@@ -100,7 +91,7 @@ def _short(text: str, value: Node) -> bool:
 
 
 def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entries: list[dict[str, Any]]) -> None:
-    """``storageUris`` above a key of the predictor, with a comment that holds what it replaces and where that was."""
+    """Write ``storageUris`` above a key of the predictor, in place of the ``storageUri`` that is held."""
     node = _mapping(predictor)
     text, eol = editor.text, eol_of(editor.text)
     if node.flow:
@@ -108,10 +99,8 @@ def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entrie
             "The predictor is written as one flow mapping, which has no room for the change",
             hint="Write the predictor in block form, one key per line",
         )
-    holder, removed = None, None
     if held is not None:
-        holder = "predictor" if held[0].node is predictor.node else "model"
-        removed = _cut_key(editor, held[0], "storageUri")
+        _cut_key(editor, held[0], "storageUri")
     above = next((n for n, _ in node.entries if n.value != "storageUri" and _own_line(text, n)), None)
     if above is None:
         raise predictor.error(
@@ -119,18 +108,16 @@ def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entrie
         )
     begin = line_start(text, above.start)
     blank = " " * (above.start - begin)
-    uri = {} if held is None else {"uri": held[1].text()}
-    note = json.dumps({"from": holder, **uri, **(removed or {})})
     body = "".join(_item(f"{blank}- ", entry, eol) + eol for entry in entries)
-    editor.cut(begin, begin, f"{blank}{MOVED}{note}{eol}{blank}storageUris:{eol}{body}")
+    editor.cut(begin, begin, f"{blank}storageUris:{eol}{body}")
 
 
 def _own_line(text: str, key: Scalar) -> bool:
     return not text[line_start(text, key.start) : key.start].strip()
 
 
-def _cut_key(editor: Editor, home: View, key: str) -> dict[str, Any]:
-    """Cut an entry out of a mapping; what was cut, and how far it stood from a neighbour."""
+def _cut_key(editor: Editor, home: View, key: str) -> None:
+    """Cut an entry out of a mapping."""
     node, text = _mapping(home), editor.text
     at = next(i for i, (name, _) in enumerate(node.entries) if name.value == key)
     name, value = node.entries[at]
@@ -140,11 +127,6 @@ def _cut_key(editor: Editor, home: View, key: str) -> dict[str, Any]:
         raise home.error(f'"{key}" is the only key here', hint="Name the model's format beside it")
     start, end = _extent(text, node, name, value, before, after)
     editor.cut(start, end, "")
-    cut = {"text": text[start:end]}
-    if before is not None:
-        return {**cut, "after": before[0].value, "gap": start - _behind(text, node, before)}
-    assert after is not None
-    return {**cut, "before": after[0].value, "gap": after[0].start - end}
 
 
 def _extent(
@@ -167,11 +149,6 @@ def _extent(
     return line_end(text, _content_end(text, before)), end
 
 
-def _behind(text: str, node: Mapping, entry: Entry) -> int:
-    """Where an entry is over: its value in flow form, its last line in block form, which may get longer meanwhile."""
-    return entry[1].end if node.flow else line_end(text, _content_end(text, entry))
-
-
 def _break_before(text: str, begin: int) -> str:
     """The line break that ends before a line's first character."""
     return "\r\n" if text.endswith("\r\n", 0, begin) else text[max(begin - 1, 0) : begin]
@@ -182,95 +159,6 @@ def _content_end(text: str, entry: Entry) -> int:
 
 
 # Taking away
-
-
-def undo_move(editor: Editor, predictor: View) -> bool:
-    """Put back what :func:`move` took; False when there is no comment of it above ``storageUris``.
-
-    False as well when the list was changed since: what the comment keeps is no longer what is served, so only the
-    comment goes, and the draft's entry is left to :func:`drop_item`.
-    """
-    text = editor.text
-    node = resolve(predictor.node)
-    if not isinstance(node, Mapping) or node.flow:
-        return False
-    at = next((i for i, (name, _) in enumerate(node.entries) if name.value == "storageUris"), None)
-    if at is None or at + 1 >= len(node.entries):
-        return False
-    key = line_start(text, node.entries[at][0].start)
-    begin = line_start(text, key - len(_break_before(text, key))) if key else 0
-    kept = _kept(text[begin : line_end(text, begin)].strip())
-    items = View(predictor.file, "", node.entries[at][1]).items()
-    listed = [(text_of(one.get("uri")), text_of(one.get("mountPath"))) for one in items]
-    if kept is None or [mount for _, mount in listed].count(DRAFT_MOUNT) != 1:
-        return False
-    moved = [] if kept.get("from") is None else [(kept.get("uri"), MOUNT)]
-    same = listed[:-1] == moved and listed[-1][1] == DRAFT_MOUNT
-    back = _back(text, predictor, kept) if same else None
-    if back is None:
-        editor.cut(begin - len(_break_before(text, begin)), key - len(_break_before(text, key)), "")
-        return False
-    editor.cut(begin, line_start(text, node.entries[at + 1][0].start), "")
-    editor.cuts += back
-    return True
-
-
-def _kept(line: str) -> dict[str, Any] | None:
-    """What the comment of :func:`move` says; None when the line is none."""
-    if not line.startswith(MOVED):
-        return None
-    try:
-        found = json.loads(line.removeprefix(MOVED))
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _back(text: str, predictor: View, kept: dict[str, Any]) -> list[Cut] | None:
-    """The cut that puts the moved line back, none where nothing was moved; None when its neighbour is gone."""
-    if kept.get("from") is None:
-        return []
-    home = predictor if kept["from"] == "predictor" else predictor.get("model")
-    where = None if home is None else _where(text, _mapping(home), kept)
-    return None if where is None else [Cut(where, where, str(kept["text"]))]
-
-
-def _where(text: str, node: Mapping, kept: dict[str, Any]) -> int | None:
-    """Where the cut text stood, by the neighbour it stood beside; None when that is gone."""
-    for entry in node.entries:
-        if entry[0].value == kept.get("after"):
-            return _behind(text, node, entry) + int(kept["gap"])
-        if entry[0].value == kept.get("before"):
-            return entry[0].start - int(kept["gap"])
-    return None
-
-
-def swap(editor: Editor, node: Scalar, uri: str) -> None:
-    """``uri`` in place of a value, with a comment that holds both."""
-    was = json.dumps(editor.text[node.start : node.end])
-    editor.cut(node.start, node.end, f"{json.dumps(uri)}  # mpctl staging, {json.dumps(uri)} was {was}")
-
-
-def undo_swap(editor: Editor, predictor: View) -> None:
-    """Put back what :func:`swap` replaced.
-
-    Raises:
-        InputError: the value is not what it wrote, so what would be put back may not be what is served.
-    """
-    for view in uris(predictor):
-        node = view.scalar()
-        found = _SWAPPED.match(editor.text, node.end)
-        if found is None:
-            continue
-        written = json.loads(found[1])
-        if node.value != written:
-            raise view.error(
-                f"The image with target and draft is {node.value}, but staging wrote {written}: where this target "
-                "comes from without the draft is not known",
-                hint="Write here what the target comes from and remove the comment beside it; or remove the comment "
-                "alone to keep this image",
-            )
-        editor.cut(node.start, found.end(), str(json.loads(found[2])))
 
 
 def drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> None:

@@ -1,15 +1,15 @@
-"""What an InferenceService mounts, edited byte for byte: a draft added, and taken away again exactly.
+"""A draft in an InferenceService's storage: added and removed, every other byte kept.
 
-Three edits, each with its inverse in :func:`without_draft`: an entry of ``storageUris`` (``storageUri`` is moved there
-first, because KServe takes one or the other), a volume claim with its mount, and another image in place of the
-target's. What cannot be told apart later, the place a key was moved from and a replaced value, is kept in a comment
-beside the edit, so that leaving the draft gives back the bytes that were there. Where comments were lost, as in a copy
-that went through a server, or the list was changed since, the draft's entry goes and the rest stays as it is.
+A draft comes as an entry of ``storageUris`` (``storageUri`` moves there first, because KServe takes one or the
+other), as a volume claim with its mount, or in an image that replaces the target's. :func:`without_draft` removes an
+entry or a claim; where ``storageUri`` stood, or which image was replaced, only the recorded manifest knows, which
+``mpctl rollback`` restores. Every edit is proved: the result is read again and compared with what was meant.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -24,15 +24,10 @@ from mpctl.manifest.storage.cuts import (
     add_list,
     append,
     drop_item,
-    ends_line,
     move,
     storage_uri,
-    swap,
-    undo_move,
-    undo_swap,
     uris,
 )
-from mpctl.manifest.text.list_items import line_end
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import data, parse
 
@@ -100,7 +95,7 @@ def with_image(service: Service, uri: str) -> Service:
     """This service with the image ``uri``, which holds target and draft, in place of what the target came from.
 
     Raises:
-        InputError: there is not exactly one place the target comes from, or no room for the comment that keeps it.
+        InputError: there is not exactly one place the target comes from.
     """
     predictor, _ = _homes(service)
     found = [view for view in uris(predictor) if text_of(view) is not None]
@@ -110,14 +105,10 @@ def with_image(service: Service, uri: str) -> Service:
             hint="Stage with storageUris or a volume claim",
         )
     node = found[0].scalar()
+    if node.style in ("|", ">"):
+        raise found[0].error("The value is a block of text", hint="Write the URI on the line of its key")
     editor = _editor(service)
-    text = service.text
-    rest = text[node.end : line_end(text, node.end)]
-    if node.flow or node.style in ("|", ">") or "\n" in text[node.start : node.end] or not ends_line(rest):
-        raise found[0].error(
-            "The old value has no room beside the new one", hint="Write this key on a line of its own, unquoted"
-        )
-    swap(editor, node, uri)
+    editor.cut(node.start, node.end, json.dumps(uri))
     old = node.value
 
     def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
@@ -132,30 +123,37 @@ def with_image(service: Service, uri: str) -> Service:
 
 
 def without_draft(service: Service) -> Service:
-    """This service without what the functions above added; itself when there is nothing of them.
+    """This service without a draft's entry, volume and mount; itself when it has none of them.
 
     Raises:
-        InputError: the image that holds target and draft is another one than was written.
+        InputError: removing them would change something else.
     """
     if service.kind != "InferenceService":
         return service
     predictor, home = _homes(service)
     editor = _editor(service)
-    undo_swap(editor, predictor)
-    if not undo_move(editor, predictor):
-        drop_item(editor, predictor, "storageUris", "mountPath", DRAFT_MOUNT)
-    drop_item(editor, predictor, "volumes", "name", VOLUME)
-    drop_item(editor, home, "volumeMounts", "name", VOLUME)
+    for view, key, field, value in (
+        (predictor, "storageUris", "mountPath", DRAFT_MOUNT),
+        (predictor, "volumes", "name", VOLUME),
+        (home, "volumeMounts", "name", VOLUME),
+    ):
+        drop_item(editor, view, key, field, value)
     if not editor.cuts:
         return service
-    place = service.source.place if service.source else None
-    assert place is not None
-    return place.load(editor.result(), service.file)[place.index]
+
+    def change(spec: dict[str, Any], container: dict[str, Any]) -> None:
+        _drop(spec, "storageUris", "mountPath", DRAFT_MOUNT)
+        _drop(spec, "volumes", "name", VOLUME)
+        _drop(container, "volumeMounts", "name", VOLUME)
+
+    return _made(service, editor, change)
 
 
-def staged(service: Service) -> bool:
-    """Whether a draft was added by one of the functions above."""
-    return without_draft(service) is not service
+def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
+    listed = home.get(key) or []
+    left = [one for one in listed if one.get(field) != value]
+    if len(left) == len(listed) - 1:
+        home[key] = left
 
 
 def _homes(service: Service) -> tuple[View, View]:
@@ -186,13 +184,14 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
     try:
         before, after = _data(service.text, service.file), _data(text, service.file)
         wanted = copy.deepcopy(before)
-        spec = _served(wanted, place.index)
-        change(spec, _at(spec, home.path.removeprefix(predictor.path)))
-        good = wanted == after
+        path = home.path.removeprefix(predictor.path)
+        spec, made = _served(wanted, place.index), _served(after, place.index)
+        change(spec, _at(spec, path))
+        for one in (spec, made):  # a list that is left empty goes with its key, or stays as []
+            _forget_empty(one, _at(one, path))
         services = place.load(text, service.file)
-        again = services[place.index] if good and len(services) == place.count else None
-        if again is not None and without_draft(again).text != service.text:
-            again = None
+        if wanted == after and len(services) == place.count:
+            again = services[place.index]
     except (InputError, IndexError, KeyError, TypeError):
         again = None
     if again is None:
@@ -201,6 +200,12 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
             hint="Write the predictor in block form without anchors, or stage the draft by hand and name its path",
         )
     return again
+
+
+def _forget_empty(spec: dict[str, Any], home: dict[str, Any]) -> None:
+    for holder, key in ((spec, "storageUris"), (spec, "volumes"), (home, "volumeMounts")):
+        if holder.get(key) == []:
+            del holder[key]
 
 
 def _data(text: str, file: str) -> list[Any]:
@@ -224,4 +229,4 @@ def _at(spec: dict[str, Any], path: str) -> dict[str, Any]:
     return found
 
 
-__all__ = ["DRAFT_MOUNT", "VOLUME", "staged", "with_claim", "with_entry", "with_image", "without_draft"]
+__all__ = ["DRAFT_MOUNT", "VOLUME", "with_claim", "with_entry", "with_image", "without_draft"]

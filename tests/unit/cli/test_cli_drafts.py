@@ -107,7 +107,7 @@ def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
     mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: eagle3, k: 4}\n")
     plan = ("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-o", "json")
     body = json.loads(cli(*plan, "--drafts", str(mine)).out)
-    assert (body["draft"], body["way"]) == ("ours/head", "storageUris")
+    assert (body["draft"], body["mode"]) == ("ours/head", "storageUris")
     assert '"num_speculative_tokens": 4' in body["manifest"]
     cli.env(MPCTL_DRAFTS=str(mine))
     assert json.loads(cli(*plan).out)["draft"] == "ours/head"
@@ -170,11 +170,11 @@ def test_a_plan_says_why_and_what_stays(cli, service):
     done = cli("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "--plan")
     assert done.code == 0
     for text in (
-        "way: storageUris",
+        "staging mode: storageUris",
         "path in the pod: /mnt/mpctl/draft",
         "a rollback removes:",
         "and leaves:",
-        "WHY NOT",
+        "UNAVAILABLE BECAUSE",
     ):
         assert text in done.out
     assert "+    - uri: hf://RedHatAI/Qwen3-8B-speculator.eagle3" in done.out
@@ -184,7 +184,7 @@ def test_what_to_prepare_goes_to_kubectl(cli, service):
     done = cli("stage", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
     job = yaml.safe_load(done.out)
     assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
-    image = cli("stage", "-f", service, "--spec", "eagle3", "--registry", "r.example/m", "--way", "image")
+    image = cli("stage", "-f", service, "--spec", "eagle3", "--registry", "r.example/m", "--staging-mode", "image")
     assert image.out.startswith("# Before: hf download")
     nothing = cli("stage", "-f", service, "--spec", "ngram")
     assert (nothing.code, nothing.out) == (0, "")
@@ -194,13 +194,13 @@ def test_what_to_prepare_goes_to_kubectl(cli, service):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--way", "storageUris", "--kserve", "0.15"], "storageUris came with KServe 0.16"),
-        (["--way", "oci"], "no registry is known"),
-        (["--way", "mail"], "'mail' is no way"),
-        (["--air-gapped"], "no way to get"),
+        (["--staging-mode", "storageUris", "--kserve", "0.15"], "storageUris came with KServe 0.16"),
+        (["--staging-mode", "oci"], "no registry is known"),
+        (["--staging-mode", "mail"], "unknown staging mode 'mail'"),
+        (["--air-gapped"], "no staging mode is available"),
     ],
 )
-def test_a_way_that_is_closed(cli, service, arguments, says):
+def test_a_mode_that_is_unavailable_is_refused_with_its_reason(cli, service, arguments, says):
     done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
     assert done.code == 2
     assert says in done.err
@@ -329,8 +329,14 @@ def test_a_rendered_draft_goes_with_spec_none(cli, service):
     there = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
     path = cli.directory / "there.yaml"
     path.write_text(there.out)
-    back = cli("render", "-f", str(path), "--spec", "none")
-    assert back.out == SERVICE
+    left = cli("render", "-f", str(path), "--spec", "none").out
+    assert "- uri: hf://Qwen/Qwen3-8B\n" in left
+    assert "speculat" not in left.replace("/mnt/models", "")
+    assert "/mnt/mpctl/draft" not in left
+    path.write_text(left)
+    again = cli("render", "-f", str(path), "--spec", "eagle3", "--kserve", "0.20")
+    path.write_text(again.out)
+    assert cli("render", "-f", str(path), "--spec", "none").out == left
 
 
 def test_a_listing_of_the_right_head_matches(cli, service):
@@ -397,7 +403,7 @@ def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "target_hidden_size": 5120}))
     done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft", "heads/own", "-o", "json")
     body = json.loads(done.out)
-    assert body["staging"] == {"way": "present", "path": "heads/own"}
+    assert body["staging"] == {"mode": "present", "path": "heads/own"}
     assert {one["id"]: one["verdict"] for one in body["match"]}["wrong-target"] == "ok"
 
 

@@ -1,4 +1,4 @@
-"""Methods x KServe releases x ways of staging: what comes out is taken by that release's own definition and rules."""
+"""Methods x KServe releases x staging modes: what comes out is taken by that release's own definition and rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from mpctl.manifest import load
 from mpctl.manifest.storage.edits import without_draft
 from mpctl.methods import METHODS, build
 from mpctl.staging.kserve import problems
-from mpctl.staging.planner import WAYS, Cluster, DraftSource, plan_staging
+from mpctl.staging.modes import STAGING_MODES, Cluster, DraftSource
+from mpctl.staging.planner import plan_staging
 
 CRDS = Path(__file__).parents[2] / "data" / "crds"
 RELEASES = {"0.15": "v0.15.2", "0.16": "v0.16.0", "0.19": "v0.19.0", "0.20": "v0.20.0"}
@@ -77,56 +78,65 @@ def test_each_releases_definition_knows_what_its_rules_say():
         assert ("storageUris" in fields) is (ORDER.index(release) >= 1)
 
 
-def impossible(way: str, release: str, target: str) -> str | None:  # noqa: PLR0911 - one line a fact
-    """Why this way cannot be here, as facts of KServe say it; None when it can."""
-    if way in NOT_BEFORE:
+def impossible(mode: str, release: str, target: str) -> str | None:  # noqa: PLR0911 - one line a fact
+    """Why this mode cannot be here, as facts of KServe say it; None when it can."""
+    if mode in NOT_BEFORE:
         if ORDER.index(release) == 0:
             return "KServe 0.16"
         if target == "pvc-folder":
             return "root is mounted"
-        if way == "storageUris" and target == "oci" and release != "0.20":
+        if mode == "storageUris" and target == "oci" and release != "0.20":
             return "leaves other entries out"
-        if way != "storageUris" and release != "0.20":
+        if mode != "storageUris" and release != "0.20":
             # one image alone is mounted since 0.19, when nothing else is listed
-            if way == "oci" and target == "none" and release == "0.19":
+            if mode == "oci" and target == "none" and release == "0.19":
                 return None
-            return "0.19" if way == "oci" and release == "0.16" else "0.20"
-    if way == "image" and target in ("pvc", "pvc-folder"):
+            return "0.19" if mode == "oci" and release == "0.16" else "0.20"
+    if mode == "image" and target in ("pvc", "pvc-folder"):
         return "volume claim"
-    if way == "image" and target == "none":
+    if mode == "image" and target == "none":
         return "does not come through"
-    if way == "image" and target == "uris" and ORDER.index(release) < 2:
+    if mode == "image" and target == "uris" and ORDER.index(release) < 2:
         return "KServe 0.19"
     return None
+
+
+def assert_left(service, plan, left):
+    """The draft is gone and the target is served as before; the bytes differ where ``storageUri`` moved alone."""
+    if plan.mode == "image":  # which target the image replaced, the recorded manifest knows
+        assert left.text == plan.service.text
+        return
+    assert left.storage == service.storage
+    assert "storageUri:" in service.text or left.text == service.text
 
 
 WITH_WEIGHTS = [name for name, method in METHODS.items() if method.loads_weights]
 WITHOUT = [name for name, method in METHODS.items() if not method.loads_weights]
 
 
-@pytest.mark.parametrize(("release", "way", "target"), [*itertools.product(RELEASES, WAYS, TARGETS)])
-def test_every_method_by_every_way_on_every_release(release, way, target):
+@pytest.mark.parametrize(("release", "mode", "target"), [*itertools.product(RELEASES, STAGING_MODES, TARGETS)])
+def test_every_method_by_every_mode_on_every_release(release, mode, target):
     text = TARGETS[target]
     service = load(text)[0]
     accepted_before = not (target == "uris" and release == "0.15")
     cluster = Cluster(kserve=release, **EVERYTHING)
-    draft = DraftSource("/opt/draft" if way == "present" else "org/draft", size_gib=2.0)
-    why = impossible(way, release, target)
+    draft = DraftSource("/opt/draft" if mode == "present" else "org/draft", size_gib=2.0)
+    why = impossible(mode, release, target)
     if why is not None:
-        with pytest.raises(InputError, match=way.replace("+", r"\+")) as caught:
-            plan_staging(service, draft, cluster, way=way)
+        with pytest.raises(InputError, match=mode.replace("+", r"\+")) as caught:
+            plan_staging(service, draft, cluster, mode=mode)
         assert why in caught.value.message
         return
-    plan = plan_staging(service, draft, cluster, way=way)
-    assert plan.way == way
+    plan = plan_staging(service, draft, cluster, mode=mode)
+    assert plan.mode == mode
     for name in WITH_WEIGHTS:
         spec, _ = build(name, draft=plan.path)
         rolled = plan.service.with_speculation(spec.config())
         assert json.dumps(plan.path)[1:-1] in rolled.text
         if accepted_before:
             accepted(rolled.text, release)
-        assert without_draft(rolled.with_speculation(None)).text == text
-        assert without_draft(rolled).with_speculation(None).text == text
+        for left in (without_draft(rolled.with_speculation(None)), without_draft(rolled).with_speculation(None)):
+            assert_left(service, plan, left)
     assert plan.removes
     assert plan.leaves
 
@@ -144,11 +154,11 @@ def test_methods_without_weights_change_no_storage(release, target):
 
 
 @pytest.mark.parametrize(
-    ("target", "cluster", "way", "says"),
+    ("target", "cluster", "mode", "says"),
     [
         ("hf", {"kserve": "0.16"}, "storageUris", "beside it"),
-        ("hf", {"kserve": "0.15.2"}, "engine", "no other way"),
-        ("hf", {}, "engine", "no other way"),
+        ("hf", {"kserve": "0.15.2"}, "engine", "no other mode"),
+        ("hf", {}, "engine", "no other mode"),
         ("hf", {"kserve": "0.15", "claim": "models"}, "pvc", "once"),
         ("hf", {"kserve": "0.15", "registry": "r/m"}, "image", "both"),
         ("hf", {"kserve": "0.20", "node_disk_gib": 10.0, "claim": "models"}, "pvc", "once"),
@@ -169,29 +179,29 @@ def test_methods_without_weights_change_no_storage(release, target):
         ("none", {"kserve": "0.20", "air_gapped": True, "claim": "models"}, "pvc", "air-gapped"),
     ],
 )
-def test_the_way_chosen_and_why(target, cluster, way, says):
+def test_the_best_mode_and_why(target, cluster, mode, says):
     plan = plan_staging(
         load(TARGETS[target])[0], DraftSource("org/draft", size_gib=3.0, target_gib=16.0), Cluster(**cluster)
     )
-    assert (plan.way, says in plan.reason) == (way, True), plan.reason
-    assert {one.way for one in plan.considered} == set(WAYS)
-    assert all(one.obstacle for one in plan.considered if one.way == "present")
+    assert (plan.mode, says in plan.reason) == (mode, True), plan.reason
+    assert {one.mode for one in plan.checks} == set(STAGING_MODES)
+    assert all(one.unavailable for one in plan.checks if one.mode == "present")
 
 
-def test_nothing_open_says_what_would_open_a_way():
+def test_when_no_mode_is_available_the_hint_says_what_to_give():
     with pytest.raises(InputError) as caught:
         plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(kserve="0.20", air_gapped=True))
-    for way in WAYS:
-        assert f"{way}: " in caught.value.message
+    for mode in STAGING_MODES:
+        assert f"{mode}: " in caught.value.message
     assert "--claim" in caught.value.hint
-    with pytest.raises(InputError, match="is no way"):
-        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(), way="pigeon")
+    with pytest.raises(InputError, match="unknown staging mode"):
+        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(), mode="pigeon")
 
 
 def test_the_paths_that_engines_read():
-    def path(target, way, draft="org/Draft", **more):
+    def path(target, mode, draft="org/Draft", **more):
         plan = plan_staging(
-            load(TARGETS[target])[0], DraftSource(draft, "v1"), Cluster("0.20", **{**EVERYTHING, **more}), way=way
+            load(TARGETS[target])[0], DraftSource(draft, "v1"), Cluster("0.20", **{**EVERYTHING, **more}), mode=mode
         )
         return plan.path
 
@@ -209,7 +219,7 @@ def test_the_paths_that_engines_read():
 def test_what_is_prepared_and_what_stays():
     service = load(TARGETS["hf"])[0]
     cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")
-    by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, way="pvc")
+    by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc")
     (job,) = by_claim.documents
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "kserve/storage-initializer:v0.20.0"
@@ -218,25 +228,25 @@ def test_what_is_prepared_and_what_stays():
     assert pod["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "HF_TOKEN"}
     assert "folder org--draft@abc" in by_claim.leaves[0]
     assert job["metadata"]["namespace"] == "n"
-    again = plan_staging(service, DraftSource("org/Draft", "def", 2.0), cluster, way="pvc")
+    again = plan_staging(service, DraftSource("org/Draft", "def", 2.0), cluster, mode="pvc")
     assert again.documents[0]["metadata"]["name"] != job["metadata"]["name"]
-    gap = plan_staging(service, DraftSource("org/Draft"), Cluster("0.20", air_gapped=True, claim="models"), way="pvc")
+    gap = plan_staging(service, DraftSource("org/Draft"), Cluster("0.20", air_gapped=True, claim="models"), mode="pvc")
     assert gap.documents == ()
     assert gap.steps[0].startswith("copy org/Draft")
-    image = plan_staging(service, DraftSource("org/Draft", "abc"), cluster, way="oci")
+    image = plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci")
     assert image.image == "r.example/m/org/draft:abc"
     assert "COPY --chmod=755 draft/ /models/\n" in image.recipe
-    both = plan_staging(load(TARGETS["oci"])[0], DraftSource("org/Draft", "abc"), cluster, way="image")
+    both = plan_staging(load(TARGETS["oci"])[0], DraftSource("org/Draft", "abc"), cluster, mode="image")
     assert "FROM registry.example/qwen:1\n" in both.recipe
     assert "/models/draft/" in both.recipe
     assert both.service.storage[0].uri == f"oci://{both.image}"
     assert both.image.startswith("r.example/m/org/draft-with-qwen:abc-")
-    assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), way="oci").recipe is None
+    assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), mode="oci").recipe is None
 
 
 def combined(target, draft="org/Draft", revision=""):
     service = load(TARGETS["hf"].replace("hf://Qwen/Qwen3-8B", target))[0]
-    return plan_staging(service, DraftSource(draft, revision), Cluster("0.20", registry="r.example"), way="image")
+    return plan_staging(service, DraftSource(draft, revision), Cluster("0.20", registry="r.example"), mode="image")
 
 
 def test_images_of_both_differ_with_target_and_draft():
@@ -266,15 +276,15 @@ def test_a_recipe_pins_the_revisions_of_target_and_draft():
     assert "copy s3://b/t into the directory target\n" in combined("s3://b/t").recipe
 
 
-@pytest.mark.parametrize("way", ["storageUris", "pvc", "oci", "image", "engine"])
-def test_a_revision_in_the_name_is_the_revision(way):
+@pytest.mark.parametrize("mode", ["storageUris", "pvc", "oci", "image", "engine"])
+def test_a_revision_in_the_name_is_the_revision(mode):
     service = load(TARGETS["hf"])[0]
     named, said = (
-        plan_staging(service, draft, Cluster("0.20", **EVERYTHING), way=way)
+        plan_staging(service, draft, Cluster("0.20", **EVERYTHING), mode=mode)
         for draft in (DraftSource("hf://org/draft:abc"), DraftSource("hf://org/draft", "abc"))
     )
     assert named == said
-    assert "abc" in "".join([named.service.text, named.path, *named.steps]) or way == "engine"
+    assert "abc" in "".join([named.service.text, named.path, *named.steps]) or mode == "engine"
     assert named.path.count(":") == 0
     assert not any("no revision is pinned" in one for one in named.warnings)
 
@@ -288,20 +298,20 @@ def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_no
 
 def test_the_engine_downloads_and_what_would_be_better_is_said():
     def said(target, **cluster):
-        plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), Cluster(**cluster), way="engine")
+        plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), Cluster(**cluster), mode="engine")
         return any("--kserve" in one for one in plan.warnings)
 
     assert said("hf")
     assert not said("hf", kserve="0.15")
-    assert not said("none")  # its target comes the same way
+    assert not said("none")  # its target comes the same mode
 
 
-def test_a_target_mounted_far_from_ours_takes_another_way():
+def test_a_target_mounted_far_from_ours_takes_another_mode():
     text = TARGETS["uris"].replace("/mnt/models", "/models/target")
     plan = plan_staging(load(text)[0], DraftSource("org/draft"), Cluster("0.20", claim="models"))
-    assert plan.way == "pvc"
-    obstacle = next(one.obstacle for one in plan.considered if one.way == "storageUris")
-    assert "one directory above /models/target and /mnt/mpctl/draft" in obstacle
+    assert plan.mode == "pvc"
+    reason = next(one.unavailable for one in plan.checks if one.mode == "storageUris")
+    assert "one directory above /models/target and /mnt/mpctl/draft" in reason
 
 
 @pytest.mark.parametrize(
@@ -317,10 +327,10 @@ def test_a_target_mounted_far_from_ours_takes_another_way():
 def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
     draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
     plan = plan_staging(load(TARGETS[target])[0], draft, Cluster("0.20", node_disk_gib=18.0, claim="models"))
-    obstacles = {one.way: one.obstacle for one in plan.considered}
-    for way in ("storageUris", "engine"):
-        assert (obstacles[way] is None) is fits, obstacles[way]
-    if plan.way == "storageUris" and target_gib is None:
+    obstacles = {one.mode: one.unavailable for one in plan.checks}
+    for mode in ("storageUris", "engine"):
+        assert (obstacles[mode] is None) is fits, obstacles[mode]
+    if plan.mode == "storageUris" and target_gib is None:
         assert "not checked" in plan.warnings[0]
 
 
@@ -334,7 +344,7 @@ def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, tar
     ],
 )
 def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
-    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("org/d"), Cluster(kserve, claim="models"), way="pvc")
+    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("org/d"), Cluster(kserve, claim="models"), mode="pvc")
     (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"kserve/storage-initializer:{tag}"
 
@@ -431,18 +441,18 @@ def test_rules_outside_the_predictor():
         shared=st.sampled_from([None, True, False]),
         registry=st.sampled_from([None, "r.example/m"]),
     ),
-    st.sampled_from([None, *WAYS]),
+    st.sampled_from([None, *STAGING_MODES]),
 )
-def test_any_plan_is_taken_and_taken_back_or_refused_with_a_hint(target, draft, cluster, way):
+def test_any_plan_is_taken_and_taken_back_or_refused_with_a_hint(target, draft, cluster, mode):
     service = load(TARGETS[target])[0]
     try:
-        plan = plan_staging(service, DraftSource(draft, size_gib=2.0), cluster, way=way)
+        plan = plan_staging(service, DraftSource(draft, size_gib=2.0), cluster, mode=mode)
     except InputError as error:
         assert error.hint
         return
     body = yaml.safe_load(plan.service.text)
     before = problems(yaml.safe_load(service.text), cluster.kserve or "")
     assert set(problems(body, cluster.kserve or "")) <= set(before)
-    assert without_draft(plan.service).text == service.text
+    assert_left(service, plan, without_draft(plan.service))
     assert plan.path
     assert plan.reason

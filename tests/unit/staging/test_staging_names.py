@@ -7,7 +7,8 @@ from test_staging_choose import TARGETS
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.staging.planner import Cluster, DraftSource, plan_staging
+from mpctl.staging.modes import Cluster, DraftSource
+from mpctl.staging.planner import plan_staging
 
 
 @pytest.mark.parametrize(
