@@ -30,7 +30,9 @@ class Plan:
 
     @property
     def name(self) -> str:
-        return self.cluster.name
+        """The cluster's name in the cloud. With the environment: roles, keys and clusters of two environments in one
+        account would have the same names otherwise."""
+        return f"{self.cluster.name}-{self.settings.name}"
 
     @property
     def tags(self) -> dict[str, str]:
@@ -43,7 +45,7 @@ class Plan:
         }
 
     def stack(self, layer: str) -> str:
-        return f"{self.name}-{layer}"
+        return f"{self.cluster.name}-{layer}"
 
     def provider_version(self, name: str) -> str:
         return self.settings.providers.get(name) or self.versions.provider(name)
@@ -76,6 +78,9 @@ class Stack(core.TerraformStack):
                 project=plan.project,
                 region=plan.cluster.region,
                 default_labels=labels(plan.tags),
+                # The budget API counts calls on the caller's own project, and a person's login has none
+                # (terraform-provider-google #7948).
+                **({"user_project_override": True, "billing_project": plan.project} if plan.settings.budget else {}),
             )
 
     def outputs_of(self, layer: str) -> dict[str, str]:
@@ -106,6 +111,7 @@ class Stack(core.TerraformStack):
             place = ["--region", region] if plan.project is None else ["--project", plan.project, "--location", region]
             arguments = ["credential", plan.name, *place]
             return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": "mpctl", "args": arguments}}
+        self.cloud_provider()
         if plan.cluster.provider == "EKS":
             return {"token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]}
         return {"token": builder.data(self, "google_client_config", "main")["access_token"]}

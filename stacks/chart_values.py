@@ -18,8 +18,10 @@ def cert_manager() -> Values:
     return {"crds": {"enabled": True, "keep": True}}
 
 
-def prometheus_stack(log_days: int, storage_class: str) -> Values:
+def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud) -> Values:
     return {
+        # GKE serves DNS with kube-dns, which has no such port; its target would be down for ever.
+        "coreDns": {"enabled": cloud.core_dns},
         # The control plane is the cloud's: these targets would be down for ever and their alerts would
         # always fire.
         **{name: {"enabled": False} for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")},
@@ -73,7 +75,7 @@ def node_feature_discovery(tolerations: list[Mapping[str, str]]) -> Values:
     }
 
 
-def kserve_resources(version: str) -> Values:
+def kserve_resources(version: str, downloader_memory: str) -> Values:
     return {
         "kserve": {
             "version": version,
@@ -94,6 +96,12 @@ def kserve_resources(version: str) -> Values:
                 "enableModelcar": True,
                 # Modelcar containers run as the user of the server, so that it may read the other's files.
                 "uidModelcar": UID,
+                # The chart's 1 GiB ends the download of a model of 14 GB (kserve #5162, #5326): eight ranges of a file
+                # are held in memory at once (kserve pkg/utils/storage.go at v0.20.0).
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": "1Gi"},
+                    "limits": {"cpu": "2", "memory": downloader_memory},
+                },
                 # The chart's own context for downloads lacks the profile that `restricted` asks for.
                 "containerSecurityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
             },

@@ -20,6 +20,7 @@ class Cloud:
     critical_pods_quota: bool
     driver_installer: bool
     cluster_autoscaler: bool
+    core_dns: bool
     internal_gateway: Mapping[str, str]
     disk_class: Mapping[str, Any]
     shared_class: Mapping[str, Any]
@@ -37,6 +38,7 @@ CLOUDS = {
         driver_installer=False,
         # GKE has its own; Karpenter provisions for DRA only behind an alpha gate.
         cluster_autoscaler=True,
+        core_dns=True,
         # Without it the load balancer of a Gateway faces the internet, and an engine has no authentication of its own.
         internal_gateway={"service.beta.kubernetes.io/aws-load-balancer-internal": "true"},
         disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
@@ -65,6 +67,7 @@ CLOUDS = {
         # for DRA").
         driver_installer=True,
         cluster_autoscaler=False,
+        core_dns=False,
         internal_gateway={"networking.gke.io/load-balancer-type": "Internal"},
         disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},
         shared_class={

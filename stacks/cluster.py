@@ -15,6 +15,8 @@ from mpctl.fleet import InferenceCluster, NodePool, Taint
 from stacks.base import Plan, Stack, labels
 
 SYSTEM_DISK_GB = 60
+# Regions in which many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
+UNEVEN_REGIONS = frozenset({"ap-northeast-1", "ap-northeast-2", "ca-central-1", "sa-east-1", "us-west-1"})
 POOL_LABEL = "modelplane.ai/pool"  # Modelplane pins workers to a pool by this label
 
 
@@ -130,7 +132,7 @@ class EksCluster(Stack):
             name=f"{self.plan.name}-monthly",
             budget_type="COST",
             time_unit="MONTHLY",
-            limit_amount=str(budget.monthly_usd),
+            limit_amount=str(budget.monthly),
             limit_unit="USD",
             cost_filter=[{"name": "TagKeyValue", "values": [f"user:cluster${self.plan.name}"]}],
             notification=[
@@ -264,7 +266,8 @@ class GkeCluster(Stack):
                 "projects": [f"projects/{project_number}"],  # the API gives numbers back; an id would differ for ever
                 "labels": {"cluster": self.plan.name},
             },
-            amount={"specified_amount": {"currency_code": "USD", "units": str(budget.monthly_usd)}},
+            # Without a currency the amount is in that of the billing account, the only one that the API takes.
+            amount={"specified_amount": {"units": str(budget.monthly)}},
             threshold_rules=[
                 {"threshold_percent": 0.8},
                 {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"},
@@ -289,8 +292,18 @@ def publish_next(stack: Stack) -> None:
 
 
 def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:
-    """The zones to span: those of the settings, or the pools' own filled up to the two that EKS requires."""
+    """The zones to span: those of the settings, or the pools' own filled up to the two that EKS requires.
+
+    Raises:
+        InputError: the second zone would be guessed in a region where accounts differ in the zones they have.
+    """
     found = sorted({zone for pool in cluster.pools for zone in pool.zones} | set(wanted))
+    if len(found) < 2 and cluster.region in UNEVEN_REGIONS:
+        raise cluster.place.error(
+            f"EKS needs two zones, and accounts differ in the zones of {cluster.region} that they have",
+            "network.zones",
+            f"set network.zones in the environment (aws ec2 describe-availability-zones --region {cluster.region})",
+        )
     for letter in "abcd":
         zone = f"{cluster.region}{letter}"
         if len(found) < 2 and zone not in found:

@@ -30,14 +30,18 @@ ENVIRONMENT = {
 }
 
 
-def daemonset(pause_image: str) -> dict[str, Any]:
-    """One installer a GPU node; it lands before the DRA driver, whatever taints the pool has."""
+def daemonset(pause_image: str, driver: str) -> dict[str, Any]:
+    """One installer on each GPU node, before the DRA driver, whatever taints the pool has.
+
+    *driver* is what ``cos-gpu-installer --version`` takes: ``default``, ``latest`` or a version of the node's image.
+    Without it the installer takes ``default``, which may be older than the engine's CUDA needs."""
     labels = {"app.kubernetes.io/name": "nvidia-driver-installer"}
     installer = {
         "name": "install",
         # Preloaded on the node under this very name, hence never pulled and without a digest.
         "image": "cos-nvidia-installer:fixed",
         "imagePullPolicy": "Never",
+        "command": ["/cos-gpu-installer", "install", f"--version={driver}"],
         "securityContext": {"privileged": True},
         "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
         "resources": {

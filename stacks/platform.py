@@ -31,7 +31,6 @@ class Platform(Stack):
     def __init__(self, scope: Construct, plan: Plan) -> None:
         super().__init__(scope, plan, "platform")
         self.cloud = CLOUDS[plan.cluster.provider]
-        self.cloud_provider()
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=True)
         classes = [
@@ -42,7 +41,7 @@ class Platform(Stack):
         metrics = self.chart(
             "kube-prometheus-stack",
             "monitoring",
-            values.prometheus_stack(plan.settings.log_days, DISK),
+            values.prometheus_stack(plan.settings.log_days, DISK, self.cloud),
             after=classes,
             minutes=20,
         )
@@ -87,7 +86,11 @@ class Platform(Stack):
             found = values.node_feature_discovery(tolerations)
             before.append(self.chart("node-feature-discovery", "node-feature-discovery", found))
         if self.cloud.driver_installer:
-            before.append(manifest(self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"))))
+            before.append(
+                manifest(
+                    self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"), gpu_driver(self.plan))
+                )
+            )
         namespace = builder.resource(
             self,
             "kubernetes_namespace_v1",
@@ -118,7 +121,12 @@ class Platform(Stack):
     def kserve(self, after: list[builder.Element]) -> None:
         crds = self.chart("kserve-crd", "kserve", {}, after=after)
         version = self.plan.versions.chart("kserve-resources").version
-        main = self.chart("kserve-resources", "kserve", values.kserve_resources(version), after=[crds])
+        main = self.chart(
+            "kserve-resources",
+            "kserve",
+            values.kserve_resources(version, self.plan.settings.downloader_memory),
+            after=[crds],
+        )
         self.chart("kserve-runtime-configs", "kserve", values.kserve_runtimes(), after=[main])
 
     def autoscaling(self, after: list[builder.Element]) -> None:
@@ -132,6 +140,11 @@ class Platform(Stack):
             # The name is ours; a Terraform reference inside Helm's YAML would be escaped as literal text.
             chosen = values.cluster_autoscaler(self.plan.name, self.plan.cluster.region, image)
             self.chart("cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False)
+
+
+def gpu_driver(plan: Plan) -> str:
+    """The driver that the installer is told to install on GKE nodes."""
+    return plan.settings.gpu_driver or plan.versions.image("gke-gpu-driver")
 
 
 def adapter_rules(path: Path) -> dict[str, Any]:

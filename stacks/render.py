@@ -17,6 +17,7 @@ from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
 from stacks.main import load_fleet, load_settings, plans
 from stacks.manifests import Document
+from stacks.platform import gpu_driver
 from stacks.serving import documents, example_services
 from stacks.storage import storage_classes
 
@@ -33,7 +34,7 @@ def render(what: str) -> list[Document]:
         elif what == "platform":
             found += storage_classes(plan, f"{plan.name}-model-volume")
             if CLOUDS[plan.cluster.provider].driver_installer:
-                found.append(daemonset(plan.versions.image("gke-pause")))
+                found.append(daemonset(plan.versions.image("gke-pause"), gpu_driver(plan)))
         else:
             found += documents(plan)
     return found
@@ -44,7 +45,8 @@ def main() -> int:
     try:
         sys.stdout.write(yaml.safe_dump_all(render(what), sort_keys=False, width=120))
     except MpctlError as error:
-        sys.stderr.write(f"error: {error.message}\n")
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}{hint}\n")
         return error.exit_code
     return 0
 

@@ -33,7 +33,6 @@ class Serving(Stack):
 
     def __init__(self, scope: Construct, plan: Plan) -> None:
         super().__init__(scope, plan, "serving")
-        self.cloud_provider()
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=False)
         namespace = builder.resource(

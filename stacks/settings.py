@@ -30,6 +30,18 @@ PLACEHOLDERS = (
     (re.compile(r"example-inference-prod|my-gcp-project"), "your Google project, or MPCTL_GCP_PROJECT alone"),
     (re.compile(r".*@example\.(com|org|net)"), "an address that somebody reads"),
 )
+# Of KServe's storage initializer. 14 GB of weights took 2 GiB, 72B in 4 bits 16 GiB (kserve #5162).
+DOWNLOADER_MEMORY = "6Gi"
+# Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
+# What CloudWatch takes (PutRetentionPolicy, retentionInDays).
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+PLATFORM_NAMESPACES = frozenset(
+    {
+        *("default", "kube-system", "kube-public", "kube-node-lease"),
+        *("cert-manager", "dra-driver-nvidia-gpu", "envoy-gateway-system", "keda", "kserve", "monitoring"),
+        "node-feature-discovery",
+    }
+)
 VARIABLE = re.compile(r"\$\{([A-Z_]+)\}")
 # Absolute, because an alert is read in a chat, and nobody's: the name says which setting is missing.
 RUNBOOKS = "https://set-monitoring-runbooks.invalid"
@@ -75,9 +87,9 @@ class Access:
 
 @dataclass(frozen=True)
 class Budget:
-    """A monthly limit in US dollars and who hears of it."""
+    """A monthly limit, in US dollars on AWS and in the billing account's currency on Google Cloud, and who is told."""
 
-    monthly_usd: int
+    monthly: int
     emails: tuple[str, ...]
     billing_account: str | None
     place: Place
@@ -118,6 +130,8 @@ class Settings:
     namespace: str
     pod_security: str
     secure_boot: bool
+    gpu_driver: str | None
+    downloader_memory: str
     services: tuple[Service, ...]
     credentials: str
     public_gateway: bool
@@ -159,6 +173,10 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         namespace=serving.text("namespace", "inference", pattern=r"[a-z][a-z0-9-]{0,62}", what="a namespace"),
         pod_security=serving.choice("pod_security", ("restricted", "baseline"), "restricted"),
         secure_boot=gpu.value("secure_boot", bool, True),
+        gpu_driver=gpu.maybe("gke_driver"),
+        downloader_memory=serving.text(
+            "downloader_memory", DOWNLOADER_MEMORY, pattern=r"[1-9]\d*(Mi|Gi)", what="an amount of memory such as 6Gi"
+        ),
         services=tuple(read_service(node) for node in serving.nodes("services")),
         public_gateway=serving.value("public_gateway", bool, False),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "token"),
@@ -166,6 +184,19 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
             "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
         ),
     )
+    if settings.namespace in PLATFORM_NAMESPACES:
+        raise serving.error(
+            "namespace",
+            f"{settings.namespace} belongs to the platform; services there would be cut off together with it",
+            "set a namespace of its own, such as inference",
+        )
+    if settings.log_days not in LOG_DAYS:
+        nearest = min(LOG_DAYS, key=lambda days: abs(days - settings.log_days))
+        raise root.error(
+            "log_days",
+            f"CloudWatch keeps logs for certain numbers of days, {settings.log_days} is none",
+            f"set log_days: {nearest}",
+        )
     if settings.pod_security == "restricted":
         for node in serving.nodes("services"):
             refuse_modelcar(node)
@@ -290,7 +321,7 @@ def access(node: Node, environ: Mapping[str, str]) -> Access:
 
 
 def budget(node: Node) -> Budget:
-    result = Budget(node.number("monthly_usd", low=1), node.texts("emails"), node.maybe("billing_account"), node.place)
+    result = Budget(node.number("monthly", low=1), node.texts("emails"), node.maybe("billing_account"), node.place)
     if not result.emails:
         raise node.error("emails", "a budget without an address tells nobody")
     node.done()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from constructs import Construct
 
 from infra.aws import network, policies
-from infra.builder import Element, resource
+from infra.builder import Element, data, resource
 
 LOGS = ["api", "audit", "authenticator", "controllerManager", "scheduler"]
 ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
@@ -85,7 +85,12 @@ class Cluster(Construct):
             name=plan.name,
             version=plan.version,
             role_arn=role["arn"],
-            access_config={"authentication_mode": "API", "bootstrap_cluster_creator_admin_permissions": True},
+            # EKS makes an access entry for whoever creates the cluster when asked to; with administrators named
+            # in the settings that would be a second entry for one of them (409), or an administrator nobody named.
+            access_config={
+                "authentication_mode": "API",
+                "bootstrap_cluster_creator_admin_permissions": not plan.admins,
+            },
             bootstrap_self_managed_addons=False,
             deletion_protection=plan.deletion_protection,
             enabled_cluster_log_types=LOGS,
@@ -164,21 +169,34 @@ class Cluster(Construct):
 
     def addon(self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()) -> Element:
         """An EKS add-on; *role* is its service account and identity."""
-        version = self.plan.addons.get(name, "default")
+        pinned = self.plan.addons.get(name, "default")
         settings = ADDON_SETTINGS.get(name)
+        address = name.replace("-", "_")
         return resource(
             self,
             "aws_eks_addon",
-            name.replace("-", "_"),
+            address,
             cluster_name=self.element["name"],
             addon_name=name,
-            addon_version=None if version == "default" else version,
+            # Without a version EKS never updates an add-on; asked for by the cluster's minor, it follows an upgrade.
+            addon_version=self.default_version(name, address) if pinned == "default" else pinned,
             configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
             pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}] if role else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             depends_on=after,
         )
+
+    def default_version(self, name: str, address: str) -> str:
+        """The version that AWS recommends for the minor which the control plane runs."""
+        return data(
+            self,
+            "aws_eks_addon_version",
+            address,
+            addon_name=name,
+            kubernetes_version=self.element["version"],
+            most_recent=False,
+        )["version"]
 
     def late_addons(self, nodes: Sequence[Element], *, shared_models: bool) -> None:
         """Add-ons whose pods need nodes."""

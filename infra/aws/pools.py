@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 
 from constructs import Construct
 
-from infra.builder import Element, resource
+from infra.builder import Element, data, resource
 from mpctl.errors import InputError
 
 GPU_IMAGE = "AL2023_x86_64_NVIDIA"
 SYSTEM_IMAGE = "AL2023_x86_64_STANDARD"
+# Where AWS publishes the newest image release of a minor (EKS user guide, "Retrieve recommended Amazon Linux AMI IDs").
+RELEASES = {GPU_IMAGE: "amazon-linux-2023/x86_64/nvidia", SYSTEM_IMAGE: "amazon-linux-2023/x86_64/standard"}
+# gp3 gives 125 MB/s unless asked: an engine image of 10 GB and 17 GB of weights would take four minutes to write.
+# 3000 IOPS, which are included, carry up to 750 MB/s (EBS user guide, "General Purpose SSD volumes").
+GPU_DISK_MB_S = 500
 PRESENT = {"nvidia.com/gpu.present": "true"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
@@ -50,6 +55,7 @@ class Pools(Construct):
         self.cluster = cluster
         self.role = role
         self.ready = ready
+        self._releases: dict[str, str] = {}
 
     def add(self, plan: PoolPlan) -> Element:
         if plan.gpu and plan.minimum < 1:
@@ -74,6 +80,7 @@ class Pools(Construct):
                     "ebs": {
                         "volume_size": plan.disk_gb,
                         "volume_type": "gp3",
+                        **({"throughput": GPU_DISK_MB_S} if plan.gpu else {}),
                         "encrypted": "true",  # with the account's key for EBS
                         "delete_on_termination": "true",
                     },
@@ -98,15 +105,21 @@ class Pools(Construct):
             ],
         )
         taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
+        image = GPU_IMAGE if plan.gpu else SYSTEM_IMAGE
         return resource(
             self,
             "aws_eks_node_group",
             name,
             cluster_name=self.cluster["name"],
-            node_group_name=plan.name,
+            # A prefix, so that a changed pool can be made beside the old one: with a fixed name there would be no GPU
+            # until the new group is up.
+            node_group_name_prefix=f"{plan.name}-",
+            # Without these a group keeps the minor and the image of its first day, whatever the control plane runs.
+            version=self.cluster["version"],
+            release_version=self.release(image),
             node_role_arn=self.role["arn"],
             subnet_ids=list(plan.subnets),
-            ami_type=GPU_IMAGE if plan.gpu else SYSTEM_IMAGE,
+            ami_type=image,
             capacity_type="CAPACITY_BLOCK" if plan.reservation else plan.capacity,
             instance_types=None if plan.reservation else [plan.machine],
             labels={**(PRESENT if plan.gpu else {}), **plan.labels},
@@ -116,8 +129,19 @@ class Pools(Construct):
             node_repair_config={"enabled": True},
             launch_template={"id": template["id"], "version": template["latest_version"]},
             depends_on=self.ready,
-            lifecycle={"ignore_changes": ["scaling_config[0].desired_size"]},
+            lifecycle={"create_before_destroy": True, "ignore_changes": ["scaling_config[0].desired_size"]},
         )
+
+    def release(self, image: str) -> str:
+        """The newest release of *image* for the minor of the control plane, read at every plan."""
+        address = "gpu_image" if image == GPU_IMAGE else "system_image"
+        if image not in self._releases:
+            minor = self.cluster["version"]
+            path = f"/aws/service/eks/optimized-ami/{minor}/{RELEASES[image]}/recommended/release_version"
+            found = data(self, "aws_ssm_parameter", address, name=path)
+            # The provider marks every parameter as a secret; this one is public.
+            self._releases[image] = f"${{nonsensitive({found.expression('value')})}}"
+        return self._releases[image]
 
 
 def model_volume(
