@@ -15,7 +15,7 @@ from mpctl.fleet import InferenceCluster, NodePool, Taint
 from stacks.base import Plan, Stack, labels
 
 SYSTEM_DISK_GB = 60
-# Regions in which many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
+# Regions where many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
 UNEVEN_REGIONS = frozenset({"ap-northeast-1", "ap-northeast-2", "ca-central-1", "sa-east-1", "us-west-1"})
 POOL_LABEL = "modelplane.ai/pool"  # Modelplane pins workers to a pool by this label
 
@@ -33,6 +33,7 @@ class EksCluster(Stack):
             self,
             aws_network.NetworkPlan(
                 name=plan.name,
+                account=account["account_id"],
                 region=cluster.region,
                 cidr=settings.network.cidr,
                 zones=zones(cluster, settings.network.zones),
@@ -46,6 +47,7 @@ class EksCluster(Stack):
             self,
             eks.ClusterPlan(
                 name=plan.name,
+                account=account["account_id"],
                 region=cluster.region,
                 version=plan.minor,
                 subnets=[subnet["id"] for subnet in network.subnets.values()],

@@ -27,6 +27,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.fleet import Fleet, InferenceCluster, read_fleet
 from stacks.base import Plan, Stack
 from stacks.cluster import EksCluster, GkeCluster
+from stacks.machines import require_machines, require_services_fit
 from stacks.platform import Platform
 from stacks.serving import Serving, require_one_node
 from stacks.settings import LAYERS, Budget, Settings, read_settings
@@ -34,6 +35,7 @@ from stacks.versions import require_minor, table
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANNELS = 5  # of one budget (Cloud Billing, "Budget notification channels")
+LONGEST_NAME = 40
 PLACEHOLDER = "my-gcp-project"  # what the published manifests carry
 
 
@@ -123,11 +125,25 @@ def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: d
                     "minNodeCount",
                     "set minNodeCount: 1",
                 )
+        require_machines(cluster)
+        require_services_fit(settings, cluster)
         require_way_out(cluster, settings, layers)
         if settings.budget and cluster.provider == "GKE":
             require_billing(cluster, settings.budget)
-        made.append(Plan(settings, cluster, table(), minor, project_of(cluster, settings, environ)))
+        plan = Plan(settings, cluster, table(), minor, project_of(cluster, settings, environ))
+        require_short_name(plan)
+        made.append(plan)
     return made
+
+
+def require_short_name(plan: Plan) -> None:
+    """GKE takes 40 characters (Google's reference of ``projects.locations.clusters``)."""
+    if len(plan.name) > LONGEST_NAME:
+        raise plan.cluster.place.error(
+            f"the cluster would be called {plan.name}, longer than {LONGEST_NAME} characters",
+            "metadata.name",
+            "shorten it, or the name of the environment",
+        )
 
 
 def require_way_out(cluster: InferenceCluster, settings: Settings, layers: Sequence[str]) -> None:

@@ -179,7 +179,7 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         ),
         services=tuple(read_service(node) for node in serving.nodes("services")),
         public_gateway=serving.value("public_gateway", bool, False),
-        credentials=kubernetes.choice("credentials", ("token", "mpctl"), "token"),
+        credentials=kubernetes.choice("credentials", ("token", "mpctl"), "mpctl"),
         runbooks=monitoring.text(
             "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
         ),

@@ -36,6 +36,7 @@ class ClusterPlan:
     """What to build."""
 
     name: str
+    account: str
     region: str
     version: str
     subnets: Sequence[str]
@@ -63,7 +64,9 @@ class Cluster(Construct):
             retention_in_days=plan.log_days,
             kms_key_id=key["arn"],
         )
-        role = self.role("cluster", policies.trust("eks.amazonaws.com"), ("AmazonEKSClusterPolicy",))
+        role = self.role(
+            "cluster", policies.trust("eks.amazonaws.com", account=plan.account), ("AmazonEKSClusterPolicy",)
+        )
         before = [
             *self.attachments,
             resource(
@@ -201,15 +204,19 @@ class Cluster(Construct):
     def late_addons(self, nodes: Sequence[Element], *, shared_models: bool) -> None:
         """Add-ons whose pods need nodes."""
         self.addon("coredns", after=nodes)
-        ebs = self.role("ebs_csi", policies.pod_identity_trust(), ("service-role/AmazonEBSCSIDriverPolicy",))
+        ebs = self.role(
+            "ebs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEBSCSIDriverPolicy",)
+        )
         self.addon("aws-ebs-csi-driver", role=("ebs-csi-controller-sa", ebs), after=nodes)
         if shared_models:
-            efs = self.role("efs_csi", policies.pod_identity_trust(), ("service-role/AmazonEFSCSIDriverPolicy",))
+            efs = self.role(
+                "efs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEFSCSIDriverPolicy",)
+            )
             self.addon("aws-efs-csi-driver", role=("efs-csi-controller-sa", efs), after=nodes)
 
     def pod_role(self, name: str, policy: str, namespace: str, account: str) -> Element:
         """A role with one policy of ours, given to one service account."""
-        made = self.role(name, policies.pod_identity_trust(), ())
+        made = self.role(name, policies.pod_identity_trust(self.plan.account), ())
         resource(self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy)
         resource(
             self,

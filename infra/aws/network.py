@@ -38,6 +38,7 @@ class NetworkPlan:
     """What to build."""
 
     name: str
+    account: str
     region: str
     cidr: str
     zones: Sequence[str]
@@ -215,7 +216,7 @@ class Network(Construct):
             "aws_iam_role",
             "flow_logs",
             name=f"{self.plan.name}-flow-logs",
-            assume_role_policy=policies.trust("vpc-flow-logs.amazonaws.com"),
+            assume_role_policy=policies.trust("vpc-flow-logs.amazonaws.com", account=self.plan.account),
             tags=self.tag("flow"),
         )
         resource(

@@ -19,22 +19,25 @@ def allow(actions: Sequence[str], resources: Sequence[str], **more: Any) -> dict
     return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources), **more}
 
 
-def trust(service: str, *actions: str, **condition: Any) -> str:
+def trust(service: str, *actions: str, account: str | None = None) -> str:
+    """Let *service* assume the role, for resources of *account* alone where the service says whose they are: without
+    it another account's resource could make the service act for it here (the confused deputy, IAM user guide).
+    """
     statement: dict[str, Any] = {
         "Effect": "Allow",
         "Principal": {"Service": service},
         "Action": list(actions or ("sts:AssumeRole",)),
     }
-    if condition:
-        statement["Condition"] = condition
+    if account is not None:
+        statement["Condition"] = {"StringEquals": {"aws:SourceAccount": account}}
     return document(statement)
 
 
-def pod_identity_trust() -> str:
+def pod_identity_trust(account: str) -> str:
     """EKS Pod Identity: the agent assumes the role and tags the session with cluster, namespace and
     account.
     """
-    return trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
+    return trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession", account=account)
 
 
 def autoscaler(cluster: str) -> str:

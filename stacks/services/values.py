@@ -13,6 +13,8 @@ from mpctl.yaml_lines import Node, Place
 # How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
 STAGING = ("storageUris", "pvc", "oci")
+# Without a tag a node runs whatever it pulled last.
+IMAGE = r"\S+(:[\w][\w.-]*|@sha256:[0-9a-f]{64})"
 SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
 VOLUME = "/mnt/models"  # where a server mounts the shared volume, whole
 NAME = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
@@ -78,7 +80,9 @@ def read_service(node: Node) -> Service:
         )
     result = Service(
         name=name,
-        image=node.text("image"),
+        image=node.text(
+            "image", pattern=IMAGE, what="an image with a tag or a digest, such as vllm/vllm-openai:v0.32.0"
+        ),
         gpus=node.number("gpus", 1, low=1, high=16),
         device_class=node.text("device_class", "gpu.nvidia.com"),
         selectors=tuple(text.strip() for text in node.texts("selectors")),

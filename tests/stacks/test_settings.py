@@ -19,7 +19,7 @@ from stacks.versions import assess_minor, table
 from tests.stacks.conftest import DATA, ROOT, TODAY, production
 
 GOLDEN = {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"}
-BASE = "name: x\nserving:\n  services:\n  - {name: m, image: i, target: {uri: hf://a/b, size_gib: 1}}\n"
+BASE = "name: x\nserving:\n  services:\n  - {name: m, image: i:1, target: {uri: hf://a/b, size_gib: 1}}\n"
 
 
 def test_the_shipped_environments_are_read(tmp_path: Path) -> None:
@@ -117,7 +117,11 @@ WRONG = [
     ("name: x", "name: x\ndeletion_protection: 'yes'", "deletion_protection", "expected true or false"),
     ("name: x", "name: x\nproviders: {azure: '1'}", "providers.azure", "unknown field"),
     ("uri: hf://a/b", "uri: ftp://a/b", "serving.services[0].target.uri", "storageUris reads hf, s3, gs"),
-    ("image: i", "imgae: i", "serving.services[0].image", "required field is missing"),
+    ("image: i:1", "imgae: i:1", "serving.services[0].image", "required field is missing"),
+    ("image: i:1", "image: registry.example/vllm", "serving.services[0].image", "image with a tag or a digest"),
+    ("serving:", "serving:\n  namespace: kserve", "serving.namespace", "belongs to the platform"),
+    ("serving:", "serving:\n  downloader_memory: 6GB", "serving.downloader_memory", "amount of memory"),
+    ("name: x", "name: x\nlog_days: 100", "log_days", "100 is none"),
     ("size_gib: 1", "size_gib: 0", "serving.services[0].target.size_gib", "not between 1"),
 ]
 

@@ -1,0 +1,158 @@
+"""What a fleet asks of machines, checked against what the machines have, before anything is made.
+
+A machine's name, its GPUs and their type, and the disk are only compared by the cloud half an hour into a deploy, or
+never: a claim for eight GPUs on nodes with one stays pending for ever.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from mpctl.errors import InputError
+from mpctl.fleet import InferenceCluster, NodePool
+from stacks.services.values import Service
+from stacks.settings import Settings
+
+FILE = Path(__file__).with_suffix(".yaml")
+# Image of the engine (10 GB, twice while it is unpacked), the system's own and logs.
+RESERVED_DISK_GB = 40
+SMALLEST_GPU_DISK_GB = 60
+DRIVER = "gpu.nvidia.com"
+# What NVIDIA's DRA driver publishes of a GPU (dra-driver-nvidia-gpu 0.4, cmd/gpu-kubelet-plugin/deviceinfo.go).
+ATTRIBUTES = frozenset(
+    {
+        *("type", "uuid", "productName", "brand", "architecture", "cudaComputeCapability", "driverVersion"),
+        *("cudaDriverVersion", "addressingMode"),
+    }
+)
+CAPACITIES = frozenset({"memory"})
+_REFERENCE = re.compile(r"""device\.(attributes|capacity)\[(["'])([^"']+)\2\]\.(\w+)""")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine type: ``vcpus`` count against the cloud's GPU quota on AWS, ``gpus`` of ``type`` are on each node."""
+
+    name: str
+    vcpus: int
+    gpus: int
+    type: str
+    arch: str = "amd64"
+
+
+@cache
+def machines() -> dict[str, dict[str, Machine]]:
+    """Cloud -> machine type -> what it has."""
+    rows = yaml.safe_load(FILE.read_text("utf-8"))
+    return {cloud: {name: Machine(name, **row) for name, row in found.items()} for cloud, found in rows.items()}
+
+
+def require_machines(cluster: InferenceCluster) -> None:
+    """Refuse a pool whose machine does not exist, or has other GPUs than its class says.
+
+    Raises:
+        InputError: names file, line and field of the InferenceClass.
+    """
+    for pool in cluster.pools:
+        require_machine(pool, cluster.provider)
+
+
+def require_machine(pool: NodePool, provider: str) -> None:
+    """The same for one pool."""
+    hardware, field = pool.hardware, "instanceType" if provider == "EKS" else "machineType"
+    known = machines()[provider]
+    if hardware.machine not in known:
+        near = difflib.get_close_matches(hardware.machine, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"add its row to stacks/{FILE.name}"
+        raise hardware.place.error(f"{hardware.machine} is not a known GPU machine", field, hint)
+    machine = known[hardware.machine]
+    if machine.arch != "amd64":
+        raise hardware.place.error(
+            f"{machine.name} has {machine.arch} processors; node image and charts here are for amd64", field
+        )
+    if same_type(hardware.accelerator) != same_type(machine.type):
+        raise hardware.place.error(
+            f"{machine.name} has {machine.type}, not {hardware.accelerator}", "accelerator.type", f"set {machine.type}"
+        )
+    if hardware.accelerator_count != machine.gpus:
+        raise hardware.place.error(
+            f"{machine.name} has {machine.gpus} GPUs, not {hardware.accelerator_count}",
+            "accelerator.count",
+            f"set count: {machine.gpus}, or another machine type",
+        )
+    if hardware.disk_gb < SMALLEST_GPU_DISK_GB:
+        raise hardware.place.error(
+            f"{hardware.disk_gb} GB do not hold the system and an engine's image",
+            "diskSizeGb",
+            f"set at least {SMALLEST_GPU_DISK_GB}",
+        )
+
+
+def same_type(name: str) -> str:
+    """An accelerator's name as both clouds' names compare: ``nvidia-tesla-a100`` is ``nvidia-a100``."""
+    return name.lower().replace("tesla-", "").removesuffix("-80gb").removesuffix("-141gb")
+
+
+def require_services_fit(settings: Settings, cluster: InferenceCluster) -> None:
+    """Refuse a service that no node of the cluster can run.
+
+    Raises:
+        InputError: names file, line and field of the service.
+    """
+    for service in settings.services:
+        require_selectors(service)
+        require_fits(service, cluster)
+
+
+def require_fits(service: Service, cluster: InferenceCluster) -> None:
+    """GPUs of one node and, where models are downloaded onto it, its disk."""
+    most = max(pool.hardware.accelerator_count for pool in cluster.pools)
+    if service.gpus > most:
+        raise service.place.error(
+            f"{service.name} asks for {service.gpus} GPUs, and nodes of {cluster.name} have at most {most}", "gpus"
+        )
+    if service.staging != "storageUris":
+        return
+    wanted = sum(artifact.size_gib for artifact in service.artifacts) + RESERVED_DISK_GB
+    disk = max(pool.hardware.disk_gb for pool in cluster.pools if pool.hardware.accelerator_count >= service.gpus)
+    if wanted > disk:
+        raise service.place.error(
+            f"{service.name} downloads {wanted - RESERVED_DISK_GB} GiB onto nodes with a disk of {disk} GB, of which "
+            f"{RESERVED_DISK_GB} GB are for the system and the engine's image",
+            "size_gib",
+            f"set diskSizeGb to at least {wanted} in the fleet manifest, or staging: pvc",
+        )
+
+
+def require_selectors(service: Service) -> None:
+    """The names in CEL selectors; the API server compiles them only when a pod's claim is made.
+
+    Raises:
+        InputError: a selector reads a driver, attribute or capacity that no GPU publishes.
+    """
+    for selector in service.selectors:
+        found = list(_REFERENCE.finditer(selector))
+        if not found and "device.driver" not in selector:
+            raise unusable(service, selector, "it reads nothing of a device")
+        for kind, _, driver, name in (match.groups() for match in found):
+            known = ATTRIBUTES if kind == "attributes" else CAPACITIES
+            if driver == DRIVER and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise unusable(
+                    service,
+                    selector,
+                    f"{DRIVER} publishes no {kind} {name}" + (f", did you mean {near[0]}?" if near else ""),
+                )
+        if selector.count("(") != selector.count(")") or selector.count("[") != selector.count("]"):
+            raise unusable(service, selector, "its brackets do not match")
+
+
+def unusable(service: Service, selector: str, why: str) -> InputError:
+    """An error about one selector of a service."""
+    return service.place.error(f"the selector {selector} cannot match: {why}", "selectors")
