@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from mpctl.cli.clouds import cluster_options, named, now
-from mpctl.cli.options import ask_options, option, output_option, shared_options
+from mpctl.cli.options.shared import ask_options, output_option, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import terminal_of
 from mpctl.errors import InputError, Refused, Undecided
 

@@ -17,7 +17,7 @@ def load_catalogue(path: str | None) -> Catalogue:
     base = shipped()
     if path is None:
         return base
-    from mpctl.cli.session import read_file
+    from mpctl.app.files import read_file
 
     return base.merged(read_catalogue(read_file(path, "--drafts"), path, base.sources))
 

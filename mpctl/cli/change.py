@@ -6,6 +6,9 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mpctl.app.files import read_file
+from mpctl.app.session.base import Session
+from mpctl.app.session.local import LocalSession
 from mpctl.cli.drafting import (
     Chosen,
     check_cluster,
@@ -16,7 +19,6 @@ from mpctl.cli.drafting import (
     staging_findings,
     target_source,
 )
-from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
@@ -188,7 +190,7 @@ def show_pool(session: Session, change: Change) -> None:
     log = None if change.memory is None else session.engine_log()
     text = None if log is None else beside(change.memory, log)
     if text is not None:
-        session.terminal.note(text)
+        session.console.note(text)
 
 
 def require_allowed(change: Change, ignored: tuple[str, ...]) -> None:

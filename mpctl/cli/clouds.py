@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mpctl.cli.options import option
+from mpctl.cli.options.types import option
 
 if TYPE_CHECKING:
     from mpctl.cloud.cluster import Cluster

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import Call
-from mpctl.cli.options import Word
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.types import Word
 
 
 @click.command("completion")
@@ -27,6 +27,6 @@ def command(ctx: click.Context, /, shell: str) -> None:
     assert kind is not None
     completer = kind(ctx.find_root().command, {}, "mpctl", "_MPCTL_COMPLETE")
     call = ctx.find_root().obj
-    assert isinstance(call, Call)
+    assert isinstance(call, CliContext)
     # The base class's method: that of bash starts a bash first, to look at its version.
     call.terminal.result(ShellComplete.source(completer))

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from mpctl.cli.clouds import cluster_options, named
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import pick, terminal_of
 
 

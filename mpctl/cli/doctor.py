@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 from mpctl.errors import Refused
 
@@ -35,13 +36,13 @@ def command(ctx: click.Context, /, *, all_namespaces: bool, output: str, **optio
       mpctl doctor -o json | jq '.items[] | select(.severity == "fail")'
     """
     settings = Settings.of(ctx, options)
-    from mpctl.cli.cluster_session import open_client
-    from mpctl.cli.session import SystemClock
+    from mpctl.app.session.base import SystemClock
+    from mpctl.app.session.cluster import open_client
     from mpctl.doctor import SEVERITIES, diagnose
     from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
-    client, terminal = open_client(settings), settings.terminal
-    namespace = None if all_namespaces else settings.namespace or client.namespace
+    client, terminal = open_client(settings.place), settings.terminal
+    namespace = None if all_namespaces else settings.place.namespace or client.namespace
     found = diagnose(read_cluster(client, namespace, SystemClock().now()))
     counts = {severity: sum(f.severity == severity for f in found) for severity in SEVERITIES}
     if output in ("json", "yaml"):

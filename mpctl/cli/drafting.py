@@ -84,7 +84,7 @@ def read_facts(
     from mpctl.platform.checkpoints import Listing, read_checkpoint
 
     if listing is not None:
-        from mpctl.cli.session import read_file
+        from mpctl.app.files import read_file
 
         found = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
         return found, None if found else f"{listing} holds no config.json"

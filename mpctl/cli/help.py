@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import Call
-from mpctl.cli.terminal import as_called, columns
+from mpctl.cli.context import CliContext
+from mpctl.cli.printer import columns
+from mpctl.cli.terminal import as_called
 from mpctl.errors import EXIT_CODES, InputError
 
 _ENVIRONMENT = (
@@ -75,7 +76,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Explain a command or a topic: exit-codes, environment, config, output."""
     root = ctx.find_root()
     call = root.obj
-    assert isinstance(call, Call)
+    assert isinstance(call, CliContext)
     if words and words[0] in TOPICS and words != ("config", "view"):
         call.terminal.result(as_called(TOPICS[words[0]][0](), call.program))
     elif words:
@@ -103,6 +104,6 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
 
 
 def _known(text: str) -> list[str]:
-    from mpctl.cli.root import COMMANDS
+    from mpctl.cli.registry import COMMANDS
 
     return [name for name in (*TOPICS, *COMMANDS) if name.startswith(text)]

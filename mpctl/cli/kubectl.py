@@ -17,11 +17,11 @@ def complete(words: Sequence[str]) -> str:
     """``words``: everything behind ``kubectl mpctl``; the last one is being typed. Silent when something fails."""
     from click.shell_completion import ShellComplete
 
-    from mpctl.cli.lazy import Call
+    from mpctl.cli.context import CliContext
     from mpctl.cli.root import cli
 
     before, word = list(words[:-1]), words[-1] if words else ""
-    completer = ShellComplete(cli, {"obj": Call("kubectl mpctl")}, "mpctl", "_MPCTL_COMPLETE")
+    completer = ShellComplete(cli, {"obj": CliContext("kubectl mpctl")}, "mpctl", "_MPCTL_COMPLETE")
     try:
         found = completer.get_completions(before, word)
     except Exception:  # noqa: BLE001  somebody is in the middle of typing

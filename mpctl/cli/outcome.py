@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.cli.session import Session
-from mpctl.cli.terminal import Terminal, columns
+from mpctl.app.session.base import Session
+from mpctl.cli.printer import columns
+from mpctl.cli.terminal import Terminal
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
@@ -19,7 +20,7 @@ from mpctl.rollout.steps.measure import measurement
 _ERRORS = {Ending.REJECTED: GateRejected, Ending.UNDECIDED: Undecided, Ending.FAILED: RolledBack}
 
 
-def carry_out(session: Session, world: Context, operation: Operation, output: str) -> None:
+def carry_out(session: Session, terminal: Terminal, world: Context, operation: Operation, output: str) -> None:
     """Run an operation to its end and report it.
 
     Raises:
@@ -29,7 +30,7 @@ def carry_out(session: Session, world: Context, operation: Operation, output: st
     operation = runner.run(world, operation)
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
-    report(session, world, operation, output)
+    report(session, terminal, world, operation, output)
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:
@@ -42,7 +43,7 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     return operation
 
 
-def report(session: Session, world: Context, operation: Operation, output: str) -> None:
+def report(session: Session, terminal: Terminal, world: Context, operation: Operation, output: str) -> None:
     """Print what was measured and how it ended; raise if it did not end well."""
     verdict = None
     cells: tuple[Comparison, ...] = ()
@@ -51,11 +52,11 @@ def report(session: Session, world: Context, operation: Operation, output: str) 
         if "judge" in operation.done:
             verdict = Verdict.from_record(dict(operation.done["judge"]))
     if output in ("json", "yaml"):
-        session.terminal.record("Operation", operation_record(operation, verdict, cells), output)
+        terminal.record("Operation", operation_record(operation, verdict, cells), output)
     elif output == "name":
-        session.terminal.result(operation.id)
+        terminal.result(operation.id)
     else:
-        _print(session.terminal, operation, cells, verdict)
+        _print(terminal, operation, cells, verdict)
     _conclude(session, operation)
 
 
@@ -78,7 +79,7 @@ def print_cells(terminal: Terminal, cells: tuple[Comparison, ...], *, baseline: 
 
 
 def _conclude(session: Session, operation: Operation) -> None:
-    plan, terminal = operation.plan, session.terminal
+    plan, terminal = operation.plan, session.console
     title = session.title
     if operation.ending is Ending.PROMOTED:
         terminal.note(f"promoted: {title} runs {plan.spec}")

@@ -8,7 +8,8 @@ from mpctl.cli.change import unified
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
+    from mpctl.cli.terminal import Terminal
     from mpctl.rollout.plan import Plan
 
 
@@ -24,7 +25,7 @@ def require_client(dry_run: str, platform: str) -> None:
         )
 
 
-def show_preview(session: Session, plan: Plan, explanation: str, output: str) -> None:
+def show_preview(session: Session, terminal: Terminal, plan: Plan, explanation: str, output: str) -> None:
     """Print the change to the manifest and what would happen."""
     live = session.platform.read().text
     diff = unified(live, plan.text, (f"{session.name} (live)", f"{session.name} ({plan.spec})"))
@@ -40,9 +41,9 @@ def show_preview(session: Session, plan: Plan, explanation: str, output: str) ->
             },
             "diff": diff,
         }
-        session.terminal.record("Preview", body, output)
+        terminal.record("Preview", body, output)
     elif output == "name":
-        session.terminal.result(f"{session.namespace}/{session.name}")
+        terminal.result(f"{session.namespace}/{session.name}")
     elif diff:
-        session.terminal.result(diff)
-    session.terminal.note(f"dry run: {explanation}; nothing was done")
+        terminal.result(diff)
+    terminal.note(f"dry run: {explanation}; nothing was done")

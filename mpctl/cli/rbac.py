@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import Word, option, own_output_option, shared_options
+from mpctl.cli.options.shared import own_output_option, shared_options
+from mpctl.cli.options.types import Word, option
 from mpctl.cli.settings import pick, terminal_of
 from mpctl.errors import InputError
 

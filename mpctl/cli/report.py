@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mpctl.cli.options import File, option, own_output_option, shared_options
+from mpctl.cli.options.shared import own_output_option, shared_options
+from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
     from mpctl.experiment.run import Run
     from mpctl.report.values import Report
     from mpctl.rollout.operation import Operation
@@ -113,14 +114,14 @@ def render(source: Source, form: str, *, prices: str | None = None, policy: str 
         from mpctl.report.markdown import markdown_report
 
         return markdown_report(report)
-    from mpctl.cli.terminal import document
+    from mpctl.cli.printer import document
 
     return document("Report", report.to_record(), form) + "\n"
 
 
 def _report(source: Source, prices: str | None, policy: str | None) -> Report:
+    from mpctl.app.files import read_file
     from mpctl.cli.request import read_policy
-    from mpctl.cli.session import read_file
     from mpctl.report.build import build_report
     from mpctl.report.prices import read_prices, shipped_prices
     from mpctl.rollout.measurement import judge_run
@@ -192,11 +193,11 @@ def find_source(settings: Settings, run: str | None, service: str | None) -> Sou
 
 
 def _measured(settings: Settings, name: str | None, service: str | None) -> Source:
-    from mpctl.cli.session import open_session
+    from mpctl.app.session.open import open_session
     from mpctl.rollout.operation import operations
     from mpctl.rollout.plan import Kind
 
-    session = open_session(settings, service)
+    session = open_session(settings.place, settings.terminal, service)
     every = operations(session.store.entries())
     known = [o for o in every if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
     if name is None:  # the last one that measured something

@@ -9,8 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from mpctl.app.files import read_file
+from mpctl.app.session.base import Session
+from mpctl.app.session.local import LocalSession
 from mpctl.cli.change import Change
-from mpctl.cli.session import LocalSession, Session, read_file
 from mpctl.errors import InputError
 from mpctl.estimate import target_name_of
 from mpctl.experiment.workload import Traffic, Workload, read_prompts

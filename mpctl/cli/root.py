@@ -15,42 +15,14 @@ from typing import Any
 import click
 
 from mpctl import __version__
-from mpctl.cli.lazy import Call, LazyGroup, named
-from mpctl.cli.options import shared_options
+from mpctl.cli.context import CliContext
+from mpctl.cli.group import LazyGroup, named
+from mpctl.cli.options.shared import shared_options
+from mpctl.cli.registry import COMMANDS
 from mpctl.cli.size import width
 from mpctl.cli.terminal import drop
 from mpctl.errors import Cancelled, MpctlError
 
-# name -> (module, one line of help, topic of the listing)
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "rollout": ("mpctl.cli.rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
-    "rollback": ("mpctl.cli.rollback", "Restore a recorded revision exactly", "Rollout"),
-    "resume": ("mpctl.cli.resume", "Go on with what was interrupted", "Rollout"),
-    "abandon": ("mpctl.cli.abandon", "End what is unfinished and leave the service as it is", "Rollout"),
-    "retire": ("mpctl.cli.retire", "End an old engine that a rollout kept", "Rollout"),
-    "unlock": ("mpctl.cli.unlock", "Free a service whose operator is gone", "Rollout"),
-    "status": ("mpctl.cli.status", "Show services, what runs and what is under way", "Look"),
-    "history": ("mpctl.cli.history", "List recorded revisions, or print one", "Look"),
-    "diff": ("mpctl.cli.diff", "Compare the service with a revision or with a change", "Look"),
-    "doctor": ("mpctl.cli.doctor", "Say what a cluster lacks for rollouts", "Look"),
-    "rbac": ("mpctl.cli.rbac", "Print the least roles that mpctl needs", "Look"),
-    "bench": ("mpctl.cli.bench", "Measure without changing what serves", "Look"),
-    "report": ("mpctl.cli.report", "Write a report of a measurement", "Look"),
-    "preflight": ("mpctl.cli.preflight", "Check a change without making it", "Look"),
-    "render": ("mpctl.cli.render", "Print the changed manifest, for GitOps", "Look"),
-    "gate": ("mpctl.cli.gate", "Explain the gate's rules, or its verdict on a measurement", "Look"),
-    "methods": ("mpctl.cli.methods", "List speculation methods and their defaults", "Look"),
-    "drafts": ("mpctl.cli.drafts", "List published drafts per target", "Look"),
-    "stage": ("mpctl.cli.stage", "Say how a draft gets into the pod, and prepare it", "Look"),
-    "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
-    "connect": ("mpctl.cli.connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
-    "capacity": ("mpctl.cli.capacity", "Say whether a rollout fits a cluster, and make room", "Clouds"),
-    "credential": ("mpctl.cli.credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
-    "config": ("mpctl.cli.config", "Show settings and where they come from", "Other"),
-    "completion": ("mpctl.cli.completion", "Print a completion script for a shell", "Other"),
-    "help": ("mpctl.cli.help", "Explain a command or a topic such as exit-codes", "Other"),
-    "version": ("mpctl.cli.version", "Print versions", "Other"),
-}
 HELP_WIDTH = 80  # columns; narrower where the terminal is
 _COMPLETE = "_MPCTL_COMPLETE"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -78,7 +50,7 @@ def cli(**_shared: Any) -> None:
 
 def run(program: str, arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; the one place where errors become codes."""
-    call = Call(program)
+    call = CliContext(program)
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return _complete(call, instruction)
@@ -105,10 +77,10 @@ def unwritten(error: OSError, code: int) -> int:
     drop(sys.stdout)
     if code or isinstance(error, BrokenPipeError):
         return code
-    return _tell(Call("mpctl"), error)
+    return _tell(CliContext("mpctl"), error)
 
 
-def _invoke(call: Call, arguments: list[str]) -> int:
+def _invoke(call: CliContext, arguments: list[str]) -> int:
     root = named(cli, call.program)
     wide = max(min(width(), HELP_WIDTH) - 2, 50)
     with root.make_context(call.program, arguments, obj=call, terminal_width=wide) as ctx:
@@ -116,12 +88,12 @@ def _invoke(call: Call, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _tell(call: Call, error: BaseException) -> int:
+def _tell(call: CliContext, error: BaseException) -> int:
     code = _explain(call, error)
     return call.failure if code == MpctlError.exit_code else code
 
 
-def _explain(call: Call, error: BaseException) -> int:
+def _explain(call: CliContext, error: BaseException) -> int:
     terminal = call.terminal
     if isinstance(error, MpctlError):
         terminal.error(error.message, error.hint)
@@ -153,7 +125,7 @@ def _refused(error: OSError) -> tuple[str, str]:
     return f"{error.filename}: {error.strerror}", hint
 
 
-def _complete(call: Call, instruction: str) -> int:
+def _complete(call: CliContext, instruction: str) -> int:
     """Answer a shell; it is in the middle of somebody's typing, so nothing is said about what goes wrong."""
     from click.shell_completion import shell_complete
 

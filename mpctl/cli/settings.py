@@ -2,71 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from mpctl.cli.lazy import Call
+from mpctl.cli.context import CliContext
 from mpctl.cli.terminal import Terminal
 
+if TYPE_CHECKING:
+    from mpctl.app.session.place import Place
 
-class Settings(NamedTuple):
-    """Which services are meant, and whom to tell. ``timeout_s``: of one request to an API server."""
-
-    namespace: str | None
-    terminal: Terminal
-    platform: str = "local"
-    context: str | None = None
-    kubeconfig: str | None = None
-    as_user: str | None = None
-    timeout_s: float | None = None
-
-    @classmethod
-    def of(cls, ctx: click.Context, own: dict[str, Any]) -> Settings:
-        """For a command that works on services."""
-        terminal = terminal_of(ctx, own)
-        names = ("namespace", "platform", "context", "kubeconfig", "as_user", "request_timeout")
-        namespace, platform, context, kubeconfig, as_user, timeout_s = (pick(ctx, own, name) for name in names)
-        if ctx.parent is not None and ctx.parent.info_name == "local":
-            platform = "local"
-        if platform == "auto":
-            platform = _platform(context, kubeconfig)
-        if platform == "local":
-            for name, value in (("context", context), ("kubeconfig", kubeconfig), ("as", as_user)):
-                if value is not None:
-                    terminal.warn(f"--{name} means nothing on the local platform")
-        return cls(namespace, terminal, platform, context, kubeconfig, as_user, timeout_s)
+R = TypeVar("R")
+_PLACE = ("platform", "namespace", "context", "kubeconfig", "as_user", "request_timeout")
+_REST = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 
 
-def _platform(context: str | None, kubeconfig: str | None) -> str:
-    """A cluster that is named; else this machine while a service is up on it; else the kubeconfig's current cluster."""
-    if context or kubeconfig:
-        return "kubernetes"
-    from mpctl.platform.local.files import service_dirs
+def in_context(function: Callable[..., R]) -> Callable[..., R]:
+    """CliContext a command with the :class:`CliContext` of this call in place of the shared options, ``-o``, ``-y`` and
+    ``--no-input``; the other options go to it by name."""
 
-    if next(iter(service_dirs()), None) is not None:
-        return "local"
-    from mpctl.platform.kubernetes.api.connection import reachable
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> R:
+        context = configure(click.get_current_context(), given)
+        for name in (*_PLACE, *_REST):
+            given.pop(name, None)
+        return function(context, *args, **given)
 
-    return "kubernetes" if reachable(None, None) else "local"
+    return call
 
 
-def terminal_of(ctx: click.Context, own: dict[str, Any]) -> Terminal:
-    """The terminal as the shared options want it; from now on errors are told there too."""
-    call = ctx.find_root().obj
-    program = call.program if isinstance(call, Call) else "mpctl"
-    terminal = Terminal.of_environment(
+def configure(ctx: click.Context, own: dict[str, Any]) -> CliContext:
+    """The context of this call with the shared options applied; from now on errors are printed as they ask."""
+    found = ctx.find_root().obj
+    context = found if isinstance(found, CliContext) else CliContext("mpctl")
+    context.terminal = Terminal.of_environment(
         pick(ctx, own, "color"),
         quiet=pick(ctx, own, "quiet"),
         verbose=pick(ctx, own, "verbose"),
         asks=not own.get("no_input"),
-        program=program,
+        yes=bool(own.get("yes")),
+        program=context.program,
     )
-    if isinstance(call, Call):
-        call.terminal = terminal
-        call.debug = pick(ctx, own, "debug")
-    return terminal
+    context.debug = pick(ctx, own, "debug")
+    context.output = own.get("output") or context.output
+    shared = {name: pick(ctx, own, name) for name in _PLACE}
+    local = ctx.parent is not None and ctx.parent.info_name == "local"
+    context.find_place = lambda: _place(shared, context.terminal, local=local)
+    return context
+
+
+def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
+    from mpctl.app.session.place import Place, find_platform
+
+    place = Place(*(shared[name] for name in _PLACE))
+    if local:
+        place = place._replace(platform="local")
+    elif place.platform == "auto":
+        place = place._replace(platform=find_platform(place.context, place.kubeconfig))
+    if place.platform == "local":
+        for name, value in (("context", place.context), ("kubeconfig", place.kubeconfig), ("as", place.as_user)):
+            if value is not None:
+                terminal.warn(f"--{name} has no effect on the local platform")
+    return place
 
 
 def pick(ctx: click.Context, own: dict[str, Any], name: str) -> Any:
@@ -75,3 +75,21 @@ def pick(ctx: click.Context, own: dict[str, Any], name: str) -> Any:
     early = root.get_parameter_source(name) is ParameterSource.COMMANDLINE
     late = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return root.params[name] if early and not late else own[name]
+
+
+class Settings(NamedTuple):
+    """Place and terminal of a command that takes its shared options itself."""
+
+    place: Place
+    terminal: Terminal
+
+    @classmethod
+    def of(cls, ctx: click.Context, own: dict[str, Any]) -> Settings:
+        """For a command that works on services."""
+        context = configure(ctx, own)
+        return cls(context.place, context.terminal)
+
+
+def terminal_of(ctx: click.Context, own: dict[str, Any]) -> Terminal:
+    """The terminal as the shared options want it."""
+    return configure(ctx, own).terminal

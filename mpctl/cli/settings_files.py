@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from mpctl.cli.registry import COMMANDS, every_command
 from mpctl.errors import InputError
 
 PROJECT_FILE = "mpctl.yaml"
@@ -119,8 +120,6 @@ def read_settings(path: Path) -> dict[Key, Setting]:
     Raises:
         InputError: it is no YAML mapping, or its top holds what is neither a command nor a common option.
     """
-    from mpctl.cli.root import COMMANDS
-
     found: dict[Key, Setting] = {}
     for key, setting in _read(path):
         top = key[0]
@@ -184,20 +183,3 @@ def _unknown(setting: Setting, name: str, known: Iterable[str], message: str) ->
 def commands_with(name: str) -> list[str]:
     """Commands that have an option of this name; loads them all."""
     return [" ".join(path) for path, command in every_command() if name in options_of(command)]
-
-
-def every_command() -> Iterator[tuple[Key, click.Command]]:
-    """All commands with their paths."""
-    from mpctl.cli.root import cli
-
-    pending: list[tuple[Key, click.Command]] = [((), cli)]
-    while pending:
-        path, command = pending.pop(0)
-        if not isinstance(command, click.Group):
-            yield path, command
-            continue
-        ctx = click.Context(command)
-        for name in command.list_commands(ctx):
-            below = command.get_command(ctx, name)
-            assert below is not None
-            pending.append(((*path, name), below))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mpctl.cli.session import open_session, read_file
+from mpctl.app.files import read_file
+from mpctl.app.session.open import open_session
 from mpctl.cli.settings import Settings
 from mpctl.manifest import Service, load, select
 
@@ -101,4 +102,8 @@ def open_source(settings: Settings, name: str | None, file: str | None) -> Any:
     Raises:
         InputError: there is none, or several; the file cannot be read.
     """
-    return open_session(settings, name) if file is None else FileSource(file, name, settings.terminal)
+    return (
+        open_session(settings.place, settings.terminal, name)
+        if file is None
+        else FileSource(file, name, settings.terminal)
+    )

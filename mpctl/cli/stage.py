@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import change_options, file_option, name_argument, option, output_option, shared_options
+from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def _documents(terminal: Terminal, plan: StagingPlan) -> None:
 
 def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
     from mpctl.cli.change import change_diff
-    from mpctl.cli.terminal import columns
+    from mpctl.cli.printer import columns
 
     chosen = change.chosen
     lines = [f"staging mode: {plan.mode}: {plan.reason}", f"path in the pod: {plan.path}"]

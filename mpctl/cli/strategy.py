@@ -10,7 +10,7 @@ from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
 
 AUTO = "auto"
 

@@ -11,18 +11,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from mpctl.cli.printer import columns, document
 from mpctl.cli.size import height, width
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
     from mpctl.rollout.ports import RoundProgress
 
-API_VERSION = "mpctl.dev/v1alpha1"
 _REDRAW_S = 0.2
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
@@ -43,6 +43,7 @@ class Terminal:
         quiet: bool = False,
         verbose: int = 0,
         asks: bool = True,
+        yes: bool = False,
         program: str = "mpctl",
     ) -> None:
         self.color = color
@@ -50,6 +51,7 @@ class Terminal:
         self.quiet = quiet
         self.verbose = verbose
         self.asks = asks
+        self.yes = yes
         self.program = program
         self._step = ""
         self._open_line = False
@@ -195,14 +197,14 @@ class Terminal:
         self._finish_line()
         self._tell(text + "\n")
 
-    def confirm(self, question: str, *, yes: bool) -> None:
+    def confirm(self, question: str, *, yes: bool = False) -> None:
         """Ask before something is changed.
 
         Raises:
             Cancelled: the answer is no.
             InputError: there is nobody to ask.
         """
-        if yes:
+        if yes or self.yes:
             return
         if not self.asks:
             raise InputError("--no-input forbids to ask", hint="say yes beforehand with -y")
@@ -216,6 +218,12 @@ class Terminal:
             agreed = False
         if not agreed:
             raise Cancelled("cancelled; nothing was changed")
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
+        from mpctl.cli.interrupt import stoppable
+
+        return stoppable()
 
     def _say(self, text: str) -> None:
         self.aside(self._stamp() + text)
@@ -269,31 +277,9 @@ def drop(stream: TextIO) -> None:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def document(kind: str, body: dict[str, Any], output: str) -> str:
-    """A JSON or YAML document with apiVersion and kind."""
-    record = {"apiVersion": API_VERSION, "kind": kind, **body}
-    if output == "json":
-        import json
-
-        return json.dumps(record, indent=2, ensure_ascii=False)
-    import yaml
-
-    return str(yaml.safe_dump(record, sort_keys=False, allow_unicode=True)).rstrip()
-
-
 def as_called(text: str, program: str) -> str:
     """A text with our commands as the user calls us: ``kubectl mpctl`` for a plugin of kubectl."""
     if program == "mpctl":
         return text
     named = text.replace(f"{program} ", "mpctl ")  # where it is said already
     return named.replace("mpctl ", f"{program} ")
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Left-aligned columns; the last one is not padded."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        lines.append("   ".join([*cells, row[-1]]).rstrip())
-    return "\n".join(lines)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
-from mpctl.cli.lazy import Call, path_of
+from mpctl.cli.context import CliContext
+from mpctl.cli.group import path_of
 from mpctl.cli.settings_files import options_of
 
 
@@ -34,7 +35,7 @@ def _origin(error: click.BadParameter, param: click.Parameter) -> str:
     source = ctx.get_parameter_source(name) if ctx else None
     if source is ParameterSource.ENVIRONMENT:
         return f"environment variable {param.envvar}: "
-    if ctx and source is ParameterSource.DEFAULT_MAP and isinstance(call := ctx.find_root().obj, Call):
+    if ctx and source is ParameterSource.DEFAULT_MAP and isinstance(call := ctx.find_root().obj, CliContext):
         key = next(k for k, v in options_of(ctx.command).items() if v == name)
         setting = call.files.find(path_of(ctx), key)
         return f"{setting.where}: " if setting else ""

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from mpctl import __version__
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import option
+from mpctl.cli.printer import API_VERSION
 from mpctl.cli.settings import terminal_of
-from mpctl.cli.terminal import API_VERSION
 
 
 @click.command("version")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import LazyGroup
+from mpctl.cli.group import LazyGroup
 
 _TABLE = {
     "run": ("mpctl.cli.bench.run", "Measure a service, or two arms against each other; the default", "Commands"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import File, option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import terminal_of
 from mpctl.errors import InputError
 

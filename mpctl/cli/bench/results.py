@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mpctl.cli.outcome import print_cells
-from mpctl.cli.terminal import Terminal, columns
+from mpctl.cli.printer import columns
+from mpctl.cli.terminal import Terminal
 from mpctl.errors import GateRejected, Undecided
 from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary, Spread
 from mpctl.experiment.run import Run

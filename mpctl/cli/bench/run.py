@@ -6,16 +6,10 @@ from typing import Any
 
 import click
 
-from mpctl.cli.load_options import load_options
-from mpctl.cli.options import (
-    File,
-    change_options,
-    name_argument,
-    option,
-    output_option,
-    shared_options,
-    timeout_option,
-)
+from mpctl.cli.options.measurement import load_options
+from mpctl.cli.options.shared import name_argument, output_option, shared_options, timeout_option
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
 

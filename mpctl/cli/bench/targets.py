@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mpctl.cli.load_options import load_of
+from mpctl.app.session.load_client import place_load
 from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 
 if TYPE_CHECKING:
+    from mpctl.app.session.base import Session
     from mpctl.cli.request import Loader
-    from mpctl.cli.session import Session
+    from mpctl.cli.terminal import Terminal
     from mpctl.rollout.context import Context
     from mpctl.rollout.measurement import Target
     from mpctl.rollout.ports import Arm, Endpoint, Meter
@@ -49,21 +50,22 @@ def open_targets(settings: Settings, name: str | None, options: dict[str, Any]) 
         Conflict: a rollout of the service is unfinished.
     """
     if options["url"]:
-        load_of(options["load"], "local")
-        with _servers(options) as targets:
+        place_load(options["load"], "local")
+        with _servers(settings.terminal, options) as targets:
             yield targets
         return
-    from mpctl.cli.session import open_session, who
+    from mpctl.app.session.base import who
+    from mpctl.app.session.open import open_session
 
-    session = open_session(settings, name)
-    session.load, session.scope = load_of(options["load"], settings.platform), f"bench-{_short(who())}"
+    session = open_session(settings.place, settings.terminal, name)
+    session.load, session.scope = place_load(options["load"], settings.place.platform), f"bench-{_short(who())}"
     with session.world(interrupted=_INTERRUPTED) as world:
         if options["spec"]:
-            yield _beside(session, world, options)
+            yield _beside(session, settings.terminal, world, options)
             return
         sessions = {BASELINE: session}
         if options["candidate"]:
-            sessions[CANDIDATE] = open_session(settings, options["candidate"])
+            sessions[CANDIDATE] = open_session(settings.place, settings.terminal, options["candidate"])
         yield _services(world, sessions)
 
 
@@ -103,7 +105,7 @@ def _serving(session: Session) -> Target:
     return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
 
 
-def _beside(session: Session, world: Context, options: dict[str, Any]) -> Targets:
+def _beside(session: Session, terminal: Terminal, world: Context, options: dict[str, Any]) -> Targets:
     """The service and a second engine with another speculation.
 
     Raises:
@@ -117,13 +119,13 @@ def _beside(session: Session, world: Context, options: dict[str, Any]) -> Target
     _require_nothing_kept(session)
     most = max(options["concurrency"] or (1,))
     change = read_change(session, options, concurrency=most, temperature=max(options["temperature"] or (0.0,)))
-    show_findings(session.terminal, change, tuple(options["ignore"]))
+    show_findings(terminal, change, tuple(options["ignore"]))
     require_allowed(change, tuple(options["ignore"]))
     live, arm = Arm(change.old_text), Arm(change.new_text)
     if live == arm:
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
     for note in session.platform.check(arm, side_by_side=True):
-        session.terminal.note(f"note: {note}")
+        session.console.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
     return Targets(
         identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load}",
@@ -171,21 +173,21 @@ def _started(session: Session, world: Context, arm: Arm, timeout_s: float) -> It
         try:
             if ours:  # written down first: a command that was killed left it to the next one to stop
                 session.store.save("bench", record, {"running": True})
-            session.terminal.step("start", "starting the candidate beside the serving engine")
+            session.console.step("start", "starting the candidate beside the serving engine")
             world.platform.start(arm)
             world.meter.prepare()
             await_ready(world, arm, timeout_s)
             yield
         finally:
             if ours:
-                session.terminal.step("stop", "stopping the engine that was started")
+                session.console.step("stop", "stopping the engine that was started")
                 world.platform.stop(arm)
                 session.store.save("bench", record, {"running": False})
 
 
 @contextmanager
-def _servers(options: dict[str, Any]) -> Iterator[Targets]:
-    from mpctl.cli.interrupt import interruptible
+def _servers(terminal: Terminal, options: dict[str, Any]) -> Iterator[Targets]:
+    from mpctl.app.session.base import interruptible
     from mpctl.platform.local.client import BenchClient
     from mpctl.platform.local.engine import python_of
     from mpctl.platform.local.meter import LocalMeter
@@ -209,7 +211,7 @@ def _servers(options: dict[str, Any]) -> Iterator[Targets]:
             client.close()
 
     try:
-        with interruptible(lambda: _INTERRUPTED):
+        with interruptible(terminal, lambda: _INTERRUPTED):
             yield Targets(
                 identity=" ".join(_process(meter, e) for e in endpoints.values()),
                 arms=tuple(endpoints),

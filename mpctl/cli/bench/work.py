@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mpctl.app.session.base import who
 from mpctl.cli.bench.results import show
 from mpctl.cli.bench.targets import Targets
 from mpctl.cli.request import describe_workload, read_policy, read_workload
 from mpctl.cli.runs import read_run, write_run
-from mpctl.cli.session import who
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Conflict, InputError
 from mpctl.experiment.arm import CANDIDATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import LazyGroup
+from mpctl.cli.group import LazyGroup
 
 _TABLE = {"view": ("mpctl.cli.config.view", "Print the settings in force", "Commands")}
 

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from mpctl.cli.options import option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import option
+from mpctl.cli.registry import every_command
 from mpctl.cli.settings import terminal_of
-from mpctl.cli.settings_files import COMMON, SettingsFiles, every_command, find_settings, options_of
+from mpctl.cli.settings_files import COMMON, SettingsFiles, find_settings, options_of
 
 # Variables that are no option's.
 _OTHER = ("MPCTL_STATE_DIR", "MPCTL_ARM")

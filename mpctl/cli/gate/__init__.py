@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import LazyGroup
+from mpctl.cli.group import LazyGroup
 
 _TABLE = {"explain": ("mpctl.cli.gate.explain", "Print every rule, its limit and why", "Commands")}
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.load_options import AboveZero
-from mpctl.cli.options import File, option, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
+from mpctl.cli.options.types import AboveZero, File, option
 from mpctl.cli.settings import Settings
 from mpctl.cli.size import width
 from mpctl.errors import InputError
@@ -117,7 +117,7 @@ def _sections(policy: Policy) -> Iterator[str]:
 
 
 def _explain_run(terminal: Terminal, analysis: Analysis, verdict: Verdict, output: str, floor_ms: float | None) -> None:
-    from mpctl.cli.terminal import columns
+    from mpctl.cli.printer import columns
     from mpctl.gate.decomposition import Decomposition
     from mpctl.report import gate_rows
 

@@ -1,10 +1,10 @@
-"""``mpctl local``: services as processes on this machine."""
+"""``mpctl local``: services as processes on this runner."""
 
 from __future__ import annotations
 
 import click
 
-from mpctl.cli.lazy import LazyGroup
+from mpctl.cli.group import LazyGroup
 
 _TABLE = {
     "up": ("mpctl.cli.local.up", "Start a service from its manifest", "Commands"),

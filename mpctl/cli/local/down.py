@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, shared_options
+from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 from mpctl.errors import Conflict
 
@@ -27,16 +28,18 @@ def command(ctx: click.Context, /, name: str | None, every: bool, orphans: bool,
       mpctl local down --all --orphans
     """
     settings = Settings.of(ctx, shared)
-    from mpctl.cli.session import known_services, make_session, open_local
+    from mpctl.app.session.local import LocalSession, known_services, open_local
     from mpctl.platform.local.orphans import stop_orphans
     from mpctl.rollout.operation import open_operation
 
     if every:
-        sessions = [make_session(settings, ns, found) for ns, found in known_services(settings.namespace)]
+        sessions = [
+            LocalSession(ns, found, settings.terminal) for ns, found in known_services(settings.place.namespace)
+        ]
     elif orphans and name is None:
         sessions = []
     else:
-        sessions = [open_local(settings, name)]
+        sessions = [open_local(settings.place, settings.terminal, name)]
     conflicts: list[Conflict] = []
     for session in sessions:
         try:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, shared_options
+from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
 
@@ -26,10 +27,10 @@ def command(ctx: click.Context, /, name: str | None, arm: str | None, tail: int 
       mpctl local logs qwen --arm arm-0123456789
     """
     settings = Settings.of(ctx, shared)
-    from mpctl.cli.session import open_local
+    from mpctl.app.session.local import open_local
     from mpctl.platform.local.supervisor import log_path
 
-    session = open_local(settings, name)
+    session = open_local(settings.place, settings.terminal, name)
     desired = session.platform.desired()
     path = log_path(session.platform.directory, arm or desired.route)
     if not path.is_file():
@@ -38,4 +39,4 @@ def command(ctx: click.Context, /, name: str | None, arm: str | None, tail: int 
     lines = path.read_text(errors="replace").splitlines()
     kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
     if kept:
-        session.terminal.result("\n".join(kept))
+        settings.terminal.result("\n".join(kept))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import File, name_argument, option, shared_options, timeout_option
+from mpctl.cli.options.shared import name_argument, shared_options, timeout_option
+from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import Settings
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import LocalSession
+    from mpctl.app.session.local import LocalSession
     from mpctl.platform.local.desired import Process
 
 _ADOPTED_S = 10.0
@@ -48,22 +49,23 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, **options
       mpctl local up qwen                      after a restart of this machine
     """
     settings = Settings.of(ctx, options)
-    from mpctl.cli.session import make_session, open_local, read_file
+    from mpctl.app.files import read_file
+    from mpctl.app.session.local import LocalSession, open_local
     from mpctl.manifest import load, select
     from mpctl.platform.local.engine import check_model, notes, python_of
     from mpctl.platform.local.platform import check_port
 
     if file is None:
-        live = open_local(settings, name)
+        live = open_local(settings.place, settings.terminal, name)
         text, name = live.platform.read().text, live.name
-        settings = settings._replace(namespace=live.namespace)
+        namespace: str | None = live.namespace
     else:
-        text = read_file(file, "the manifest")
+        text, namespace = read_file(file, "the manifest"), settings.place.namespace
     service = select(load(text, file=file or "<live>"), name)
     cwd = Path(live.platform.desired().cwd) if file is None else Path.cwd()
     check_model(service, cwd)
     python = python_of(options["vllm"])
-    session = make_session(settings, settings.namespace or service.namespace or "default", service.name)
+    session = LocalSession(namespace or service.namespace or "default", service.name, settings.terminal)
     existed = session.platform.exists()
     lifeline = _lifeline(options["lifeline"])
     if options["port"] and not existed:
@@ -84,7 +86,7 @@ def _wait(session: LocalSession, manifest: str, timeout_s: float, *, remove_on_f
     from mpctl.rollout.ports import Arm
     from mpctl.rollout.steps.ready import await_ready
 
-    session.terminal.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
+    session.console.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
     interrupted = Cancelled(
         f"interrupted; {session.title} goes on starting",
         hint=f"mpctl status {session.name} -w watches it, mpctl local down {session.name} stops it",

@@ -30,7 +30,7 @@ def unexpected(_cli, monkeypatch):
     def fail(*_arguments, **_named):
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr("mpctl.cli.session.open_session", fail)
+    monkeypatch.setattr("mpctl.app.session.open.open_session", fail)
     return "RuntimeError: of ours"
 
 

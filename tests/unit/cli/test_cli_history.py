@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mpctl.cli.rollback import decide
-from mpctl.cli.session import LocalSession
+from mpctl.app.session.local import LocalSession
+from mpctl.cli.operate.rollback import decide
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli.load_options import load_of
+from mpctl.app.session.load_client import place_load
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
 from mpctl.rollout.ledger import Entry, Event
@@ -35,7 +35,7 @@ def operation(plan=None, **changes):
 )
 def test_where(asked, platform, unfinished, where):
     found = operation(unfinished) if isinstance(unfinished, Plan) else unfinished
-    assert load_of(asked, platform, unfinished=found) == where
+    assert place_load(asked, platform, unfinished=found) == where
 
 
 class Fake(SimpleNamespace):
@@ -56,25 +56,25 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         title="service ns/demo",
         load=None,
         ready_timeout_s=lambda asked: 600.0,
-        terminal=SimpleNamespace(note=lambda text: None, warn=lambda text: None),
+        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None),
         store=SimpleNamespace(entries=lambda: (back,), lease=lambda purpose: nullcontext()),
         platform=SimpleNamespace(read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
         world=lambda: nullcontext(None),
     )
     carried = []
-    monkeypatch.setattr("mpctl.cli.session.open_session", lambda settings, name: session)
+    monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *args, **named: session)
     monkeypatch.setattr("mpctl.cli.change.read_change", lambda *args, **options: None)
     for name in ("show_findings", "require_allowed", "show_pool"):
         monkeypatch.setattr(f"mpctl.cli.change.{name}", lambda *args: None)
     monkeypatch.setattr("mpctl.cli.request.make_plan", lambda *args: operation().plan)
-    monkeypatch.setattr("mpctl.cli.outcome.carry_out", lambda *args: carried.append((args[2].id, session.load)))
+    monkeypatch.setattr("mpctl.cli.outcome.carry_out", lambda *args: carried.append((args[3].id, session.load)))
     assert run(["rollout", "demo", "--spec", "ngram", "--platform", "kubernetes", "--load", asked]) == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
 
 
 def test_no_job_without_a_cluster():
     with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
-        load_of("job", "local")
+        place_load("job", "local")
 
 
 def test_a_server_at_an_address_is_measured_from_here(capsys):

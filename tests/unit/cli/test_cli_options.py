@@ -3,7 +3,8 @@
 import click
 import pytest
 
-from mpctl.cli import options
+from mpctl.cli.options import types as options
+from mpctl.cli.options.shared import STRATEGIES
 from mpctl.cli.settings_files import COMMON, every_command, options_of
 from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
@@ -64,7 +65,7 @@ def test_no_duration(text):
 
 
 def test_strategies_are_those_of_operations():
-    assert [s.value for s in Strategy] == list(options.STRATEGIES)
+    assert [s.value for s in Strategy] == list(STRATEGIES)
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(p) for p, _ in COMMANDS])

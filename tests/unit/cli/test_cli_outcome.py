@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli import outcome, session
+from mpctl.app.session import base, local
+from mpctl.cli import outcome
 from mpctl.errors import Conflict, MpctlError, RolledBack
 from mpctl.platform.local import orphans
 from mpctl.rollout.operation import Ending, Operation
@@ -23,7 +24,7 @@ def ended(**changes):
 
 
 def conclusion(operation):
-    asked = SimpleNamespace(name="svc", title="service chat/svc", terminal=None)
+    asked = SimpleNamespace(name="svc", title="service chat/svc", console=None)
     with pytest.raises(MpctlError) as caught:
         outcome._conclude(asked, operation)
     return caught.value
@@ -46,8 +47,8 @@ def test_a_user_without_a_name_is_named_by_number(monkeypatch, error):
     def nameless():
         raise error
 
-    monkeypatch.setattr(session.getpass, "getuser", nameless)
-    assert re.fullmatch(rf"uid-{os.getuid()}@.+", session.who())
+    monkeypatch.setattr(base.getpass, "getuser", nameless)
+    assert re.fullmatch(rf"uid-{os.getuid()}@.+", base.who())
 
 
 class Standing:
@@ -73,8 +74,8 @@ class Standing:
 def test_down_all_goes_past_what_is_busy(cli, monkeypatch, busy):
     services = {name: Standing(name, held=name in busy) for name in "abc"}
     stopped = []
-    monkeypatch.setattr(session, "known_services", lambda namespace: [("chat", name) for name in services])
-    monkeypatch.setattr(session, "make_session", lambda settings, namespace, name: services[name])
+    monkeypatch.setattr(local, "known_services", lambda namespace: [("chat", name) for name in services])
+    monkeypatch.setattr(local, "LocalSession", lambda namespace, name, console: services[name])
     monkeypatch.setattr(orphans, "stop_orphans", lambda: stopped.append(1) or ())
     done = cli("local", "down", "--all", "--orphans")
     assert [name for name, service in services.items() if not service.down] == list(busy)
@@ -87,8 +88,8 @@ def test_down_all_goes_past_what_is_busy(cli, monkeypatch, busy):
 def test_down_all_goes_past_an_unfinished_operation(cli, monkeypatch):
     services = {name: Standing(name) for name in "ab"}
     services["a"].store.entries = lambda: "unfinished"
-    monkeypatch.setattr(session, "known_services", lambda namespace: [("chat", name) for name in services])
-    monkeypatch.setattr(session, "make_session", lambda settings, namespace, name: services[name])
+    monkeypatch.setattr(local, "known_services", lambda namespace: [("chat", name) for name in services])
+    monkeypatch.setattr(local, "LocalSession", lambda namespace, name, console: services[name])
     monkeypatch.setattr(
         "mpctl.rollout.operation.open_operation",
         lambda entries: SimpleNamespace(id="rollout-1") if entries == "unfinished" else None,

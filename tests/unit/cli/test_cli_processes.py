@@ -114,7 +114,7 @@ main()
 """
 WORK = """
 import click
-from mpctl.cli.lazy import Call
+from mpctl.cli.context import CliContext
 from mpctl.errors import GateRejected
 @click.command("work")
 @click.argument("ending")
@@ -142,7 +142,8 @@ def test_work_that_nobody_reads_goes_on_and_ends_with_its_own_code(
     environment, tmp_path, closed, ending, code, unbuffered
 ):
     (tmp_path / "work.py").write_text(WORK)
-    environment |= {"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    path = os.pathsep.join(filter(None, (str(tmp_path), environment.get("PYTHONPATH"))))
+    environment |= {"PYTHONPATH": path, "PYTHONUNBUFFERED": unbuffered}
     reading, writing = os.pipe()
     os.close(reading)
     streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | dict.fromkeys(closed, writing)
@@ -213,10 +214,11 @@ def test_characters_that_the_locale_lacks_are_replaced(environment):
 
 INTERRUPTED = """
 import sys, time
-from mpctl.cli.interrupt import interruptible
+from mpctl.app.session.base import interruptible
+from mpctl.cli.terminal import Terminal
 from mpctl.errors import Cancelled
 try:
-    with interruptible(lambda: Cancelled("explained")):
+    with interruptible(Terminal.of_environment(), lambda: Cancelled("explained")):
         try:
             print("in", flush=True)
             time.sleep(60)

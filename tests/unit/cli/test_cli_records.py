@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mpctl.cli.terminal import API_VERSION
+from mpctl.cli.printer import API_VERSION
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ import json
 import click
 import pytest
 
-from mpctl.cli.load_options import load_options
+from mpctl.cli.options.measurement import load_options
 from mpctl.cli.request import describe_workload, read_traffic, read_workload
 from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic

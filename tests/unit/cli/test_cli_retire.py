@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli.retire import decide, planned
+from mpctl.cli.operate.retire import decide, planned
 from mpctl.errors import Conflict
 from mpctl.rollout.decide import Act
 from mpctl.rollout.ledger import Entry, Event

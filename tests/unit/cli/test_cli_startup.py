@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.cli import root, root_help
-from mpctl.cli.lazy import Call
+from mpctl.cli.context import CliContext
 
 HEAVY = {
     *("kubernetes", "vllm", "torch", "boto3", "google", "cdktf", "httpx", "yaml", "ruamel", "psutil"),
@@ -44,8 +44,8 @@ def modules(tmp_path, *command):
         (["--version"], False, 10),
         (["version", "--client"], True, 30),
         (["completion", "bash"], True, 20),
-        (["rollout", "--help"], True, 20),
-        (["local", "up", "--help"], True, 22),
+        (["rollout", "--help"], True, 26),
+        (["local", "up", "--help"], True, 26),
         (["help", "exit-codes"], True, 20),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -66,7 +66,7 @@ def test_status_loads_neither_a_client_nor_what_measures(tmp_path):
 
 def rendered():
     """The root command's help as click makes it."""
-    ctx = root.cli.make_context("mpctl", ["status"], obj=Call("mpctl"), terminal_width=root.HELP_WIDTH - 2)
+    ctx = root.cli.make_context("mpctl", ["status"], obj=CliContext("mpctl"), terminal_width=root.HELP_WIDTH - 2)
     return root.cli.get_help(ctx) + "\n"
 
 

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from mpctl.cli import rollback, strategy
-from mpctl.cli.traffic_options import Percentages
+from mpctl.cli import strategy
+from mpctl.cli.operate import rollback
+from mpctl.cli.options.types import Percentages
 from mpctl.errors import InputError, Refused
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline

@@ -44,12 +44,12 @@ def session(platform):
         save=lambda operation, name, record: records.update({name: record}),
     )
     terminal = SimpleNamespace(step=lambda name, detail: None)
-    return SimpleNamespace(title="service ns/demo", name="demo", platform=platform, store=store, terminal=terminal)
+    return SimpleNamespace(title="service ns/demo", name="demo", platform=platform, store=store, console=terminal)
 
 
 def test_a_kept_engine_stays_and_nothing_is_read_or_started():
     with pytest.raises(Conflict, match="arm-old is kept beside service ns/demo") as told:
-        _beside(session(Platform(KEPT)), None, {})
+        _beside(session(Platform(KEPT)), None, None, {})
     assert told.value.hint == "mpctl retire demo lets it go"
 
 

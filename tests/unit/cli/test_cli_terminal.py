@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from mpctl.cli.terminal import Terminal, as_called, columns, document
+from mpctl.cli.printer import columns, document
+from mpctl.cli.terminal import Terminal, as_called
 from mpctl.errors import Cancelled, InputError
 
 

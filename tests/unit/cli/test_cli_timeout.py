@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli.cluster_session import ClusterSession
-from mpctl.cli.session import LocalSession
+from mpctl.app.session.cluster import ClusterSession
+from mpctl.app.session.local import LocalSession
 
 
 def cluster(measured):

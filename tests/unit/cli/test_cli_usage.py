@@ -118,14 +118,14 @@ def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
 def test_flags_of_a_cluster_are_said_to_mean_nothing_here(cli):
     done = cli("status", "--platform", "local", "--context", "prod")
     assert done.code == 0
-    assert "warning: --context means nothing on the local platform\n" in done.err
+    assert "warning: --context has no effect on the local platform\n" in done.err
 
 
 def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("mpctl.cli.session.known_services", broken)
+    monkeypatch.setattr("mpctl.app.session.open.known_services", broken)
     done = cli("status")
     assert done.code == 1
     assert done.err == (
@@ -145,7 +145,7 @@ def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
     def stop(*_):
         raise raised
 
-    monkeypatch.setattr("mpctl.cli.session.known_services", stop)
+    monkeypatch.setattr("mpctl.app.session.open.known_services", stop)
     done = cli("status")
     assert (done.code, done.err) == (2, "error: interrupted\nhint: mpctl status shows what is unfinished\n")
 

@@ -19,8 +19,8 @@ import pytest
 from report_samples import empty, hostile, report, several
 from run_samples import make_run
 
+from mpctl.cli.printer import API_VERSION
 from mpctl.cli.report import Source, render
-from mpctl.cli.terminal import API_VERSION
 from mpctl.report import values
 from mpctl.report.values import _camel
 

@@ -4,16 +4,17 @@ named, and brought back by the commands that change something."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, output_option, shared_options
+from mpctl.cli.options.shared import name_argument, output_option, shared_options
+from mpctl.cli.options.types import option
+from mpctl.cli.printer import columns, document
 from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.status import Status
     from mpctl.platform.local.orphans import Orphan
 
 _REFRESH_S = 1.0
@@ -38,7 +39,7 @@ def command(ctx: click.Context, /, name: str | None, watch: bool, output: str, *
     settings = Settings.of(ctx, shared)
     everywhere = shared["all_namespaces"]
     if everywhere:
-        settings = settings._replace(namespace=None)
+        settings = settings._replace(place=settings.place._replace(namespace=None))
     if not watch:
         show(settings, name, output, everywhere=everywhere)
         return
@@ -54,7 +55,7 @@ def show(settings: Settings, name: str | None, output: str, *, everywhere: bool 
     terminal = settings.terminal
     if text:
         terminal.result(text)
-    elif settings.platform == "local":
+    elif settings.place.platform == "local":
         terminal.note("no service is up on this machine")
         terminal.next_command("local up -f MANIFEST")
     else:
@@ -65,36 +66,54 @@ def show(settings: Settings, name: str | None, output: str, *, everywhere: bool 
 
 def describe(settings: Settings, name: str | None, output: str, *, everywhere: bool = False) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none."""
-    from mpctl.cli.look import table
-    from mpctl.cli.terminal import document
+    from mpctl.app.session.open import open_sessions
 
-    sessions = sessions_of(settings, name, everywhere=everywhere)
+    sessions = open_sessions(settings.place, settings.terminal, name, everywhere=everywhere)
     if output == "name":
         return "\n".join(f"{s.namespace}/{s.name}" for s in sessions)
     found = [s.status() for s in sessions]
     if output in ("json", "yaml"):
         body = {"items": [s.to_record() for s in found], "orphans": [o.to_record() for o in orphans(settings)]}
         return document("StatusList", body, output)
-    return table(found, wide=output == "wide") if found else ""
+    return status_table(found, wide=output == "wide") if found else ""
 
 
 def orphans(settings: Settings) -> tuple[Orphan, ...]:
     """Engines of this machine that nobody looks after; a cluster has none."""
-    if settings.platform != "local":
+    if settings.place.platform != "local":
         return ()
     from mpctl.platform.local.orphans import find_orphans
 
     return tuple(find_orphans())
 
 
-def sessions_of(settings: Settings, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:
-    """The service asked for, or all."""
-    from mpctl.cli.session import known_services, make_session, open_session
+def status_table(found: list[Status], *, wide: bool) -> str:
+    """Services, then the engines and problems of those that have something to say."""
+    header = ["NAMESPACE", "NAME", "STATE", "SPEC", "REVISION", "URL"]
+    rows = [[s.namespace, s.name, s.state, s.spec, str(s.revision or "-"), s.url] for s in found]
+    lines = [columns([header, *rows])]
+    for status in found:
+        if status.operation is not None:
+            step = status.operation.begun or "between steps"
+            lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec}) at {step}")
+            if status.holder:
+                lines.append(f"  held by {status.holder}")
+        if status.arms and (wide or len(status.arms) > 1):
+            lines.append("")
+            lines.append(columns([["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]))
+        lines += [f"problem: {problem}" for problem in status.problems]
+    return "\n".join(lines)
 
-    if name is not None:
-        return [open_session(settings, name)]
-    if settings.platform == "kubernetes":
-        from mpctl.cli.cluster_session import cluster_sessions
 
-        return cluster_sessions(settings, everywhere=everywhere)
-    return [make_session(settings, namespace, found) for namespace, found in known_services(settings.namespace)]
+def _arm_rows(status: Status) -> list[list[str]]:
+    return [
+        [
+            arm.id,
+            arm.phase.value,
+            arm.traffic or ("all" if arm.id == status.routed else "none"),
+            arm.endpoint.base_url if arm.endpoint else "-",
+            str(arm.restarts),
+            arm.message or (f"kept since {arm.retained_since}; mpctl retire lets it go" if arm.retained_since else "-"),
+        ]
+        for arm in status.arms
+    ]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import ask_options, name_argument, output_option, shared_options
+from mpctl.cli.options.shared import ask_options, name_argument, output_option, shared_options
 from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
     from mpctl.rollout.decide import Decision
     from mpctl.rollout.plan import Plan
 
@@ -28,28 +28,28 @@ def command(ctx: click.Context, /, name: str | None, output: str, **options: Any
     command goes on.
     """
     settings = Settings.of(ctx, options)
+    from mpctl.app.session.open import open_session
     from mpctl.cli.outcome import carry_out
-    from mpctl.cli.session import open_session
     from mpctl.rollout import runner
     from mpctl.rollout.decide import Act
 
-    session = open_session(settings, name)
+    session = open_session(settings.place, settings.terminal, name)
     decision = decide(session)
     if decision.act is Act.ALREADY:
-        session.terminal.note(f"nothing is kept beside {session.title}")
+        session.console.note(f"nothing is kept beside {session.title}")
         return
     if decision.plan is not None:
         question = f"{decision.plan.why}; a rollback then takes an engine start"
-        session.terminal.confirm(f"{question}\nGo on ({session.place})?", yes=options["yes"])
+        session.console.confirm(f"{question}\nGo on ({session.place})?")
     with session.store.lease("retire"), session.world() as world:
         decision = decide(session)
         operation = decision.operation
         if operation is not None:
-            session.terminal.note(f"going on with {operation.id}, opened {operation.opened_at}")
+            session.console.note(f"going on with {operation.id}, opened {operation.opened_at}")
         elif decision.plan is not None:
             operation = runner.open_plan(world, decision.plan)
         if operation is not None:
-            carry_out(session, world, operation, output)
+            carry_out(session, settings.terminal, world, operation, output)
 
 
 def decide(session: Session) -> Decision:

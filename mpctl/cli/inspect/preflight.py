@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import change_options, file_option, name_argument, option, output_option, shared_options
+from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def command(
     session = open_source(settings, name, file)
     change = read_change(session, options)
     opinion = engine_opinion(change.spec.config() or {}) if ask_engine else None
-    terminal = session.terminal
+    terminal = settings.terminal
     if output in ("json", "yaml"):
         body = {
             "service": "/".join(filter(None, (session.namespace, session.name))),

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import change_options, file_option, name_argument, option, shared_options
+from mpctl.cli.options.shared import file_option, name_argument, shared_options
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 
 

@@ -1,37 +1,27 @@
-"""From flags to a service that can be worked on: which service, which store, who asks."""
+"""A service and everything that works on it: what every platform has in common."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import socket
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.interrupt import interruptible
-from mpctl.cli.settings import Settings
-from mpctl.cli.terminal import Terminal
+from mpctl.app.console import Console
+from mpctl.app.session.status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
-from mpctl.platform.local.engine import installed_version, model_of, read_service
-from mpctl.platform.local.files import service_dirs
-from mpctl.platform.local.models import read_model
-from mpctl.platform.local.platform import LocalPlatform
-from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import open_operation, open_retirement
 
 if TYPE_CHECKING:
-    from mpctl.cli.look import Status
     from mpctl.estimate import ModelFacts
     from mpctl.rollout.context import Context
     from mpctl.rollout.ports import Platform, Store
-
 
 READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster's own measure may be longer
 
@@ -62,7 +52,7 @@ class Session(ABC):
 
     name: str
     namespace: str
-    terminal: Terminal
+    console: Console
     store: Store
     load: str | None = None
     """Where the load client runs; None: as an unfinished rollout has it."""
@@ -182,123 +172,6 @@ class Session(ABC):
         )
 
 
-class LocalSession(Session):
-    """A service on this machine."""
-
-    store: LocalStore
-
-    def __init__(self, namespace: str, name: str, terminal: Terminal) -> None:
-        self.name, self.namespace, self.terminal = name, namespace, terminal
-        self._platform = LocalPlatform(namespace, name)
-        self.store = LocalStore(self._platform.directory, who())
-
-    @property
-    def platform(self) -> LocalPlatform:
-        """Where the service runs."""
-        return self._platform
-
-    def service(self) -> Service:
-        """The live service as a value."""
-        return read_service(self.platform.read().text, self.name)
-
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
-        """The manifest with another speculative setting: only the bytes of the setting change. Engines on this machine
-        read paths and repositories as they are, so that nothing is staged.
-        """
-        return self.service().with_speculation(config).to_yaml()
-
-    def engine_version(self, service: Service) -> str | None:
-        """The installed engine's."""
-        return installed_version() or service.image
-
-    def target_of(self, service: Service) -> str | None:
-        """Its own argument, else its storage."""
-        return model_of(service)
-
-    @property
-    def paths(self) -> str:
-        """Those of this machine."""
-        return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
-
-    def model_facts(self, name: str | None) -> ModelFacts | None:
-        """Relative paths start from where the service was started."""
-        return read_model(name, Path(self.platform.desired().cwd))
-
-    def engine_log(self) -> str | None:
-        """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.platform.local.supervisor import log_path
-
-        path = log_path(self.platform.directory, self.platform.desired().route)
-        try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                return file.read(2**20)
-        except OSError:
-            return None
-
-    def holder(self) -> str | None:
-        """Who holds the lock file."""
-        return self.store.holder()
-
-    def status(self) -> Status:
-        """The service as it is."""
-        from mpctl.cli.look import read_local
-
-        return read_local(self)
-
-    @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
-        """A supervisor that is gone is replaced, the load client ends with the block."""
-        from mpctl.platform.local.client import BenchClient
-        from mpctl.platform.local.meter import LocalMeter
-        from mpctl.rollout.context import Context
-
-        desired = self.platform.desired()
-        platform = LocalPlatform(self.namespace, self.name, keeps=True)
-        meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
-        with interruptible(lambda: interrupted or self.interrupted()):
-            try:
-                yield Context(platform, self.store, meter, SystemClock(), self.terminal, who())
-            finally:
-                meter.close()
-
-
-def open_session(settings: Settings, name: str | None, *, gone: bool = False) -> Session:
-    """The service asked for; without a name the only one there is. ``gone``: in a cluster, one that was deleted but
-    has a history will do too.
-
-    Raises:
-        InputError: there is none, or several; the message lists them.
-    """
-    if settings.platform == "kubernetes":
-        from mpctl.cli.cluster_session import open_cluster_session
-
-        return open_cluster_session(settings, name, gone=gone)
-    return open_local(settings, name)
-
-
-def open_local(settings: Settings, name: str | None) -> LocalSession:
-    """The same for this machine.
-
-    Raises:
-        InputError: there is none, or several; the message lists them.
-    """
-    where = f" in namespace {settings.namespace}" if settings.namespace else " on this machine"
-    known, none = known_services(settings.namespace), "mpctl local up -f MANIFEST starts one"
-    if name is not None and all(n != name for _, n in known) and _has_cluster():
-        none += "; --platform kubernetes looks in the cluster of the kubeconfig"
-    found = choose(known, name, where=where, none=none)
-    return make_session(settings, *found)
-
-
-def _has_cluster() -> bool:
-    from mpctl.platform.kubernetes.api.connection import reachable
-
-    try:
-        return reachable(None, None)
-    except InputError:
-        return False
-
-
 def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
     """(namespace, name) of the service meant. ``none``: what to do when there is no service at all.
 
@@ -325,25 +198,15 @@ def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: 
     return matching[0]
 
 
-def make_session(settings: Settings, namespace: str, name: str) -> LocalSession:
-    """A session on this machine without looking whether the service exists."""
-    return LocalSession(namespace, name, settings.terminal)
-
-
-def known_services(namespace: str | None) -> list[tuple[str, str]]:
-    """(namespace, name) of every service that is up on this machine, in one namespace or in all."""
-    pairs = [(d.parent.name, d.name) for d in service_dirs()]
-    return [(ns, n) for ns, n in pairs if namespace in (None, ns)]
-
-
-def read_file(path: str, what: str) -> str:
-    """A file the user named, ``-`` for standard input; UTF-8, line ends as they are.
+@contextmanager
+def interruptible(console: Console, explain: Callable[[], Cancelled]) -> Iterator[None]:
+    """Turn Ctrl-C in the block into the error that ``explain`` returns.
 
     Raises:
-        InputError: it cannot be read.
+        Cancelled: Ctrl-C was pressed.
     """
-    try:
-        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{what} cannot be read: {reason}", file=path) from error
+    with console.stoppable():
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise explain() from None

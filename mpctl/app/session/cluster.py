@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.interrupt import interruptible
-from mpctl.cli.load_options import load_of
-from mpctl.cli.session import READY_S, Session, SystemClock, choose, who
-from mpctl.cli.settings import Settings
-from mpctl.cli.terminal import Terminal
+from mpctl.app.console import Console
+from mpctl.app.session.base import READY_S, Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.load_client import place_load
+from mpctl.app.session.place import Place
+from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError, NotPermitted, Refused
 from mpctl.manifest import Service
-from mpctl.methods import parse_version
+from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, DEPLOYMENT, INFERENCE_SERVICE
@@ -28,7 +28,6 @@ from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
 
 if TYPE_CHECKING:
-    from mpctl.cli.look import Status
     from mpctl.estimate import ModelFacts
     from mpctl.platform.load import LoadClient
     from mpctl.rollout.context import Context
@@ -43,8 +42,8 @@ class ClusterSession(Session):
 
     store: KubernetesStore
 
-    def __init__(self, client: Client, namespace: str, name: str, terminal: Terminal) -> None:
-        self.name, self.namespace, self.terminal = name, namespace, terminal
+    def __init__(self, client: Client, namespace: str, name: str, console: Console) -> None:
+        self.name, self.namespace, self.console = name, namespace, console
         self.client = client
         self.store = KubernetesStore(client, namespace, name, who())
         self._platform = KubernetesPlatform(client, namespace, name, held=self._held_scaling)
@@ -90,7 +89,7 @@ class ClusterSession(Session):
         return None if not name or name.startswith("/") else read_model(name, Path.cwd())
 
     def require_load_client(self) -> None:
-        """A Job brings its own; otherwise it is that of a vLLM on this machine.
+        """A Job brings its own; otherwise it is that of a vLLM on this runner.
 
         Raises:
             Refused: none is installed.
@@ -141,9 +140,37 @@ class ClusterSession(Session):
 
     def status(self) -> Status:
         """The service as it is."""
-        from mpctl.cli.look import read_cluster
+        live, arms = self.platform.read(), self.platform.arms()
+        revisions, entries = self.store.revisions(), self.store.entries()
+        operation, holder = open_operation(entries), self.holder()
+        spec, unread = self._speculation()
+        return Status(
+            namespace=self.namespace,
+            name=self.name,
+            spec=spec,
+            revision=revision_of(revisions, live.text),
+            url=self.platform.url(),
+            routed=live.routed,
+            arms=arms,
+            operation=operation,
+            holder=holder,
+            supervised=True,
+            problems=(
+                *arm_problems(arms),
+                *self.platform.problems(),
+                *unread,
+                *interruptions(operation, holder),
+                *lost_records(entries, revisions, holder),
+            ),
+        )
 
-        return read_cluster(self)
+    def _speculation(self) -> tuple[str, tuple[str, ...]]:
+        """The spec of the live manifest; a model that vLLM does not serve has none and a problem."""
+        try:
+            config: dict[str, Any] | None = self.service().speculation()
+        except InputError as error:
+            return "-", (error.message,)
+        return from_config(config).describe(), ()
 
     @contextmanager
     def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
@@ -152,18 +179,18 @@ class ClusterSession(Session):
         from mpctl.rollout.context import Context
 
         meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
-        with interruptible(lambda: interrupted or self.interrupted()):
+        with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                yield Context(self.platform, self.store, meter, SystemClock(), self.terminal, who())
+                yield Context(self.platform, self.store, meter, SystemClock(), self.console, who())
             finally:
                 if left := meter.close():
-                    self.terminal.warn(left)
+                    self.console.warn(left)
                 self.platform.close()
 
     def _load_client(self) -> LoadClient:
         """The one that is asked for, else that of the unfinished operation. A way back measures nothing and has the
         Job's, which removes what a command that was killed left."""
-        load = self.load or load_of("auto", "kubernetes", unfinished=open_operation(self.store.entries()))
+        load = self.load or place_load("auto", "kubernetes", unfinished=open_operation(self.store.entries()))
         if load == "local":
             from mpctl.platform.local.client import BenchClient
             from mpctl.platform.local.engine import python_of
@@ -179,15 +206,15 @@ class ClusterSession(Session):
         return JobClient(LoadPod(self.client, self.platform.looker, self.name, scope=self.scope))
 
 
-def open_client(settings: Settings) -> Client:
-    """The API server that the settings name. Nothing is sent."""
-    connection = connect(settings.kubeconfig, settings.context)
-    if settings.timeout_s is None:
-        return Client(connection, as_user=settings.as_user)
-    return Client(connection, as_user=settings.as_user, timeout_s=settings.timeout_s)
+def open_client(place: Place) -> Client:
+    """The API server of the place. Nothing is sent."""
+    connection = connect(place.kubeconfig, place.context)
+    if place.timeout_s is None:
+        return Client(connection, as_user=place.as_user)
+    return Client(connection, as_user=place.as_user, timeout_s=place.timeout_s)
 
 
-def open_cluster_session(settings: Settings, name: str | None, *, gone: bool = False) -> ClusterSession:
+def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool = False) -> ClusterSession:
     """The service asked for; without a name the only one of the namespace.
 
     ``gone``: a service that was deleted but has a history will do too.
@@ -195,16 +222,16 @@ def open_cluster_session(settings: Settings, name: str | None, *, gone: bool = F
     Raises:
         InputError: there is none, or several; the message lists them.
     """
-    client = open_client(settings)
-    namespace = settings.namespace or client.namespace
+    client = open_client(place)
+    namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
-        return ClusterSession(client, namespace, name, settings.terminal)
+        return ClusterSession(client, namespace, name, console)
     found = cluster_services(client, namespace)
     if gone:
         found += [pair for pair in _with_history(client, namespace) if pair not in found]
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(found, name, where=where, none="-n chooses another namespace, --context another cluster")
-    return ClusterSession(client, namespace, chosen, settings.terminal)
+    return ClusterSession(client, namespace, chosen, console)
 
 
 def cluster_services(client: Client, namespace: str | None) -> list[tuple[str, str]]:
@@ -229,8 +256,8 @@ def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
     return sorted((namespace, name) for name in names)
 
 
-def cluster_sessions(settings: Settings, *, everywhere: bool) -> list[ClusterSession]:
+def cluster_sessions(place: Place, console: Console, *, everywhere: bool) -> list[ClusterSession]:
     """A session for every service of the namespace, or of all."""
-    client = open_client(settings)
-    namespace = None if everywhere else settings.namespace or client.namespace
-    return [ClusterSession(client, ns, name, settings.terminal) for ns, name in cluster_services(client, namespace)]
+    client = open_client(place)
+    namespace = None if everywhere else place.namespace or client.namespace
+    return [ClusterSession(client, ns, name, console) for ns, name in cluster_services(client, namespace)]

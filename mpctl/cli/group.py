@@ -1,45 +1,18 @@
-"""Groups whose commands are imported when they are used, and the state of one call that they share."""
+"""Groups whose commands are imported when they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mpctl.cli.terminal import Terminal, as_called
+from mpctl.cli.context import CliContext
+from mpctl.cli.registry import Table, load_command
+from mpctl.cli.terminal import as_called
 from mpctl.errors import InputError
-
-if TYPE_CHECKING:
-    from mpctl.cli.settings_files import SettingsFiles
 
 # Commands that must work whatever the settings files say.
 _WITHOUT_SETTINGS = ("help", "completion", "config")
-
-
-class Call:
-    """One call of the program: how it was named, and what every command needs. The root context carries it."""
-
-    def __init__(self, program: str) -> None:
-        self.program = program
-        self.terminal = Terminal.of_environment(program=program)
-        self.debug = False
-        self.failure = 1  # the exit code of errors that have none of their own
-        self._files: SettingsFiles | None = None
-
-    @property
-    def files(self) -> SettingsFiles:
-        """The settings files, read once.
-
-        Raises:
-            InputError: one of them cannot be used.
-        """
-        if self._files is None:
-            from mpctl.cli.settings_files import find_settings
-
-            self._files = find_settings()
-        return self._files
 
 
 def named(command: click.Command, program: str) -> click.Command:
@@ -55,10 +28,9 @@ def named(command: click.Command, program: str) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """``table``: name -> (module, one line of help, topic of the listing; without one it is not listed). Every module
-    calls its command ``command``."""
+    """A group over a table of the registry."""
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str, str]], **settings: Any) -> None:
+    def __init__(self, *args: Any, table: Table, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.table = table
 
@@ -70,9 +42,9 @@ class LazyGroup(click.Group):
         """Import the command's module."""
         if cmd_name not in self.table:
             return None
-        loaded: click.Command = import_module(self.table[cmd_name][0]).command
+        loaded = load_command(self.table, cmd_name)
         call = ctx.find_root().obj
-        return named(loaded, call.program) if isinstance(call, Call) else loaded
+        return named(loaded, call.program) if isinstance(call, CliContext) else loaded
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -88,8 +60,8 @@ class LazyGroup(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         call = ctx.find_root().obj
         path = path_of(ctx, str(name))
-        only_looks = ctx.resilient_parsing or {"-h", "--help"} & set(rest) or path[0] in _WITHOUT_SETTINGS
-        if isinstance(call, Call) and command and not only_looks:
+        only_help = ctx.resilient_parsing or {"-h", "--help"} & set(rest) or path[0] in _WITHOUT_SETTINGS
+        if isinstance(call, CliContext) and command and not only_help:
             ctx.default_map = {path[-1]: call.files.defaults(path, command)}
         return name, command, rest
 

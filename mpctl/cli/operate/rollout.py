@@ -6,25 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.load_options import load_of, load_options
-from mpctl.cli.options import (
+from mpctl.cli.options.measurement import load_options
+from mpctl.cli.options.shared import (
     STRATEGIES,
-    File,
-    Word,
     ask_options,
-    change_options,
     dry_run_option,
     name_argument,
-    option,
     output_option,
     shared_options,
     timeout_option,
 )
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.traffic import traffic_options
+from mpctl.cli.options.types import File, Word, option
 from mpctl.cli.settings import Settings
-from mpctl.cli.traffic_options import traffic_options
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
     from mpctl.experiment.workload import Workload
     from mpctl.rollout.plan import Plan
 
@@ -67,58 +65,59 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:  #
     settings = Settings.of(ctx, options)
     from dataclasses import replace
 
+    from mpctl.app.session.load_client import place_load
+    from mpctl.app.session.open import open_session
     from mpctl.cli.change import read_change, require_allowed, show_findings, show_pool
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.preview import require_client, show_preview
     from mpctl.cli.request import loader_for, make_plan, read_workload
-    from mpctl.cli.session import open_session
     from mpctl.cli.strategy import first_choice, fitting, with_traffic
     from mpctl.rollout import runner
     from mpctl.rollout.decide import Act, decide_rollout
     from mpctl.rollout.operation import open_operation
     from mpctl.rollout.plan import Kind
 
-    require_client(options["dry_run"], settings.platform)
-    session = open_session(settings, name)
+    require_client(options["dry_run"], settings.place.platform)
+    session = open_session(settings.place, settings.terminal, name)
     options["timeout"] = session.ready_timeout_s(options["timeout"])
     workload = read_workload(options, loader_for(session))
     change = read_change(session, options, concurrency=workload.most, temperature=max(workload.temperatures))
     unfinished = open_operation(session.store.entries())
-    session.load = options["load"] = load_of(options["load"], settings.platform, unfinished=unfinished)
+    session.load = options["load"] = place_load(options["load"], settings.place.platform, unfinished=unfinished)
     plan = with_traffic(make_plan(change, first_choice(options, unfinished), workload), options)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
-        session.terminal.note(f"{session.title} already runs {change.spec.describe()}")
+        session.console.note(f"{session.title} already runs {change.spec.describe()}")
         return
     if decision.act is Act.OPEN and (owner := session.owned(force=options["force"])):
-        session.terminal.warn(owner)
+        session.console.warn(owner)
     ignored = tuple(options["ignore"])
-    show_findings(session.terminal, change, ignored)
+    show_findings(settings.terminal, change, ignored)
     require_allowed(change, ignored)
     if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a way back measures nothing
         session.require_load_client()
     if decision.act is Act.OPEN:
         plan, notes = fitting(session, plan, options)
         for note in notes:
-            session.terminal.note(f"note: {note}")
+            session.console.note(f"note: {note}")
     if options["dry_run"] != "none":
-        show_preview(session, plan, explain(session, plan, workload), options["output"])
+        show_preview(session, settings.terminal, plan, explain(session, plan, workload), options["output"])
         return
     if decision.act is Act.OPEN:
-        session.terminal.confirm(f"{explain(session, plan, workload)}\nGo on ({session.place})?", yes=options["yes"])
+        session.console.confirm(f"{explain(session, plan, workload)}\nGo on ({session.place})?")
     with session.store.lease("rollout"), session.world() as world:
         # Read again under the lease: what was true while we asked may not be now.
         decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
         if decision.operation is not None:
-            session.terminal.note(f"going on with {decision.operation.id}, opened {decision.operation.opened_at}")
-            carry_out(session, world, decision.operation, options["output"])
+            session.console.note(f"going on with {decision.operation.id}, opened {decision.operation.opened_at}")
+            carry_out(session, settings.terminal, world, decision.operation, options["output"])
         elif decision.plan is not None:
             session.store.save(plan.workload, "workload", workload.to_record())
             found = replace(decision.plan, scaling=session.platform.scaling())
             if found.route is not None:
                 route = session.platform.route(found.route["name"], found.traffic_steps, force=options["force"])
                 found = replace(found, route=route)
-            carry_out(session, world, runner.open_plan(world, found), options["output"])
+            carry_out(session, settings.terminal, world, runner.open_plan(world, found), options["output"])
     show_pool(session, change)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options import ask_options, name_argument, shared_options
+from mpctl.cli.options.shared import ask_options, name_argument, shared_options
 from mpctl.cli.settings import Settings
 
 
@@ -22,12 +22,12 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     more; the next command finds that out itself. A holder that is alive is never unlocked.
     """
     settings = Settings.of(ctx, options)
-    from mpctl.cli.session import open_session
+    from mpctl.app.session.open import open_session
     from mpctl.errors import InputError
     from mpctl.platform.kubernetes.store import KubernetesStore
     from mpctl.rollout.operation import open_operation
 
-    session = open_session(settings, name, gone=True)
+    session = open_session(settings.place, settings.terminal, name, gone=True)
     if not isinstance(session.store, KubernetesStore):
         raise InputError(
             "locks of this machine end with the process that holds them", hint=f"mpctl status {session.name}"
@@ -35,14 +35,14 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
     lease = session.store.held
     found = lease.look()
     if found is None:
-        session.terminal.note(f"nobody holds {session.title}")
+        session.console.note(f"nobody holds {session.title}")
         return
     operation = open_operation(session.store.entries())
     under_way = f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
-    session.terminal.note(f"{session.title} is held by {found.describe()}{under_way}")
+    session.console.note(f"{session.title} is held by {found.describe()}{under_way}")
     lease.require_dead(found)
-    session.terminal.confirm(f"Take {session.title} from {found.who}?", yes=options["yes"])
+    session.console.confirm(f"Take {session.title} from {found.who}?")
     lease.unlock()
-    session.terminal.note(f"{session.title} is free")
+    session.console.note(f"{session.title} is free")
     if operation is not None:
-        session.terminal.next_command(f"resume {session.name}")
+        session.console.next_command(f"resume {session.name}")

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import name_argument, option, output_option, shared_options
+from mpctl.cli.options.shared import name_argument, output_option, shared_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
+    from mpctl.cli.terminal import Terminal
     from mpctl.rollout.operation import Operation
     from mpctl.rollout.revision import Revision
 
@@ -31,16 +33,16 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, outpu
       mpctl history --revision 1 -o yaml > service.yaml
     """
     settings = Settings.of(ctx, shared)
-    from mpctl.cli.session import open_session
+    from mpctl.app.session.open import open_session
 
-    session = open_session(settings, name, gone=True)
+    session = open_session(settings.place, settings.terminal, name, gone=True)
     if revision is None:
-        show_list(session, output)
+        show_list(session, settings.terminal, output)
     else:
-        show_revision(session, revision, output)
+        show_revision(session, settings.terminal, revision, output)
 
 
-def show_revision(session: Session, number: int, output: str) -> None:
+def show_revision(session: Session, terminal: Terminal, number: int, output: str) -> None:
     """Print a revision: the manifest as it was, or its record as JSON."""
     revisions = session.store.revisions()
     chosen = next((r for r in revisions if r.number == number), None)
@@ -48,21 +50,20 @@ def show_revision(session: Session, number: int, output: str) -> None:
         known = ", ".join(str(r.number) for r in revisions) or "none"
         raise InputError(f"{session.title} has no revision {number}; there are: {known}", field="--revision")
     if output == "json":
-        session.terminal.record("Revision", chosen.to_record(), output)
+        terminal.record("Revision", chosen.to_record(), output)
     elif output == "name":
-        session.terminal.result(str(number))
+        terminal.result(str(number))
     else:
-        session.terminal.exact(chosen.text)
+        terminal.exact(chosen.text)
 
 
-def show_list(session: Session, output: str) -> None:
+def show_list(session: Session, terminal: Terminal, output: str) -> None:
     """Print all revisions and operations."""
     from mpctl.rollout.ledger import lost_history
     from mpctl.rollout.operation import operations
 
     revisions, entries = session.store.revisions(), session.store.entries()
     every = operations(entries)
-    terminal = session.terminal
     for gap in lost_history(entries, revisions):
         terminal.warn(gap)
     if output in ("json", "yaml"):

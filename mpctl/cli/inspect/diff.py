@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.lazy import Call
-from mpctl.cli.options import change_options, name_argument, option, shared_options
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.types import option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
 
 _FAILED = 2  # 1 says that something differs
 
@@ -33,13 +35,13 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, **opt
       mpctl diff --spec ngram         what a rollout would change
     """
     call = ctx.find_root().obj
-    if isinstance(call, Call):
+    if isinstance(call, CliContext):
         call.failure = _FAILED
     settings = Settings.of(ctx, options)
+    from mpctl.app.session.open import open_session
     from mpctl.cli.change import change_diff, read_change
-    from mpctl.cli.session import open_session
 
-    session = open_session(settings, name)
+    session = open_session(settings.place, settings.terminal, name)
     if options["spec"]:
         if revision is not None:
             raise InputError("cannot be combined with --revision", field="--spec")
@@ -47,7 +49,7 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, **opt
     else:
         text = _since(session, revision)
     if text:
-        session.terminal.result(text)
+        settings.terminal.result(text)
     return 1 if text else 0
 
 
@@ -59,7 +61,7 @@ def _since(session: Session, revision: int | None) -> str:
     if revision is None:
         chosen = next((r for r in reversed(revisions) if r.text != live.text), None)
         if chosen is None:
-            session.terminal.note(f"{session.title} has no other revision than the present one")
+            session.console.note(f"{session.title} has no other revision than the present one")
             return ""
     else:
         chosen = next((r for r in revisions if r.number == revision), None)

@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.cli.options import (
+from mpctl.cli.options.shared import (
     STRATEGIES,
-    Word,
     ask_options,
     dry_run_option,
     name_argument,
-    option,
     output_option,
     shared_options,
     timeout_option,
 )
+from mpctl.cli.options.types import Word, option
 from mpctl.cli.settings import Settings
 from mpctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
-    from mpctl.cli.session import Session
+    from mpctl.app.session.base import Session
     from mpctl.rollout.decide import Decision
     from mpctl.rollout.plan import Plan
 
@@ -51,41 +50,41 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
       mpctl rollback --dry-run=client         what would be restored
     """
     settings = Settings.of(ctx, options)
+    from mpctl.app.session.open import open_session
     from mpctl.cli.outcome import carry_out
     from mpctl.cli.preview import require_client, show_preview
-    from mpctl.cli.session import open_session
     from mpctl.rollout import runner
     from mpctl.rollout.decide import Act
 
-    require_client(options["dry_run"], settings.platform)
-    session = open_session(settings, name)
+    require_client(options["dry_run"], settings.place.platform)
+    session = open_session(settings.place, settings.terminal, name)
     timeout_s = session.ready_timeout_s(options["timeout"])
     decision = decide(session, options, timeout_s)
     if decision.act is Act.ALREADY:
         wanted = options["to_revision"]
         done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further"
-        session.terminal.note(f"{session.title} already {done}")
+        session.console.note(f"{session.title} already {done}")
         return
     plan = decision.operation.plan if decision.operation else None
     if decision.plan is not None:
         plan, notes = as_found(session, decision.plan)
         for note in notes:
-            session.terminal.note(f"note: {note}")
+            session.console.note(f"note: {note}")
     assert plan is not None
     if options["dry_run"] != "none":
-        show_preview(session, plan, explain(session, plan), options["output"])
+        show_preview(session, settings.terminal, plan, explain(session, plan), options["output"])
         return
     if (owner := session.owned(force=True)) is not None:
-        session.terminal.warn(owner)
+        session.console.warn(owner)
     if decision.act is Act.OPEN:
-        session.terminal.confirm(f"{explain(session, plan)}\nGo on ({session.place})?", yes=options["yes"])
+        session.console.confirm(f"{explain(session, plan)}\nGo on ({session.place})?")
     with session.store.lease("rollback"), session.world() as world:
         decision = decide(session, options, timeout_s)
         operation = decision.operation
         if decision.plan is not None:
             operation = runner.open_plan(world, as_found(session, decision.plan)[0])
         if operation is not None:
-            carry_out(session, world, operation, options["output"])
+            carry_out(session, settings.terminal, world, operation, options["output"])
 
 
 def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:

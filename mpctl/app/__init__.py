@@ -1,0 +1,1 @@
+"""Use cases: a frozen request and a session in, a typed outcome out. No click, no printing."""

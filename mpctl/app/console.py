@@ -1,0 +1,32 @@
+"""The user as a use case sees one: told what happens, and asked before something changes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from mpctl.rollout.ports import Progress
+
+
+class Console(Progress, Protocol):
+    """A terminal, or whatever stands in for it."""
+
+    verbose: int
+    """How often ``-v`` was given."""
+
+    def warn(self, text: str) -> None:
+        """Show a warning."""
+
+    def next_command(self, arguments: str) -> None:
+        """Suggest the command to type next."""
+
+    def confirm(self, question: str) -> None:
+        """Ask before something is changed.
+
+        Raises:
+            Cancelled: the answer is no.
+            InputError: there is no terminal to ask on.
+        """
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""

@@ -1,0 +1,21 @@
+"""Files that a user named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mpctl.errors import InputError
+
+
+def read_file(path: str, subject: str) -> str:
+    """The text of a file, ``-`` for standard input; UTF-8, line ends kept.
+
+    Raises:
+        InputError: it cannot be read; the message names ``subject``.
+    """
+    try:
+        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"{subject} cannot be read: {reason}", file=path) from error

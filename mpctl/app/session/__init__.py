@@ -1,0 +1,1 @@
+"""From a place and a name to a service that can be read and changed."""

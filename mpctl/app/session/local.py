@@ -1,0 +1,163 @@
+"""A service on this runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpctl.app.console import Console
+from mpctl.app.session.base import Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.place import Place
+from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
+from mpctl.errors import Cancelled, InputError
+from mpctl.manifest import Service
+from mpctl.methods import from_config
+from mpctl.platform.local.engine import installed_version, model_of, read_service
+from mpctl.platform.local.files import service_dirs
+from mpctl.platform.local.models import read_model
+from mpctl.platform.local.platform import LocalPlatform
+from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.operation import open_operation
+from mpctl.rollout.ports import Arm
+
+if TYPE_CHECKING:
+    from mpctl.estimate import ModelFacts
+    from mpctl.rollout.context import Context
+
+
+class LocalSession(Session):
+    """A service on this runner."""
+
+    store: LocalStore
+
+    def __init__(self, namespace: str, name: str, console: Console) -> None:
+        self.name, self.namespace, self.console = name, namespace, console
+        self._platform = LocalPlatform(namespace, name)
+        self.store = LocalStore(self._platform.directory, who())
+
+    @property
+    def platform(self) -> LocalPlatform:
+        """Where the service runs."""
+        return self._platform
+
+    def service(self) -> Service:
+        """The live service as a value."""
+        return read_service(self.platform.read().text, self.name)
+
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+        """The manifest with another speculative setting: only the bytes of the setting change. Engines on this machine
+        read paths and repositories as they are, so that nothing is staged.
+        """
+        return self.service().with_speculation(config).to_yaml()
+
+    def engine_version(self, service: Service) -> str | None:
+        """The installed engine's."""
+        return installed_version() or service.image
+
+    def target_of(self, service: Service) -> str | None:
+        """Its own argument, else its storage."""
+        return model_of(service)
+
+    @property
+    def paths(self) -> str:
+        """Those of this runner."""
+        return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
+
+    def model_facts(self, name: str | None) -> ModelFacts | None:
+        """Relative paths start from where the service was started."""
+        return read_model(name, Path(self.platform.desired().cwd))
+
+    def engine_log(self) -> str | None:
+        """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
+        from mpctl.platform.local.supervisor import log_path
+
+        path = log_path(self.platform.directory, self.platform.desired().route)
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                return file.read(2**20)
+        except OSError:
+            return None
+
+    def holder(self) -> str | None:
+        """Who holds the lock file."""
+        return self.store.holder()
+
+    def status(self) -> Status:
+        """The service as it is."""
+        desired, supervised = self.platform.desired(), self.platform.supervised()
+        arms = tuple(self.platform.state(Arm(a.manifest)) for a in desired.arms.values())
+        revisions, entries = self.store.revisions(), self.store.entries()
+        operation, holder = open_operation(entries), self.store.holder()
+        config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
+        return Status(
+            namespace=self.namespace,
+            name=self.name,
+            spec=from_config(config).describe(),
+            revision=revision_of(revisions, desired.text),
+            url=f"http://127.0.0.1:{desired.port}/v1",
+            routed=desired.route,
+            arms=arms,
+            operation=operation,
+            holder=holder,
+            supervised=supervised,
+            problems=(
+                *arm_problems(arms),
+                *self._port_problems(desired.port, supervised=supervised, held=holder is not None),
+                *interruptions(operation, holder),
+                *lost_records(entries, revisions, holder),
+            ),
+        )
+
+    def _port_problems(self, port: int, *, supervised: bool, held: bool) -> tuple[str, ...]:
+        if not supervised and not held:
+            return (
+                f"the supervisor is gone, port {port} does not answer: mpctl local up {self.name} brings both back",
+            )
+        error = self.platform.router_error()
+        return (error,) if error else ()
+
+    @contextmanager
+    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
+        """A supervisor that is gone is replaced, the load client ends with the block."""
+        from mpctl.platform.local.client import BenchClient
+        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.rollout.context import Context
+
+        desired = self.platform.desired()
+        platform = LocalPlatform(self.namespace, self.name, keeps=True)
+        meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
+        with interruptible(self.console, lambda: interrupted or self.interrupted()):
+            try:
+                yield Context(platform, self.store, meter, SystemClock(), self.console, who())
+            finally:
+                meter.close()
+
+
+def open_local(place: Place, console: Console, name: str | None) -> LocalSession:
+    """The service asked for; without a name the only one of this runner.
+
+    Raises:
+        InputError: there is none, or several; the message lists them.
+    """
+    where = f" in namespace {place.namespace}" if place.namespace else " on this machine"
+    known, none = known_services(place.namespace), "mpctl local up -f MANIFEST starts one"
+    if name is not None and all(n != name for _, n in known) and _has_cluster():
+        none += "; --platform kubernetes looks in the cluster of the kubeconfig"
+    return LocalSession(*choose(known, name, where=where, none=none), console)
+
+
+def _has_cluster() -> bool:
+    from mpctl.platform.kubernetes.api.connection import reachable
+
+    try:
+        return reachable(None, None)
+    except InputError:
+        return False
+
+
+def known_services(namespace: str | None) -> list[tuple[str, str]]:
+    """(namespace, name) of every service that is up on this machine, in one namespace or in all."""
+    pairs = [(d.parent.name, d.name) for d in service_dirs()]
+    return [(ns, n) for ns, n in pairs if namespace in (None, ns)]

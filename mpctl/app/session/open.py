@@ -1,0 +1,35 @@
+"""Open a service, or all of them, wherever they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpctl.app.console import Console
+from mpctl.app.session.base import Session
+from mpctl.app.session.local import LocalSession, known_services, open_local
+from mpctl.app.session.place import Place
+
+
+def open_session(place: Place, console: Console, name: str | None, *, gone: bool = False) -> Session:
+    """The service asked for; without a name the only one. ``gone``: in a cluster, a deleted service that has a history
+    will do too.
+
+    Raises:
+        InputError: there is none, or several; the message lists them.
+    """
+    if place.platform == "kubernetes":
+        from mpctl.app.session.cluster import open_cluster
+
+        return open_cluster(place, console, name, gone=gone)
+    return open_local(place, console, name)
+
+
+def open_sessions(place: Place, console: Console, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:
+    """The service asked for, or all of the namespace; ``everywhere``: of all namespaces."""
+    if name is not None:
+        return [open_session(place, console, name)]
+    if place.platform == "kubernetes":
+        from mpctl.app.session.cluster import cluster_sessions
+
+        return cluster_sessions(place, console, everywhere=everywhere)
+    return [LocalSession(namespace, found, console) for namespace, found in known_services(place.namespace)]

@@ -1,0 +1,97 @@
+"""The state of one service as a value; each platform's session reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.manifest import redacted
+from mpctl.rollout.ledger import Entry, lost_history
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import ArmState, Phase
+from mpctl.rollout.revision import Revision
+
+
+@dataclass(frozen=True)
+class Status:
+    """``spec`` is that of the manifest, ``arms`` are the engines that run. ``supervised``: whether a supervisor
+    restarts them."""
+
+    namespace: str
+    name: str
+    spec: str
+    revision: int | None
+    url: str
+    routed: str | None
+    arms: tuple[ArmState, ...]
+    operation: Operation | None
+    holder: str | None
+    supervised: bool
+    problems: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """One word: the phase of the routed arm, unless an operation is open or the engines are unsupervised."""
+        if self.operation is not None:
+            return "Progressing" if self.holder else "Interrupted"
+        if not self.supervised:
+            return "Unsupervised"
+        serving = next((a for a in self.arms if a.id == self.routed), None)
+        return serving.phase.value if serving else Phase.ABSENT.value
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "status": {
+                "state": self.state,
+                "speculation": self.spec,
+                "revision": self.revision,
+                "url": self.url,
+                "routed": self.routed,
+                "supervised": self.supervised,
+                "arms": [_arm_record(a) for a in self.arms],
+                "operation": self.operation.id if self.operation else None,
+                "step": self.operation.begun if self.operation else None,
+                "heldBy": self.holder,
+                "problems": list(self.problems),
+            },
+        }
+
+
+def _arm_record(arm: ArmState) -> dict[str, Any]:
+    return {
+        "id": arm.id,
+        "phase": arm.phase.value,
+        "endpoint": arm.endpoint.base_url if arm.endpoint else None,
+        "argumentsMatch": arm.matches,
+        "restarts": arm.restarts,
+        "keptSince": arm.retained_since or None,
+        "traffic": arm.traffic or None,
+        "message": arm.message,
+        "command": list(redacted(arm.argv or ())),
+    }
+
+
+def arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
+    """Failed arms, unreadable parts of ready ones, and arms whose arguments differ from their manifest."""
+    reported = (a for a in arms if a.phase is Phase.FAILED or (a.phase is Phase.READY and a.message))
+    problems = [f"{a.id}: {a.message}" for a in reported]
+    return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
+
+
+def revision_of(revisions: tuple[Revision, ...], text: str) -> int | None:
+    """The number of the newest revision with this text."""
+    return next((r.number for r in reversed(revisions) if r.text == text), None)
+
+
+def lost_records(entries: tuple[Entry, ...], revisions: tuple[Revision, ...], holder: str | None) -> tuple[str, ...]:
+    """Gaps in the history; none while an operator writes, since the two were not read at one moment."""
+    return lost_history(entries, revisions) if holder is None else ()
+
+
+def interruptions(operation: Operation | None, holder: str | None) -> tuple[str, ...]:
+    """An unfinished operation that no operator works on, as a problem."""
+    if operation is None or holder is not None:
+        return ()
+    return (f"{operation.id} was interrupted: mpctl resume continues it, mpctl rollback undoes it",)

@@ -1,0 +1,76 @@
+"""The state of one call of the program, which click carries from the root command to every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mpctl.cli.printer import Result, render
+from mpctl.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from mpctl.app.session.base import Session
+    from mpctl.app.session.place import Place
+    from mpctl.cli.settings_files import SettingsFiles
+
+
+class CliContext:
+    """How the program was called, and what every command needs: terminal, place, output format, settings files."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.terminal = Terminal.of_environment(program=program)
+        self.debug = False
+        self.failure = 1  # the exit code of errors that have none of their own
+        self.output = "table"
+        self.find_place: Callable[[], Place] | None = None
+        self._place: Place | None = None
+        self._files: SettingsFiles | None = None
+
+    @property
+    def files(self) -> SettingsFiles:
+        """The settings files, read once.
+
+        Raises:
+            InputError: one of them cannot be used.
+        """
+        if self._files is None:
+            from mpctl.cli.settings_files import find_settings
+
+            self._files = find_settings()
+        return self._files
+
+    @property
+    def place(self) -> Place:
+        """Where the services of this call are; the platform of ``auto`` is looked up once."""
+        if self._place is None:
+            assert self.find_place is not None
+            self._place = self.find_place()
+        return self._place
+
+    def open_session(self, name: str | None, *, gone: bool = False) -> Session:
+        """The service asked for; without a name the only one. ``gone``: a deleted one with a history will do too.
+
+        Raises:
+            InputError: there is none, or several; the message lists them.
+        """
+        from mpctl.app.session.open import open_session
+
+        return open_session(self.place, self.terminal, name, gone=gone)
+
+    def emit(
+        self,
+        kind: str,
+        *,
+        record: Callable[[], Mapping[str, Any]],
+        names: Callable[[], Iterable[str]],
+        table: Callable[[bool], str],
+    ) -> None:
+        """Print a result in the format asked for; ``table`` is given whether all columns are wanted.
+
+        Raises:
+            MpctlError: standard output cannot be written.
+        """
+        text = render(self.output, Result(kind, record, names, table))
+        if text:
+            self.terminal.result(text)

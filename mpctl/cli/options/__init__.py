@@ -1,0 +1,1 @@
+"""Options by subject, each declared once."""

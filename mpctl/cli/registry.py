@@ -1,0 +1,63 @@
+"""The commands by name. A command's module is imported when the command is used; it calls its command ``command``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+
+# name -> (module, one line of help, topic of the listing; without one it is not listed)
+Table = Mapping[str, tuple[str, str, str]]
+
+COMMANDS: Table = {
+    "rollout": ("mpctl.cli.operate.rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
+    "rollback": ("mpctl.cli.operate.rollback", "Restore a recorded revision exactly", "Rollout"),
+    "resume": ("mpctl.cli.operate.resume", "Go on with what was interrupted", "Rollout"),
+    "abandon": ("mpctl.cli.operate.abandon", "End what is unfinished and leave the service as it is", "Rollout"),
+    "retire": ("mpctl.cli.operate.retire", "End an old engine that a rollout kept", "Rollout"),
+    "unlock": ("mpctl.cli.operate.unlock", "Free a service whose operator is gone", "Rollout"),
+    "status": ("mpctl.cli.inspect.status", "Show services, what runs and what is under way", "Look"),
+    "history": ("mpctl.cli.inspect.history", "List recorded revisions, or print one", "Look"),
+    "diff": ("mpctl.cli.inspect.diff", "Compare the service with a revision or with a change", "Look"),
+    "doctor": ("mpctl.cli.doctor", "Say what a cluster lacks for rollouts", "Look"),
+    "rbac": ("mpctl.cli.rbac", "Print the least roles that mpctl needs", "Look"),
+    "bench": ("mpctl.cli.bench", "Measure without changing what serves", "Look"),
+    "report": ("mpctl.cli.report", "Write a report of a measurement", "Look"),
+    "preflight": ("mpctl.cli.inspect.preflight", "Check a change without making it", "Look"),
+    "render": ("mpctl.cli.inspect.render", "Print the changed manifest, for GitOps", "Look"),
+    "gate": ("mpctl.cli.gate", "Explain the gate's rules, or its verdict on a measurement", "Look"),
+    "methods": ("mpctl.cli.methods", "List speculation methods and their defaults", "Look"),
+    "drafts": ("mpctl.cli.drafts", "List published drafts per target", "Look"),
+    "stage": ("mpctl.cli.stage", "Say how a draft gets into the pod, and prepare it", "Look"),
+    "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
+    "connect": ("mpctl.cli.connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
+    "capacity": ("mpctl.cli.capacity", "Say whether a rollout fits a cluster, and make room", "Clouds"),
+    "credential": ("mpctl.cli.credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
+    "config": ("mpctl.cli.config", "Show settings and where they come from", "Other"),
+    "completion": ("mpctl.cli.completion", "Print a completion script for a shell", "Other"),
+    "help": ("mpctl.cli.help", "Explain a command or a topic such as exit-codes", "Other"),
+    "version": ("mpctl.cli.version", "Print versions", "Other"),
+}
+
+
+def load_command(table: Table, name: str) -> click.Command:
+    """Import the module of a command."""
+    found: click.Command = import_module(table[name][0]).command
+    return found
+
+
+def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands with their paths, breadth first; imports every one."""
+    pending: list[tuple[tuple[str, ...], Table]] = [((), COMMANDS)]
+    while pending:
+        path, table = pending.pop(0)
+        for name in table:
+            command = load_command(table, name)
+            below: Table | None = getattr(command, "table", None)
+            if below is None:
+                yield (*path, name), command
+            else:
+                pending.append(((*path, name), below))
