@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from mpctl.errors import MpctlError
@@ -38,15 +38,16 @@ def decode(kind: type[_Value], record: object, readers: Mapping[type, Reader] | 
     """
     if not isinstance(record, Mapping):
         raise ValueError("not an object")
-    fields, hints = _fields_of(kind)
+    shape: Any = kind  # mypy takes no type[...] for hashable
+    required, hints = _fields_of(shape)
     if unknown := sorted(map(str, record.keys() - hints.keys())):
         raise ValueError(f"unknown field {unknown[0]}")
-    if missing := [name for name in fields if name not in record]:
+    if missing := [name for name in required if name not in record]:
         raise ValueError(f"no field {missing[0]}")
     return kind(**{name: _decode(name, hints[name], value, readers or {}) for name, value in record.items()})
 
 
-@lru_cache(maxsize=64)
+@cache
 def _fields_of(kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names of the fields without a default, and the types of all of them."""
     every = dataclasses.fields(kind)
