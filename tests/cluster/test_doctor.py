@@ -181,4 +181,4 @@ def test_who_may_see_nothing_is_told_so_and_nothing_else(cluster, namespace, mpc
 
 def test_no_cluster_is_an_error_that_says_so(mpctl, tmp_path):
     done = mpctl("doctor", "--context", "nowhere", code=2)
-    assert "there is no context nowhere" in done.stderr
+    assert "context nowhere not found" in done.stderr

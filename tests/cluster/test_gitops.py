@@ -43,7 +43,7 @@ def test_a_rollout_on_an_owned_service_is_refused_before_anything_is_changed(clu
     assert {(c.verb, c.resource) for c in written} <= {("update", "inferenceservices")}  # the dry run of the preview
     assert namespace.client.get("isvc", "demo")["metadata"]["generation"] == before
     forced = mpctl("rollout", "--spec", "ngram", "--force", "--dry-run=client")
-    assert "changed all the same" in forced.stderr
+    assert "changed because of --force" in forced.stderr
     owned = [i for i in mpctl.json("doctor")["items"] if i["id"] == "owned"]
     assert [owner in i["cause"] for i in owned] == [True]
 
@@ -85,7 +85,7 @@ def test_a_rendered_candidate_runs_beside_the_service_and_is_not_mpctls(namespac
     (plain,) = namespace.argv("demo")
     assert not any("ngram" in word for word in plain)
     refused = mpctl("rollout", "demo", "--spec", "ngram", "--strategy", "side-by-side", code=9)
-    assert "not a candidate of ours" in refused.stderr
+    assert "was not created by mpctl" in refused.stderr
     assert namespace.client.get("isvc", "demo-candidate")
 
 

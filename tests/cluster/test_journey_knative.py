@@ -110,7 +110,7 @@ def test_an_engine_that_crashes_changes_nothing_or_is_taken_back(cluster, servic
     take_back = cluster.pods.rule(fails("demo-candidate"))
     with Served(service) as served:
         done = run(*ROLLOUT, code=7)
-        assert "ended with code 3" in done.stderr
+        assert "exit code 3" in done.stderr
         assert (live(service), pods(service)) == (before, found)
         assert service.client.find("isvc", "demo-candidate") is None
 
@@ -128,8 +128,8 @@ def test_what_knative_cannot_do_is_refused_before_anything_changes(cluster, serv
     before = live(service)
     cluster.proxy.clear()
     for words, said in (
-        (("--strategy", "in-place", "--accept-downtime"), "no pod can go first"),
-        (("--traffic-steps", "10"), "Knative itself shares out the traffic"),
+        (("--strategy", "in-place", "--accept-downtime"), "no pod can stop first"),
+        (("--traffic-steps", "10"), "Knative splits the traffic"),
     ):
         done = run(*ROLLOUT, *words, code=9)
         assert said in done.stderr

@@ -203,7 +203,7 @@ def test_what_cannot_be_is_refused_before_anything(cluster, service, run):
     assert "60 % of the traffic" in done.stderr
     assert "at most 50 %" in done.stderr
     done = run("rollout", "--spec", "ngram", "--keep-baseline", code=9)  # two GPUs: one serves, one is free
-    assert "the old arm's 1 and one more" in done.stderr
+    assert "the retained baseline's 1 pods and one surge pod" in done.stderr
     done = run(*STEPS, "--strategy", "in-place", code=2)
     assert "--strategy side-by-side" in done.stderr
     second = {**ROUTE, "metadata": {"name": "more"}}
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused_before_anything(cluster, service, run):
     for name in ("more", "users"):
         namespace.client.delete("httproutes", name)
     done = run(*STEPS, code=9)
-    assert "no HTTPRoute of yours" in done.stderr
+    assert "no HTTPRoute of a user" in done.stderr
     offered = done.stderr[done.stderr.index("apiVersion:") :]
     assert "demo-predictor, port: 80" in offered
     assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry

@@ -69,7 +69,7 @@ def test_a_candidate_that_can_never_be_scheduled_is_named_and_removed(cluster, n
 def test_an_engine_that_crashes_is_quoted(cluster, namespace, service, run):
     cluster.pods.rule(lambda pod: {"script": {"exit": 3, "only_speculating": True}})
     done = run(*ROLLOUT, code=7)
-    assert "ended with code 3" in done.stderr
+    assert "exit code 3" in done.stderr
     assert "scripted to end at start-up" in done.stderr
     service.as_it_was()
 
@@ -79,7 +79,7 @@ def test_one_gpu_and_a_candidate_beside_is_refused_before_anything(cluster, name
     namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
     version = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
     done = run(*ROLLOUT, code=9)
-    assert "there is no GPU for a candidate beside it" in done.stderr
+    assert "no free GPU for a candidate side by side" in done.stderr
     assert "0 of 2 GPUs" in done.stderr
     assert "--accept-downtime" in done.stderr
     written = {(c.verb, c.resource) for c in cluster.proxy.calls if c.write}

@@ -190,7 +190,7 @@ def test_a_write_without_an_answer_is_not_repeated(cluster, reach, namespace):
     client = reach()
     fault = cluster.proxy.add("timeout", verb="create", resource="configmaps")
     body = {"metadata": {"name": "once", "namespace": namespace.name}}
-    with pytest.raises(OutcomeUnknown, match="it may have happened"):
+    with pytest.raises(OutcomeUnknown, match="the outcome is unknown"):
         client.create(CONFIG_MAP, body)
     assert fault.seen == 1
     assert namespace.client.get("configmaps", "once")

@@ -46,7 +46,7 @@ class ClusterSession(Session):
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
         self.store = KubernetesStore(client, namespace, name, who())
-        self._platform = KubernetesPlatform(client, namespace, name, held=self._held_scaling)
+        self._platform = KubernetesPlatform(client, namespace, name, recorded_scaling=self._held_scaling)
 
     @property
     def place(self) -> str:
@@ -203,7 +203,7 @@ class ClusterSession(Session):
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
         from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
 
-        return JobClient(LoadPod(self.client, self.platform.looker, self.name, scope=self.scope))
+        return JobClient(LoadPod(self.client, self.platform.reader, self.name, scope=self.scope))
 
 
 def open_client(place: Place) -> Client:

@@ -1,7 +1,7 @@
-"""Reads what the doctor judges: one list per kind, several at once, and no refusal stops it.
+"""Reads the facts for ``mpctl doctor``: one list per kind, several at once.
 
-A list that is forbidden, or a server behind the API server that does not answer, becomes an entry of ``unread``; a
-kind that the cluster does not know is read as empty. About 25 requests in all, plus one per namespace for the metric.
+A forbidden list, or an aggregated API that does not answer, becomes an entry of ``unread``; an unknown kind reads as
+empty. About 25 requests, plus one per namespace for the metric.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _DRIVER = "app.kubernetes.io/name=nvidia-dra-driver-gpu"
 
 
 def read_cluster(client: Client, namespace: str | None, now: datetime) -> ClusterFacts:
-    """Everything of ``namespace`` (None: of all) and of the cluster around it. Changes nothing.
+    """Read the facts of ``namespace`` (None: all) and of the cluster. Changes nothing.
 
     Raises:
-        Unreachable, NotPermitted: the API server does not answer, or does not know us.
+        Unreachable, NotPermitted: the API server does not answer, or does not authenticate the user.
     """
     version = str(client.version().get("gitVersion") or "") or None
     reader = _Reader(client, namespace)
-    hooks = reader.read_all(_wide())
+    hooks = reader.read_all(_cluster_queries())
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
-    reader.read_all(_system(kserve, namespace))
+    reader.read_all(_service_queries(kserve, namespace))
     services = reader.objects.get(kinds.INFERENCE_SERVICE.plural, ())
     facts = ClusterFacts(
         now=now,
@@ -60,7 +60,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     return _with_schema(client, facts)
 
 
-_Job = tuple[str, Callable[[Client], "Sequence[Json] | None"]]
+_Query = tuple[str, Callable[[Client], "Sequence[Json] | None"]]
 
 
 class _Reader:
@@ -77,7 +77,7 @@ class _Reader:
         except MpctlError as error:
             self.unread["discovery"] = error.message
 
-    def read_all(self, jobs: Sequence[_Job]) -> dict[str, Sequence[Json]]:
+    def read_all(self, jobs: Sequence[_Query]) -> dict[str, Sequence[Json]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for (name, _), found in zip(jobs, pool.map(self._read, jobs), strict=True):
                 if isinstance(found, str):
@@ -86,7 +86,7 @@ class _Reader:
                     self.objects[name] = found
         return self.objects
 
-    def _read(self, job: _Job) -> Sequence[Json] | str:
+    def _read(self, job: _Query) -> Sequence[Json] | str:
         try:
             return job[1](self._client) or ()
         except NotPermitted:
@@ -95,17 +95,17 @@ class _Reader:
             return error.message
 
 
-def _list(name: str, kind: Kind, namespace: str | None = None, labels: str = "") -> _Job:
+def _list(name: str, kind: Kind, namespace: str | None = None, labels: str = "") -> _Query:
     return name, lambda client: client.list(kind, namespace, labels=labels)
 
 
-def _wide() -> list[_Job]:
+def _cluster_queries() -> list[_Query]:
     """Objects of the cluster itself."""
     wide = (kinds.NODE, kinds.RESOURCE_SLICE, calls.DEVICE_CLASS, kinds.CLUSTER_SERVING_RUNTIME)
     return [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
 
 
-def _system(kserve: str, namespace: str | None) -> list[_Job]:
+def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
     """KServe's and the driver's own objects, then those of the services."""
 
     def config(client: Client) -> Sequence[Json] | None:
@@ -158,7 +158,7 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
             found.append(MetricAnswer(namespace, None, error.message))
             continue
         if text is None:
-            found.append(MetricAnswer(namespace, None, "it knows no such metric (404)"))
+            found.append(MetricAnswer(namespace, None, "the metric is unknown (404)"))
             continue
         values = {str(at(i, "describedObject", "name")): str(i.get("value")) for i in items}
         found.append(MetricAnswer(namespace, values))

@@ -64,7 +64,7 @@ class KubernetesStore:
         try:
             self._create(CONTROLLER_REVISION, body)
         except AlreadyExists as error:
-            there = self._client.need(CONTROLLER_REVISION, name, self._namespace)
+            there = self._client.require(CONTROLLER_REVISION, name, self._namespace)
             if Revision.from_record(there["data"]) != revision:
                 raise Conflict(
                     f"revision {revision.number} of {self._service} was added by somebody else meanwhile",
@@ -161,7 +161,7 @@ class KubernetesStore:
         data = found.get("data") or {}
         packed = base64.b64decode((found.get("binaryData") or {}).get("record", ""))
         for digest in data.get("pieces", "").split():
-            piece = self._client.need(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
+            piece = self._client.require(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
             packed += base64.b64decode(piece["binaryData"]["piece"])
         if hashlib.sha256(packed).hexdigest() != data.get("sha256"):
             raise MpctlError(f"record {name} of {operation} is damaged: it does not have the recorded digest")
@@ -171,7 +171,7 @@ class KubernetesStore:
     # Lease
 
     def lease(self, purpose: str) -> AbstractContextManager[None]:
-        """Hold the service; a lost lease stops every later write of the client."""
+        """KServePin the service; a lost lease stops every later write of the client."""
         return self.held.hold(purpose)
 
     def holder(self) -> str | None:

@@ -66,13 +66,13 @@ def test_calls_are_listed_with_their_commands(alone):
     [
         ((), "--namespace: is needed"),
         (("--cluster-wide", "-n", "chat"), "--cluster-wide: cannot be combined with -n"),
-        (("-n", "chat", "--to", "ml"), "--to: ml names nobody"),
+        (("-n", "chat", "--to", "ml"), "--to: 'ml' is not a subject"),
         (("-n", "chat", "--role", "readr"), "did you mean reader"),
-        (("-n", "chat", "--secret", ""), "--secret: '' is no name in a cluster"),
-        (("-n", "chat", "--secret", "a/b"), "--secret: 'a/b' is no name"),
-        (("-n", "BAD NAME!"), "--namespace: 'BAD NAME!' is no name"),
-        (("-n", "a.b"), "--namespace: 'a.b' is no name"),
-        (("-n", "chat", "--to", "serviceaccount:Ci/bot"), "--to: 'Ci' is no name"),
+        (("-n", "chat", "--secret", ""), "--secret: '' is not a valid object name"),
+        (("-n", "chat", "--secret", "a/b"), "--secret: 'a/b' is not a valid object name"),
+        (("-n", "BAD NAME!"), "--namespace: 'BAD NAME!' is not a valid object name"),
+        (("-n", "a.b"), "--namespace: 'a.b' is not a valid object name"),
+        (("-n", "chat", "--to", "serviceaccount:Ci/bot"), "--to: 'Ci' is not a valid object name"),
         (("-n", "chat", "-o", "table"), "--output: roles are printed as yaml or json"),
     ],
 )
@@ -85,5 +85,5 @@ def test_bad_input(alone, arguments, said):
 def test_a_doctor_without_a_cluster_says_how_to_get_one(alone):
     done = alone("doctor")
     assert (done.code, done.out) == (2, "")
-    assert "no kubeconfig is there" in done.err
+    assert "kubeconfig not found" in done.err
     assert "mpctl connect" in done.err

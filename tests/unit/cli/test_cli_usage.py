@@ -95,14 +95,14 @@ def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
             done = cli(*words)
     assert done.code == 2
     assert done.err == (
-        "error: --kubeconfig: no kubeconfig is there\nhint: mpctl connect writes one for an EKS or GKE cluster\n"
+        "error: --kubeconfig: kubeconfig not found\nhint: run 'mpctl connect' to write one for an EKS or GKE cluster\n"
     )
     assert not cli.state.exists()
 
 
 def test_a_cluster_that_is_named_is_meant(cli):
     cli.env(KUBECONFIG="none")
-    assert "no kubeconfig is there" in cli("status", "--context", "prod").err
+    assert "kubeconfig not found" in cli("status", "--context", "prod").err
 
 
 def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):

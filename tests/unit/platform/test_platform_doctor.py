@@ -84,7 +84,7 @@ def test_what_is_forbidden_is_unread_and_the_rest_is_read():
 def test_an_answer_that_is_no_json_is_said():
     client = FakeClient()
     client.raw = lambda path: "<html>"
-    assert read(client).unread["discovery"] == "the API server answered what is not JSON: '<html>'"
+    assert read(client).unread["discovery"] == "the API server's answer is not JSON: '<html>'"
 
 
 def test_services_are_read_in_the_namespace_and_the_cluster_around_them_everywhere():
@@ -113,9 +113,9 @@ def test_kserve_is_looked_for_where_its_webhooks_lead():
     [
         (json.dumps({"items": [{"describedObject": {"name": "p"}, "value": "120"}]}), {"p": "120"}, ""),
         (json.dumps({"items": []}), {}, ""),
-        (None, None, "it knows no such metric (404)"),
+        (None, None, "the metric is unknown (404)"),
         (Unreachable("the API server answers 503"), None, "the API server answers 503"),
-        ("<html>", None, "the API server answered what is not JSON: '<html>'"),
+        ("<html>", None, "the API server's answer is not JSON: '<html>'"),
     ],
 )
 def test_the_metric_is_asked_for_as_the_autoscaler_does(answer, values, error):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mpctl.platform.kubernetes.load_job.job_manifest import load_job, over, owned_by, trouble
+from mpctl.platform.kubernetes.load_job.job_manifest import is_finished, load_job, owned_by, pod_problem
 from stacks.services.isolation import LOAD_PODS
 
 POD = {
@@ -124,7 +124,7 @@ def test_the_scripts_go_with_the_job():
     ],
 )
 def test_when_it_is_over(job, ended):
-    assert over(job) is ended
+    assert is_finished(job) is ended
 
 
 def pod(phase, *, ready=None, **state):
@@ -174,11 +174,11 @@ UNBOUND = {
     ],
 )
 def test_its_troubles_in_the_clusters_own_words(found, events, message, final):
-    told = trouble(found, events)
+    told = pod_problem(found, events)
     assert message in told.message
     assert told.final is final
 
 
 def test_no_trouble():
-    assert trouble(None, []) is None
-    assert trouble(pod("Running", running={"startedAt": "now"}), []) is None
+    assert pod_problem(None, []) is None
+    assert pod_problem(pod("Running", running={"startedAt": "now"}), []) is None

@@ -107,10 +107,10 @@ def world(pod_side, monkeypatch):
     """An API and clients of it, each as a new command has one."""
     api = Api()
     found = SimpleNamespace(pods=[{**POD, "status": {}}])
-    looker = SimpleNamespace(namespace="chat", isvc=lambda name: {}, find=lambda isvc: found)
+    reader = SimpleNamespace(namespace="chat", isvc=lambda name: {}, workload=lambda isvc: found)
 
     def client():
-        pod = LoadPod(api, looker, "demo", scope="rollout", sleep=lambda seconds: None)
+        pod = LoadPod(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
         pod._forwards = SimpleNamespace(
             url=lambda name, port: pod_side.url, refusal=lambda name, port: None, close=lambda: None
         )
@@ -206,7 +206,7 @@ def test_what_the_client_says_is_told(world):
 def test_without_a_pod_there_is_no_image(world):
     world.found.pods.clear()
     world.client().prepare()  # said when it is needed
-    with pytest.raises(MpctlError, match="has no pod whose image the load client could run in"):
+    with pytest.raises(MpctlError, match="has no pod to take the load client's image from"):
         send(world.client())
 
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_removed_is_said(world):
     client = world.client()
     client.prepare()
     world.api.refuse = "delete jobs"
-    assert "goes by itself within 20 minutes: not allowed to delete jobs" in client.close()
-    assert "goes by itself" in world.client().close()
+    assert "ends within 20 minutes: not allowed to delete jobs" in client.close()
+    assert "was not deleted" in world.client().close()
     world.api.refuse = "list jobs"
     assert world.client().close() == ""  # a way back that never had one

@@ -92,7 +92,7 @@ def test_owners(case):
     assert owner.evidence in refused.value.message
     assert "--force" in refused.value.hint
     warning = require_unowned(thing, force=True)
-    assert warning is not None and owner.returns in warning
+    assert warning is not None and owner.reverts in warning
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Every call that mpctl makes to an API server, and which commands make it: the one table behind ``mpctl rbac``.
+"""All calls that mpctl makes to an API server with the commands that make them: the source of ``mpctl rbac``.
 
-The tests record the requests of whole journeys and hold them against the table both ways: a request that is not listed
-fails, and so does a row that no journey uses. A row is thus neither forgotten nor kept for nothing.
+Tests record the requests of whole journeys and compare them with the table both ways: an unlisted request fails, and so
+does a row that no journey uses.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _REVIEWS = "authorization.k8s.io"
 ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
 
-_LOOK = ("status", "history", "diff", "preflight", "render", "doctor")
-_CHANGE = ("rollout", "resume", "rollback", "abandon", "retire")
-_ALL = (*_LOOK, *_CHANGE)
-_TOLD = ("status", "history", "diff", *_CHANGE)
+_READ_COMMANDS = ("status", "history", "diff", "preflight", "render", "doctor")
+_CHANGE_COMMANDS = ("rollout", "resume", "rollback", "abandon", "retire")
+_ALL_COMMANDS = (*_READ_COMMANDS, *_CHANGE_COMMANDS)
+_RECORD_COMMANDS = ("status", "history", "diff", *_CHANGE_COMMANDS)
 
 
 @dataclass(frozen=True)
@@ -69,53 +69,61 @@ def _rows(verbs: str, kind: Kind, commands: tuple[str, ...], why: str, role: Rol
     return [Row(verb, kind, commands, why, role, **more) for verb in verbs.split()]  # type: ignore[arg-type]
 
 
-_RUNS = ("status", "doctor", *_CHANGE)
+_POD_COMMANDS = ("status", "doctor", *_CHANGE_COMMANDS)
 
 TABLE: tuple[Row, ...] = (
-    # What there is
-    *_rows("get list", kinds.INFERENCE_SERVICE, _ALL, "the service, and which there are"),
-    *_rows("get", kinds.SERVING_RUNTIME, _ALL, "arguments that a runtime adds to the engine's"),
-    *_rows("get", kinds.DEPLOYMENT, ("status", *_CHANGE), "what KServe made of the service"),
+    # Services and their pods
+    *_rows("get list", kinds.INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
+    *_rows("get", kinds.SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds to the engine's"),
+    *_rows("get", kinds.DEPLOYMENT, ("status", *_CHANGE_COMMANDS), "what KServe made of the service"),
     *_rows("list", kinds.DEPLOYMENT, ("doctor",), "what KServe made of the services"),
-    *_rows("list", kinds.POD, _RUNS, "what runs, and why something does not"),
-    *_rows("list", kinds.EVENT, ("status", *_CHANGE), "why a pod waits"),
-    *_rows("get", kinds.POD, _CHANGE, "an engine's last words", "operator", subresource="log"),
-    *_rows("list", kinds.HPA, ("doctor", *_CHANGE), "autoscalers of the service"),
-    *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE), "KEDA's autoscalers of the service"),
-    *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE), "who gets the users' traffic"),
+    *_rows("list", kinds.POD, _POD_COMMANDS, "what runs, and why something does not"),
+    *_rows("list", kinds.EVENT, ("status", *_CHANGE_COMMANDS), "why a pod waits"),
+    *_rows("get", kinds.POD, _CHANGE_COMMANDS, "an engine's last words", "operator", subresource="log"),
+    *_rows("list", kinds.HPA, ("doctor", *_CHANGE_COMMANDS), "autoscalers of the service"),
+    *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE_COMMANDS), "KEDA's autoscalers of the service"),
+    *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE_COMMANDS), "who gets the users' traffic"),
     # mpctl's own records
-    *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE), "who holds the service"),
+    *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE_COMMANDS), "who holds the service"),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
-    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_TOLD), "ledger and records of rollouts"),
+    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_RECORD_COMMANDS), "ledger and records of rollouts"),
     *_rows("list", kinds.CONFIG_MAP, ("doctor",), "rollouts that were interrupted"),
-    *_rows("get list", kinds.CONTROLLER_REVISION, _TOLD, "recorded revisions"),
+    *_rows("get list", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions"),
     # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
     # with the right to create, too (KEP-4006).
-    *_rows("get create", kinds.POD, ("status", *_CHANGE), "the engine's counters, load", subresource="portforward"),
+    *_rows(
+        "get create", kinds.POD, ("status", *_CHANGE_COMMANDS), "the engine's counters, load", subresource="portforward"
+    ),
     # Changes
-    *_rows("create update", kinds.LEASE, _CHANGE, "one operator at a time", "operator"),
-    *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE), "give the lease back", "operator"),
-    *_rows("create update patch", kinds.CONFIG_MAP, _CHANGE, "write down what is about to happen", "operator"),
-    *_rows("create", kinds.CONTROLLER_REVISION, _CHANGE, "record a revision before it is replaced", "operator"),
-    *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE, "the candidate", "operator"),
-    *_rows("list create delete", kinds.JOB, _CHANGE, "the load client", "operator"),
+    *_rows("create update", kinds.LEASE, _CHANGE_COMMANDS, "one operator at a time", "operator"),
+    *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE_COMMANDS), "give the lease back", "operator"),
+    *_rows("create update patch", kinds.CONFIG_MAP, _CHANGE_COMMANDS, "write down what is about to happen", "operator"),
+    *_rows(
+        "create", kinds.CONTROLLER_REVISION, _CHANGE_COMMANDS, "record a revision before it is replaced", "operator"
+    ),
+    *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE_COMMANDS, "the candidate", "operator"),
+    *_rows("list create delete", kinds.JOB, _CHANGE_COMMANDS, "the load client", "operator"),
     *_rows(
         "update",
         kinds.INFERENCE_SERVICE,
-        ("diff", "preflight", "render", *_CHANGE),
+        ("diff", "preflight", "render", *_CHANGE_COMMANDS),
         "promotion and restore; a dry run of them for a preview",
         "operator",
     ),
-    *_rows("get update", kinds.HPA, _CHANGE, "pin the autoscaler and put it back", "operator"),
-    *_rows("get update", kinds.SCALED_OBJECT, _CHANGE, "pin KEDA's autoscaler and put it back", "operator"),
-    *_rows("get update", kinds.HTTP_ROUTE, _CHANGE, "give a candidate traffic and put the route back", "operator"),
-    # Room for a candidate: GPUs and who holds them, in whatever namespace
-    *_rows("list", kinds.NODE, ("doctor", *_CHANGE), "GPUs, labels and taints", scope="cluster"),
-    *_rows("list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE), "GPUs that the driver publishes", scope="cluster"),
-    *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE), "GPUs in use", scope="cluster"),
-    *_rows("list", kinds.POD, _CHANGE, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
-    *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL, "arguments that a runtime adds", scope="cluster"),
-    # The doctor's own look-ups; without one it says what it could not see
+    *_rows("get update", kinds.HPA, _CHANGE_COMMANDS, "pin the autoscaler and put it back", "operator"),
+    *_rows("get update", kinds.SCALED_OBJECT, _CHANGE_COMMANDS, "pin KEDA's autoscaler and put it back", "operator"),
+    *_rows(
+        "get update", kinds.HTTP_ROUTE, _CHANGE_COMMANDS, "give a candidate traffic and put the route back", "operator"
+    ),
+    # Capacity for a candidate: GPUs and the pods that use them, in all namespaces
+    *_rows("list", kinds.NODE, ("doctor", *_CHANGE_COMMANDS), "GPUs, labels and taints", scope="cluster"),
+    *_rows(
+        "list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE_COMMANDS), "GPUs that the driver publishes", scope="cluster"
+    ),
+    *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"),
+    *_rows("list", kinds.POD, _CHANGE_COMMANDS, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
+    *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
+    # Read by the doctor alone; it reports what it may not read
     *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
     *_rows("list", kinds.CLUSTER_SERVING_RUNTIME, ("doctor",), "KServe's vLLM runtime", scope="cluster"),
     *_rows("list", DEVICE_CLASS, ("doctor",), "whether the GPU driver is set up", scope="cluster"),
@@ -130,7 +138,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
-API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE), "the engine's API key")
+API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
 
 # Every authenticated user may make these (ClusterRole system:basic-user), so no role of ours has to grant them.
 FREE = (ACCESS_REVIEW, RULES_REVIEW)

@@ -1,4 +1,4 @@
-"""Roles with no more than mpctl's own calls need, made from the table of these calls.
+"""Least-privilege roles, made from the table of mpctl's calls.
 
 In one namespace: a Role there, a ClusterRole for what has no namespace or is spread over all, and for the doctor a Role
 in KServe's namespace. Cluster-wide: one ClusterRole that also holds in every namespace.
@@ -23,14 +23,14 @@ KSERVE = "kserve"
 
 @dataclass(frozen=True)
 class Subject:
-    """Whom a role is given to; ``namespace`` for a service account."""
+    """A subject of a role binding; ``namespace`` for a service account."""
 
     kind: str
     name: str
     namespace: str | None = None
 
     def to_record(self) -> Json:
-        """As a binding names it."""
+        """Return the subject of a binding."""
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"apiGroup": _RBAC, "kind": self.kind, "name": self.name}
@@ -45,28 +45,30 @@ def subject_of(text: str) -> Subject:
     kind, _, name = text.partition(":")
     if kind not in _SUBJECTS or not name:
         raise InputError(
-            f"{text} names nobody", field="--to", hint="user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME"
+            f"{text!r} is not a subject",
+            field="--to",
+            hint="write user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME",
         )
     if kind != "serviceaccount":
         return Subject(kind.capitalize(), name)
     namespace, slash, account = name.partition("/")
     if not slash or not namespace or not account:
-        raise InputError(f"{text} has no namespace", field="--to", hint="serviceaccount:NAMESPACE/NAME")
+        raise InputError(f"{text!r} has no namespace", field="--to", hint="write serviceaccount:NAMESPACE/NAME")
     require_name(namespace, "--to", dots=False)
     require_name(account, "--to")
     return Subject("ServiceAccount", account, namespace)
 
 
 def require_name(name: str, field: str, *, dots: bool = True) -> None:
-    """Refuse what no object can be called; ``dots``: a namespace takes none (RFC 1123, label or subdomain).
+    """Refuse an invalid object name (RFC 1123 subdomain; without ``dots`` a label, as for namespaces).
 
     Raises:
-        InputError: it is no such name; ``field`` is the option that gave it.
+        InputError: ``field`` names the option.
     """
     form = rf"{_LABEL}(\.{_LABEL})*" if dots else _LABEL
     if not re.fullmatch(form, name) or len(name) > 253:
         such = "lower-case letters, digits, dashes and dots" if dots else "lower-case letters, digits and dashes"
-        raise InputError(f"{name!r} is no name in a cluster", field=field, hint=such)
+        raise InputError(f"{name!r} is not a valid object name", field=field, hint=f"use {such}")
 
 
 def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:

@@ -1,7 +1,8 @@
-"""What the current user may do of what mpctl does, as the API server's own authorisers say.
+"""Calls of mpctl that the current user may make, according to the API server's authorizers.
 
-One SelfSubjectRulesReview answers most of it. It may be incomplete (EKS and GKE decide with webhooks, too) and it tells
-nothing certain of objects outside the namespace, so each call that it does not grant is asked for by itself.
+One SelfSubjectRulesReview covers most calls. It may be incomplete (EKS and GKE also authorize with webhooks) and does
+not
+cover other namespaces, so each call that it does not grant gets a SelfSubjectAccessReview.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _AT_ONCE = 6
 
 
 def denied_calls(client: Client, namespace: str | None) -> tuple[Denied, ...]:
-    """The calls of the table that are refused in ``namespace`` (None: in all), doctor's own look-ups left out: what
-    they cannot see, they say themselves."""
+    """Return the calls of the table that are refused in ``namespace`` (None: all), without those of the doctor alone,
+    which reports them itself."""
     wanted = [row for row in TABLE if row.commands != ("doctor",)]
     granted = _granted(client, namespace) if namespace else ()
-    open_ = [row for row in wanted if row.scope != "service" or not any(covers(rule, row) for rule in granted)]
+    ungranted = [row for row in wanted if row.scope != "service" or not any(covers(rule, row) for rule in granted)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda row: _may(client, row, namespace), open_))
+        answers = list(pool.map(lambda row: _may(client, row, namespace), ungranted))
     return tuple(
         Denied(row.call, tuple(c for c in row.commands if c != "doctor"), row.role == "reader")
-        for row, allowed in zip(open_, answers, strict=True)
+        for row, allowed in zip(ungranted, answers, strict=True)
         if not allowed
     )
 

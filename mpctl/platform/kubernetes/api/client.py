@@ -1,11 +1,10 @@
-"""The thin edge to an API server: dicts in, dicts out, every refusal an error of ours.
+"""Client of an API server: dicts in, dicts out, every refusal an mpctl error.
 
-What is sent twice and what is not: reads are repeated with growing pauses while the server is unreachable or
-answers 5xx; anything is repeated after 429, which says that nothing happened. A write without an answer, or with a
-5xx, is never repeated here: :class:`OutcomeUnknown` is raised, and whoever wrote reads again and decides.
+Retries: a read is repeated with growing pauses while the server is unreachable or answers 5xx; any request is repeated
+after 429, which says that nothing happened. A write without an answer, or with a 5xx, is not repeated here:
+:class:`OutcomeUnknown` is raised, and the caller reads again and decides.
 
-Writes always ask for strict field validation, so that a misspelt field is an error and not lost. Our field manager
-is ``mpctl``.
+Writes request strict field validation, so a misspelt field is an error. The field manager is ``mpctl``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """Response of the server."""
 
     code: int
     headers: Mapping[str, str]
@@ -50,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """Nothing came back; ``why`` in words."""
+    """No response; ``why`` for messages."""
 
     why: str
 
@@ -90,7 +89,7 @@ class Client:
     # Reading
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        """One object, or None when it (or its whole kind) is not there.
+        """Return one object; None when it, or its kind, is not found.
 
         Raises:
             NotPermitted, Unreachable: see the module.
@@ -99,11 +98,11 @@ class Client:
         answer = self._read(call, kind.path(namespace, name), {})
         return None if answer.code == 404 else json_object(answer.body)
 
-    def need(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
-        """One object.
+    def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
+        """Return one object.
 
         Raises:
-            InputError: it is not there.
+            InputError: not found.
         """
         call = Call("get", kind, namespace, name)
         answer = self._read(call, kind.path(namespace, name), {})
@@ -114,7 +113,7 @@ class Client:
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Json] | None:
-        """All objects, with ``kind`` and ``apiVersion`` set on each; None when the server does not know the kind.
+        """Return all objects with their ``kind`` and ``apiVersion``; None when the server does not know the kind.
 
         ``namespace`` None: of all namespaces. ``labels``, ``fields``: selectors as kubectl takes them.
         """
@@ -132,20 +131,20 @@ class Client:
                 return found
 
     def raw(self, path: str) -> str | None:
-        """The text at a path such as ``/version``; None on 404."""
+        """Return the text at a path such as ``/version``; None on 404."""
         call = Call("get", Kind("", "", "path", path, namespaced=False), None, path)
         answer = self._read(call, path, {})
         return None if answer.code == 404 else answer.body.decode(errors="replace")
 
     def version(self) -> Json:
-        """What ``/version`` says."""
+        """Return the server's ``/version``."""
         return json_object(self.raw("/version") or "{}")
 
     def log(self, name: str, namespace: str, *, container: str = "", tail: int = 50, previous: bool = False) -> str:
-        """The last lines of a container; empty when there is no log (yet)."""
+        """Return the last lines of a container's log; empty without one."""
         call = Call("get", POD, namespace, name, "log")
         query = {"tailLines": str(tail), "container": container, "previous": "true" if previous else ""}
-        answer = self._once("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
+        answer = self._send("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
         if isinstance(answer, NoAnswer) or answer.code in (400, 404) or answer.code >= 500:
             return ""  # 400: the container has not started
         if answer.code >= 300:
@@ -158,15 +157,15 @@ class Client:
         """Create an object; metadata names it.
 
         Raises:
-            AlreadyExists: it is there.
+            AlreadyExists: an object of that name exists.
             OutcomeUnknown: no answer.
         """
         call = _call("create", kind, body)
         return self._write(call, "POST", kind.path(call.namespace), _options(dry_run), body, "application/json")
 
     def replace(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
-        """Write the whole object. ``metadata.resourceVersion`` and ``metadata.uid`` must be those that were read, so
-        that neither another's change nor another object of the same name is overwritten.
+        """Write the whole object. ``metadata.resourceVersion`` and ``metadata.uid`` must be those that were read, which
+        protects foreign changes and other objects of the same name.
 
         Raises:
             Stale: it changed since.
@@ -174,7 +173,7 @@ class Client:
         """
         metadata = body.get("metadata") or {}
         if not metadata.get("resourceVersion") or not metadata.get("uid"):
-            raise ValueError("a replace without resourceVersion and uid would overwrite what it has not seen")
+            raise ValueError("a replace needs the resourceVersion and uid that were read")
         call = _call("update", kind, body)
         path = kind.path(call.namespace, call.name)
         return self._write(call, "PUT", path, _options(dry_run), body, "application/json")
@@ -189,7 +188,7 @@ class Client:
         query = {**_options(dry_run), "force": "true" if force else "false"}
         body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
         path = kind.path(call.namespace, call.name)
-        return self._repeated(lambda: self._write(call, "PATCH", path, query, body, _APPLY))
+        return self._retry_unknown(lambda: self._write(call, "PATCH", path, query, body, _APPLY))
 
     def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json, *, dry_run: bool = False) -> Json:
         """JSON merge patch; put ``metadata.resourceVersion`` into the patch for a precondition.
@@ -211,7 +210,7 @@ class Client:
         foreground: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object; one that is not there is deleted already. With ``uid`` only that very object.
+        """Delete an object, if it exists. With ``uid`` only that very object.
 
         Raises:
             Stale: the object has another uid.
@@ -222,7 +221,7 @@ class Client:
             body["preconditions"] = {"uid": uid}
         query = {"dryRun": "All"} if dry_run else {}
         # A delete that happened is answered with 404 the second time, so it can be repeated.
-        self._repeated(
+        self._retry_unknown(
             lambda: self._write(
                 call, "DELETE", kind.path(namespace, name), query, body, "application/json", gone_is_done=True
             )
@@ -232,13 +231,13 @@ class Client:
 
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
         for pause in (*_PAUSES_S, None):
-            answer = self._once("GET", path, query, None, "")
+            answer = self._send("GET", path, query, None, "")
             if isinstance(answer, Answer) and answer.code < 500 and answer.code != 429:
                 if answer.code >= 300 and answer.code != 404:
                     raise error_of(answer.code, answer.body, call)
                 return answer
             if pause is not None:
-                self._sleep(self._pause(answer, pause, call))
+                self._sleep(self._delay_s(answer, pause, call))
         raise self._unreachable(answer, call)
 
     def _write(
@@ -255,12 +254,12 @@ class Client:
         for pause in (*_PAUSES_S, None):
             if self.guard is not None and call.kind is not LEASE:
                 self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
-            answer = self._once(method, path, query, body, content_type)
+            answer = self._send(method, path, query, body, content_type)
             if isinstance(answer, NoAnswer) or answer.code >= 500:
-                said = "no answer came" if isinstance(answer, NoAnswer) else f"the API server answered {answer.code}"
+                reason = "no answer" if isinstance(answer, NoAnswer) else f"answer {answer.code}"
                 raise OutcomeUnknown(
-                    f"{call.target}: {said} to {call.verb}; it may have happened",
-                    hint="the same command again looks at what is there and goes on",
+                    f"{call.target}: {reason} to {call.verb}; the outcome is unknown",
+                    hint="run the same command again: it reads the object and resumes",
                 )
             if answer.code == 404 and gone_is_done:
                 return {}
@@ -269,10 +268,10 @@ class Client:
                     raise error_of(answer.code, answer.body, call)
                 return json_object(answer.body)
             if pause is not None:
-                self._sleep(self._pause(answer, pause, call))
+                self._sleep(self._delay_s(answer, pause, call))
         raise self._unreachable(answer, call)
 
-    def _repeated(self, write: Callable[[], Json]) -> Json:
+    def _retry_unknown(self, write: Callable[[], Json]) -> Json:
         for pause in _PAUSES_S:
             try:
                 return write()
@@ -280,7 +279,7 @@ class Client:
                 self._sleep(pause)
         return write()
 
-    def _once(
+    def _send(
         self, method: Method, path: str, query: Mapping[str, str], body: Json | None, content_type: str
     ) -> Answer | NoAnswer:
         """One request.
@@ -315,12 +314,12 @@ class Client:
             )
         except urllib3.exceptions.SSLError as error:
             raise MpctlError(
-                f"{self.configuration.host}: {error}", hint="the kubeconfig's certificate authority does not fit"
+                f"{self.configuration.host}: {error}", hint="check the certificate authority in the kubeconfig"
             ) from error
         except urllib3.exceptions.LocationValueError as error:
-            raise InputError(f"{self.configuration.host!r} is no address of an API server: {error}") from error
+            raise InputError(f"{self.configuration.host!r} is not the address of an API server: {error}") from error
         except urllib3.exceptions.HTTPError as error:
-            return NoAnswer(_why(error, self._timeout_s))
+            return NoAnswer(_no_answer_reason(error, self._timeout_s))
         return Answer(response.status, response.headers, response.data)
 
     def authorization(self) -> dict[str, str]:
@@ -329,26 +328,26 @@ class Client:
         return {item["key"]: item["value"] for item in settings.values() if item["value"]}
 
     def header_lines(self) -> tuple[str, ...]:
-        """Who asks, as header lines, for streams that other libraries open."""
-        who = [*self.authorization().items(), *self._impersonate]
-        return tuple(f"{name}: {value}" for name, value in who)
+        """Return authentication headers as lines, for streams of other libraries."""
+        headers = [*self.authorization().items(), *self._impersonate]
+        return tuple(f"{name}: {value}" for name, value in headers)
 
-    def _pause(self, answer: Answer | NoAnswer, pause: float, call: Call) -> float:
+    def _delay_s(self, answer: Answer | NoAnswer, pause: float, call: Call) -> float:
         if isinstance(answer, NoAnswer):
             return pause
         asked = retry_after(answer.headers, otherwise=pause)
         if asked > _LONGEST_WAIT_S:
-            raise Unreachable(f"{call.target}: the API server asks to wait {asked:.0f} s", hint="try again then")
+            raise Unreachable(f"{call.target}: the API server asks to wait {asked:.0f} s", hint="retry after that time")
         return max(asked, pause) if answer.code == 429 else asked
 
     def _unreachable(self, answer: Answer | NoAnswer, call: Call) -> Unreachable:
         if isinstance(answer, NoAnswer):
-            said = f"does not answer ({answer.why})"
+            reason = f"does not answer ({answer.why})"
         else:
-            said = f"answers {answer.code}: {status_of(answer.body).get('message')}"
+            reason = f"answers {answer.code}: {status_of(answer.body).get('message')}"
         return Unreachable(
-            f"{call.target}: the API server {self.configuration.host} {said}",
-            hint="kubectl get --raw /readyz says more; the same command again goes on",
+            f"{call.target}: the API server {self.configuration.host} {reason}",
+            hint="check 'kubectl get --raw /readyz', then run the same command again to resume",
         )
 
     def close(self) -> None:
@@ -366,42 +365,42 @@ def _call(verb: str, kind: Kind, body: Json) -> Call:
     return Call(verb, kind, metadata.get("namespace"), metadata.get("name"))
 
 
-def _why(error: Exception, timeout_s: float) -> str:
-    """Why no answer came: the system's words where it has some."""
+def _no_answer_reason(error: Exception, timeout_s: float) -> str:
+    """Return why no answer came, as the system says it."""
     import urllib3
 
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()
     if isinstance(error, urllib3.exceptions.TimeoutError):
-        return f"nothing came within {timeout_s:g} s"
+        return f"timeout after {timeout_s:g} s"
     return str(error)
 
 
 def json_object(body: bytes | str) -> Json:
-    """The object of an answer.
+    """Parse an answer as an object.
 
     Raises:
-        MpctlError: it is none, as when a proxy or a login page answers.
+        MpctlError: not a JSON object, for example the page of a proxy.
     """
     try:
         record = json.loads(body)
     except ValueError as error:
         raise MpctlError(
-            f"the API server answered what is not JSON: {body[:200]!r}",
-            hint="see what stands at the server's address of the kubeconfig: a proxy or a login page may answer",
+            f"the API server's answer is not JSON: {body[:200]!r}",
+            hint="check the server's address in the kubeconfig: a proxy or a login page may answer",
         ) from error
     if not isinstance(record, dict):
-        raise MpctlError(f"the API server answered no object: {body[:200]!r}")
+        raise MpctlError(f"the API server's answer is not an object: {body[:200]!r}")
     return record
 
 
 def conditions(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The conditions of an object's status."""
+    """Yield the conditions of an object's status."""
     status = record.get("status") or {}
     yield from status.get("conditions") or []
 
 
 def condition(record: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """One condition by its type; empty when it is not there."""
+    """Return a condition by its type; empty when absent."""
     return next((c for c in conditions(record) if c.get("type") == kind), {})

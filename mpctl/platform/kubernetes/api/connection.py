@@ -1,4 +1,4 @@
-"""From flags and environment to an API server, as kubectl does it.
+"""Resolves flags and environment to an API server, as kubectl does.
 
 ``--kubeconfig``, else the files of ``$KUBECONFIG`` (the first that names a current context wins, as in kubectl; the
 Python client takes the last), else ``~/.kube/config``, else the service account of the pod we run in.
@@ -38,11 +38,11 @@ def kubeconfig_files(path: str | None, environment: Mapping[str, str] = os.envir
     """The files to read, in order of precedence; those that do not exist are left out unless named by ``path``.
 
     Raises:
-        InputError: ``path`` is given and is not there.
+        InputError: ``path`` does not exist.
     """
     if path is not None:
         if not Path(path).expanduser().is_file():
-            raise InputError("is not there", file=path, field="--kubeconfig")
+            raise InputError("file not found", file=path, field="--kubeconfig")
         return (str(Path(path).expanduser()),)
     listed = environment.get(VARIABLE) or str(Path("~/.kube/config").expanduser())
     files = [str(Path(part).expanduser()) for part in listed.split(os.pathsep) if part]
@@ -63,10 +63,10 @@ def current_context(files: tuple[str, ...]) -> str | None:
 
 
 def _read(file: str) -> dict[str, Any]:
-    """What a file holds; nothing where it is empty, as kubectl takes it.
+    """Read a kubeconfig; an empty file counts as an empty one, as with kubectl.
 
     Raises:
-        InputError: it cannot be read, or is no kubeconfig.
+        InputError: not readable, or not a kubeconfig.
     """
     import yaml
 
@@ -75,12 +75,12 @@ def _read(file: str) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"cannot be read: {error}", file=file) from error
     if record is not None and not isinstance(record, dict):
-        raise InputError("is no kubeconfig: it holds no mapping", file=file)
+        raise InputError("not a kubeconfig: expected a mapping", file=file)
     return record or {}
 
 
 def reachable(kubeconfig: str | None, context: str | None) -> bool:
-    """Whether anything names a cluster: a context, or the service account of a pod. Only looks at files."""
+    """Whether a context or a pod's service account names a cluster. Reads files only."""
     files = kubeconfig_files(kubeconfig)
     return bool(files and (context or current_context(files))) or (not files and _in_pod())
 
@@ -106,7 +106,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         return Connection(configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster")
     if not files:
         raise InputError(
-            "no kubeconfig is there", field="--kubeconfig", hint="mpctl connect writes one for an EKS or GKE cluster"
+            "kubeconfig not found",
+            field="--kubeconfig",
+            hint="run 'mpctl connect' to write one for an EKS or GKE cluster",
         )
     chosen = context or current_context(files)
     if chosen is None:
@@ -116,7 +118,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     if found is None:
         names = ", ".join(entries.names("context")) or "none"
         raise InputError(
-            f"there is no context {chosen}; there are: {names}", file=os.pathsep.join(files), field="--context"
+            f"context {chosen} not found; available: {names}", file=os.pathsep.join(files), field="--context"
         )
     entries.check(found)
     _load(config, configuration, entries, chosen)
@@ -124,7 +126,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
 
 
 class _Entries:
-    """What stands in the files; of two with one name the first counts, as in kubectl."""
+    """Entries of the kubeconfig files; of two with the same name the first wins, as in kubectl."""
 
     def __init__(self, records: Mapping[str, dict[str, Any]]) -> None:
         self.files = tuple(file for file, record in records.items() if record)  # the client refuses empty ones
@@ -136,17 +138,17 @@ class _Entries:
         ]
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Of all entries of a kind."""
+        """Return the names of all entries of a kind."""
         return tuple(dict.fromkeys(str(entry["name"]) for _, of, entry in self._all if of == kind))
 
     def find(self, kind: str, name: Any) -> tuple[str, dict[str, Any] | None]:
-        """The file and what the entry holds; None when there is none."""
+        """Return the file and content of an entry; None when not found."""
         found = ((file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name)
         file, entry = next(found, ("", None))
         return file, None if entry is None else dict(entry.get(kind) or {})
 
     def check(self, context: dict[str, Any]) -> None:
-        """Refuse what the client only tells without file and field, or not at all.
+        """Refuse errors that the client library reports without file and field, or not at all.
 
         Raises:
             InputError: the server's address or a certificate of a context cannot be used.
@@ -157,13 +159,13 @@ class _Entries:
             if entry is None:
                 continue
             if kind == "cluster" and not str(entry.get("server") or "").startswith(("https://", "http://")):
-                said = f"is no address of an API server: {entry.get('server')!r}"
-                raise InputError(f"{said}; it begins with https://", file=file, field=f"cluster {name}: server")
+                message = f"{entry.get('server')!r} is not the address of an API server: it must begin with https://"
+                raise InputError(message, file=file, field=f"cluster {name}: server")
             for field in fields:
                 try:
                     base64.standard_b64decode(entry.get(field) or "")
                 except (ValueError, TypeError) as error:
-                    raise InputError(f"is not base64: {error}", file=file, field=f"{kind} {name}: {field}") from error
+                    raise InputError(f"not base64: {error}", file=file, field=f"{kind} {name}: {field}") from error
 
 
 _DATA = {"cluster": ("certificate-authority-data",), "user": ("client-certificate-data", "client-key-data")}
@@ -175,12 +177,12 @@ def _list(record: Mapping[str, Any], file: str, kind: str) -> list[dict[str, Any
 
     found = record.get(f"{kind}s") or []
     if not isinstance(found, list) or not all(named(entry) for entry in found):
-        raise InputError(f"is no list of entries with name and {kind}", file=file, field=f"{kind}s")
+        raise InputError(f"expected a list of entries with name and {kind}", file=file, field=f"{kind}s")
     return found
 
 
 def _load(config: Any, configuration: Configuration, entries: _Entries, context: str) -> None:
-    """Let the client read the files, and take from it what it would only print.
+    """Load the files with the client library, and capture what it only logs.
 
     Raises:
         InputError: the context cannot be used.
@@ -189,9 +191,9 @@ def _load(config: Any, configuration: Configuration, entries: _Entries, context:
     from kubernetes.config.config_exception import ConfigException
 
     joined = os.pathsep.join(entries.files)
-    said = _Said()
+    capture = _LogCapture()
     root = logging.getLogger()
-    root.addHandler(said)
+    root.addHandler(capture)
     try:
         config.load_kube_config(
             config_file=joined, context=context, client_configuration=configuration, persist_config=False
@@ -199,32 +201,31 @@ def _load(config: Any, configuration: Configuration, entries: _Entries, context:
     except (ConfigException, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         raise InputError(f"context {context} cannot be used: {error}", file=joined) from error
     finally:
-        root.removeHandler(said)
+        root.removeHandler(capture)
     _, found = entries.find("context", context)
     _, user = entries.find("user", (found or {}).get("user"))
     plugin = (user or {}).get("exec")
     if plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
-        raise _no_credential(context, plugin, said.lines)
+        raise _no_credential(context, plugin, capture.lines)
 
 
-class _Said(logging.Handler):
-    """Keeps what the client logs: a credential plugin that fails is told nowhere else, and every request would then be
-    anonymous."""
+class _LogCapture(logging.Handler):
+    """Captures the client library's log, the only report of a failed credential plugin."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Capture a line."""
         self.lines.append(record.getMessage())
 
 
-def _no_credential(context: str, plugin: Mapping[str, Any], said: list[str]) -> NotPermitted:
+def _no_credential(context: str, plugin: Mapping[str, Any], lines: list[str]) -> NotPermitted:
     command = shlex.join(str(part) for part in (plugin.get("command"), *(plugin.get("args") or ())))
-    # Names alone: a value may be a secret.
+    # Names only: a value may be a secret.
     names = ", ".join(str(item.get("name")) for item in plugin.get("env") or ())
-    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *said])
+    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *lines])
     return NotPermitted(
-        message, hint=f"run it by hand: {command}" + (f" (the kubeconfig sets {names})" if names else "")
+        message, hint=f"run the plugin: {command}" + (f" (the kubeconfig sets {names})" if names else "")
     )

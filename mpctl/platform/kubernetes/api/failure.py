@@ -1,7 +1,6 @@
-"""What an API server's refusal means, as an error of ours. Pure: status code and body in, error out.
+"""API server refusals as mpctl errors. Pure: status code and body in, error out.
 
-Three refusals are told apart by class because callers act on them: an object that exists already, a version that is
-stale, and a write of which nobody knows whether it happened.
+Callers act on three classes: an object that exists already, a stale version, and a write with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mpctl.platform.kubernetes.api.kinds import Kind
 
 
 class AlreadyExists(Conflict):
-    """An object of that name is there already."""
+    """An object of that name exists."""
 
 
 class Stale(Conflict):
@@ -25,16 +24,16 @@ class Stale(Conflict):
 
 
 class Unreachable(MpctlError):
-    """The API server does not answer, or answers with 5xx, for longer than we try."""
+    """The API server does not answer, or answers 5xx, through all retries."""
 
 
 class OutcomeUnknown(MpctlError):
-    """A write was sent and no answer came: it may or may not have happened. Whoever wrote reads again and decides."""
+    """A write got no answer: it may or may not have happened. The caller reads again and decides."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked, for messages. ``verb`` is RBAC's: get, list, create, update, patch, delete."""
+    """A request, for messages. ``verb`` is RBAC's: get, list, create, update, patch, delete."""
 
     verb: str
     kind: Kind
@@ -46,10 +45,10 @@ class Call:
     def target(self) -> str:
         """``InferenceService ns/name`` as messages name it."""
         where = "/".join(part for part in (self.namespace, self.name) if part)
-        what = self.kind.name if self.name else f"{self.kind.name}s in"
+        kind = self.kind.name if self.name else f"{self.kind.name}s in"
         if not self.name and self.namespace is None:
-            what = f"{self.kind.name}s"
-        return " ".join(part for part in (what, where) if part)
+            kind = f"{self.kind.name}s"
+        return " ".join(part for part in (kind, where) if part)
 
     @property
     def permission(self) -> str:
@@ -60,7 +59,7 @@ class Call:
 
 
 def status_of(body: bytes | str) -> dict[str, Any]:
-    """The ``Status`` object of an answer; one with the text as its message when it is none."""
+    """Return the ``Status`` of an answer; for another answer, one with its text as the message."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     try:
         record = json.loads(text)
@@ -70,29 +69,29 @@ def status_of(body: bytes | str) -> dict[str, Any]:
 
 
 def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
-    """The error that a refusal stands for."""
+    """Return the error for a refusal."""
     status = status_of(body)
     message = str(status.get("message") or f"HTTP {code}")
     reason = str(status.get("reason") or "")
     match code:
         case 401:
             return NotPermitted(
-                f"the API server does not know who asks to {call.permission}: {message}",
-                hint="log in again; kubectl auth whoami shows what it sees",
+                f"not authenticated to {call.permission}: {message}",
+                hint="log in again; run 'kubectl auth whoami' to see the current user",
             )
         case 403 if _by_admission(status):
             return InputError(f"{call.target} was refused by an admission webhook: {_webhook_text(message)}")
         case 403:
             return NotPermitted(
                 f"not allowed to {call.permission}: {message}",
-                hint="mpctl rbac prints the roles that are needed",
+                hint="run 'mpctl rbac' to print the required roles",
             )
         case 404:
-            return InputError(f"{call.target} is not there", hint=message)
+            return InputError(f"{call.target} not found", hint=message)
         case 409 if reason == "AlreadyExists":
-            return AlreadyExists(f"{call.target} exists already")
+            return AlreadyExists(f"{call.target} already exists")
         case 409:
-            return Stale(*_conflict(status, call), hint="read it again; nothing was overwritten")
+            return Stale(*_conflict(status, call), hint="run the command again; nothing was overwritten")
         case 400 | 422:
             return InputError(f"{call.target} was refused: {_causes(status) or message}")
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
@@ -112,11 +111,11 @@ def _conflict(status: Mapping[str, Any], call: Call) -> tuple[str]:
     causes = [c for c in _cause_list(status) if c.get("reason") == "FieldManagerConflict"]
     if not causes:
         return (f"{call.target} was changed meanwhile: {status.get('message')}",)
-    told = []
+    owned = []
     for cause in causes:
         manager = re.search(r'conflict with "([^"]+)"', str(cause.get("message")))
-        told.append(f"{cause.get('field')} belongs to {manager[1] if manager else cause.get('message')}")
-    return (f"{call.target}: {'; '.join(told)}",)
+        owned.append(f"{cause.get('field')} belongs to {manager[1] if manager else cause.get('message')}")
+    return (f"{call.target}: {'; '.join(owned)}",)
 
 
 def _causes(status: Mapping[str, Any]) -> str:
@@ -130,8 +129,7 @@ def _cause_list(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def retry_after(headers: Mapping[str, str], *, otherwise: float) -> float:
-    """Seconds the server asks to wait; ``otherwise`` when it does not say (RFC 9110 also allows a date: not used by
-    API servers)."""
+    """Seconds the server asks to wait, else ``otherwise``. API servers never send the date form of RFC 9110."""
     text = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
     try:
         return max(0.0, float(text))

@@ -1,11 +1,10 @@
-"""Who else writes an object: Argo CD, Flux, Helm, Terraform or a controller, told from what they leave on it.
+"""Other owners of an object: Argo CD, Flux, Helm, Terraform or a controller.
 
-A change made beside such an owner does not last: Argo CD and Flux write their own copy back within minutes, Helm and
-Terraform at their next run, a controller at once. So a rollout belongs where the owner reads from.
+A change past such an owner does not last: Argo CD and Flux revert it within minutes, Helm and Terraform at their next
+run, a controller at once. The change belongs into the owner's source.
 
-The traces, strongest first: labels and annotations that carry the owner's own object, a controlling ownerReference,
-and the field managers of the spec in ``metadata.managedFields``. Labels that any chart may set
-(``app.kubernetes.io/instance``) prove nothing and are not looked at.
+Evidence, strongest first: labels and annotations that name the owner's object, a controlling ownerReference, and the
+field managers of the spec. Labels that any chart may set (``app.kubernetes.io/instance``) are no evidence.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _MANAGERS = {
     "helm": "Helm",
     "Terraform": "Terraform",
 }
-_RETURNS = {
-    "Argo CD": "writes its own copy back at the next sync, at once with self-heal",
-    "Flux": "writes its own copy back at its next reconciliation",
-    "Helm": "writes its chart's copy at the next upgrade",
-    "Terraform": "writes its own copy at the next apply",
+_REVERTS = {
+    "Argo CD": "reverts the change at the next sync, at once with self-heal",
+    "Flux": "reverts the change at its next reconciliation",
+    "Helm": "reverts the change at the next upgrade",
+    "Terraform": "reverts the change at the next apply",
 }
 
 
@@ -56,12 +55,12 @@ class Owner:
         return f"{self.tool} ({self.name})" if self.name else self.tool
 
     @property
-    def returns(self) -> str:
-        """When the owner undoes a change made beside it."""
-        return _RETURNS.get(self.tool, "makes this object and writes its own copy back")
+    def reverts(self) -> str:
+        """When the owner reverts a foreign change."""
+        return _REVERTS.get(self.tool, "controls this object and reverts the change")
 
-    def way(self, command: str = "mpctl render -f MANIFEST") -> str:
-        """How the change is made where the owner reads from."""
+    def remedy(self, command: str = "mpctl render -f MANIFEST") -> str:
+        """Return how to make the change in the owner's source."""
         if self.tool == "Argo CD":
             app = self.name or "the application"
             return f"{command} prints the changed manifest; commit it to the source of {app} and sync"
@@ -76,10 +75,10 @@ class Owner:
 
 
 def owner_of(thing: Mapping[str, Any]) -> Owner | None:
-    """The owner of a Kubernetes object given as a plain dict, None when nobody but people writes it."""
+    """Return the owner of a Kubernetes object; None when only people write it."""
     metadata = thing.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return _argo(labels, annotations, thing) or _flux(labels) or _helm(annotations) or _rest(metadata)
+    return _argo(labels, annotations, thing) or _flux(labels) or _helm(annotations) or _controller_or_manager(metadata)
 
 
 def _argo(labels: Mapping[str, str], annotations: Mapping[str, str], thing: Mapping[str, Any]) -> Owner | None:
@@ -116,7 +115,7 @@ def _helm(annotations: Mapping[str, str]) -> Owner | None:
     return Owner("Helm", f"{namespace}/{name}" if namespace else name, f"annotation {_HELM_NAME}: {name}")
 
 
-def _rest(metadata: Mapping[str, Any]) -> Owner | None:
+def _controller_or_manager(metadata: Mapping[str, Any]) -> Owner | None:
     for reference in metadata.get("ownerReferences") or []:
         if reference.get("controller"):
             name = f"{reference.get('kind')} {reference.get('name')}"
@@ -130,17 +129,17 @@ def _rest(metadata: Mapping[str, Any]) -> Owner | None:
 
 
 def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "mpctl render -f MANIFEST") -> str | None:
-    """A warning when ``force`` overrides an owner, None when there is none.
+    """Return a warning when ``force`` overrides an owner; None without an owner.
 
     Raises:
-        Refused: somebody else writes the object; the hint says how to make the change there.
+        Refused: the object has another owner; the hint has the remedy.
     """
     owner = owner_of(thing)
     if owner is None:
         return None
     metadata = thing.get("metadata") or {}
     name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-    said = f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.returns}"
+    summary = f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.reverts}"
     if force:
-        return f"{said}; changed all the same ({owner.evidence})"
-    raise Refused(f"{said} ({owner.evidence})", hint=f"{owner.way(command)}; or --force to change it here all the same")
+        return f"{summary}; changed because of --force ({owner.evidence})"
+    raise Refused(f"{summary} ({owner.evidence})", hint=f"{owner.remedy(command)}; or use --force to change it here")

@@ -1,4 +1,4 @@
-"""A pod's port on this machine: a loopback listener bridged to the API server's port-forward.
+"""A pod's port on this machine: a loopback listener with_transition_strategy to the API server's port-forward.
 
 Every connection to the listener gets a stream of its own, as ``kubectl port-forward`` does; nothing listens beyond
 loopback.

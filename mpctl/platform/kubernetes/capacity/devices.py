@@ -1,6 +1,6 @@
-"""Is there a GPU for one more pod: devices of nodes, whether published as ResourceSlices or counted as nvidia.com/gpu.
+"""Free GPUs of nodes, published as ResourceSlices or counted as nvidia.com/gpu.
 
-Pure, and careful: what cannot be read is said and not counted as room.
+Pure. What cannot be read is reported and never counted as capacity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EXTENDED = "nvidia.com/gpu"
 
 
 def gpus_of(pod_spec: Json) -> int:
-    """GPUs that one pod asks for: its claims, else its limits."""
+    """Number of GPUs that a pod requests: its claims, else its limits."""
     claims = pod_spec.get("resourceClaims") or []
     if claims:
         return len(claims)
@@ -26,10 +26,10 @@ def gpus_of(pod_spec: Json) -> int:
     return total
 
 
-def room_for(
+def assess_capacity(
     need: Need, nodes: Sequence[Json], slices: Iterable[Json], claims: Iterable[Json], pods: Iterable[Json]
 ) -> Fit:
-    """Whether ``need`` fits now. Pods that wait for a GPU already come first."""
+    """Assess whether ``need`` fits now. Pods that already wait for a GPU come first."""
     everything = list(pods)
     with_dra = gpu_nodes([*nodes, *slices, *claims])
     published = {n.name for n in with_dra if n.published}
@@ -37,9 +37,9 @@ def room_for(
         n for n in (_extended(node, everything) for node in nodes if node["metadata"]["name"] not in published) if n
     )
     merged = (*(n for n in with_dra if n.published), *counted)
-    waiting = [p for p in everything if _waits(p)]
+    waiting = [p for p in everything if _is_pending(p)]
     queued = sum(gpus_of(p["spec"]) for p in waiting)
-    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, _no_room())
+    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, _no_cloud_capacity())
     reasons = tuple(r for r in fit.reasons if "node pool" not in r)
     if waiting:
         names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
@@ -47,8 +47,8 @@ def room_for(
     return Fit(fit.verdict, 0, reasons, fit.unchecked)
 
 
-def barred(pod_spec: Json, node: Json) -> str:
-    """Why a pod may not use a node, as far as its node selector and its tolerations tell; empty when it may."""
+def exclusion_reason(pod_spec: Json, node: Json) -> str:
+    """Reason why node selector or taints exclude a node for a pod; empty when they do not."""
     labels = node["metadata"].get("labels") or {}
     for key, value in (pod_spec.get("nodeSelector") or {}).items():
         if labels.get(key) != value:
@@ -71,7 +71,7 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
     return toleration.get("key") == taint.get("key") and same_value
 
 
-def _no_room() -> Any:
+def _no_cloud_capacity() -> Any:
     from mpctl.estimate.capacity import Room as CloudRoom
 
     return CloudRoom()
@@ -83,17 +83,17 @@ def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:
     devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
     if not devices:
         return None
-    running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not _over(p)]
+    running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not _is_finished(p)]
     taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
     usable = ready and not (node.get("spec") or {}).get("unschedulable")
     return GpuNode(name, None, usable, True, devices, taken)
 
 
-def _over(pod: Json) -> bool:
+def _is_finished(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _waits(pod: Json) -> bool:
+def _is_pending(pod: Json) -> bool:
     spec = pod.get("spec") or {}
-    return not spec.get("nodeName") and not _over(pod) and gpus_of(spec) > 0
+    return not spec.get("nodeName") and not _is_finished(pod) and gpus_of(spec) > 0

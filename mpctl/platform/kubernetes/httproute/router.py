@@ -1,7 +1,7 @@
-"""Puts weights on an HTTPRoute, waits until the gateway has taken them, and puts the route back as it was found.
+"""Puts weights on an HTTPRoute, waits until the gateways accept them, and restores the recorded route.
 
-What the route was is in the plan, so in the ledger before anything is written. Every write is a replace with the
-version and uid that were read; only backendRefs differ. A route that somebody else changed is left as they wrote it.
+The plan records the route in the ledger before anything is written. Every write is a replace with the resourceVersion
+and uid that were read; only backendRefs differ. A foreign change of the route is never overwritten.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from mpctl.platform.kubernetes.api.fields import changed_fields
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE
 from mpctl.platform.kubernetes.api.owners import owner_of
 from mpctl.platform.kubernetes.httproute.weights import (
-    Taken,
+    RouteStatus,
     backend_of,
-    choose,
-    is_ours,
-    is_own,
+    is_known_spec,
+    is_kserve_route,
+    route_status,
     routes_to,
+    select_route,
     shares,
-    taken,
     weighted,
 )
 from mpctl.platform.kubernetes.service.manifest_text import candidate_name, editors_since
 
 _TRIES = 6
-_TAKEN_S = 60.0  # a controller answers within seconds; one that restarts (election of a leader: 15 s) within this
+_ACCEPTED_TIMEOUT_S = (
+    60.0  # a controller answers within seconds; one that restarts (election of a leader: 15 s) within this
+)
 _POLL_S = 0.5
 
 
 class Routes:
-    """The HTTPRoutes of one namespace, as they lead to one service and to its candidate."""
+    """The HTTPRoutes of one namespace that lead to a service and its candidate."""
 
     def __init__(
         self, client: Client, namespace: str, service: str, *, sleep: Callable[[float], None] = time.sleep
@@ -48,145 +50,147 @@ class Routes:
         self._sleep = sleep
 
     def record(self, name: str | None, *, force: bool = False) -> Json:
-        """The user's route as it is: ``{"name", "spec"}``.
+        """Return the user's route as ``{"name", "spec"}``.
 
         Raises:
-            InputError: there are several, or none of that name.
-            Refused: there is none, no gateway takes it, or somebody else writes it (unless ``force``).
+            InputError: several routes, or none of that name.
+            Refused: no route, no gateway accepts it, or it has another owner (unless ``force``).
         """
-        route = choose(self._every(), self._service, name)
+        route = select_route(self._all_routes(), self._service, name)
         metadata = route["metadata"]
-        state = taken(route)
-        if not state.good:
+        state = route_status(route)
+        if not state.accepted:
             raise Refused(
-                f"HTTPRoute {metadata['name']} is in no use: {state.message}",
-                hint=f"kubectl describe httproute {metadata['name']} -n {self._namespace} says more",
+                f"HTTPRoute {metadata['name']} is not accepted: {state.message}",
+                hint=f"run 'kubectl describe httproute {metadata['name']} -n {self._namespace}' for details",
             )
         candidate = backend_of(self._candidate)
         if any(
             ref.get("name") == candidate for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()
         ):
             raise Refused(
-                f"HTTPRoute {metadata['name']} names Service {candidate}, which comes and goes with rollouts",
-                hint=f"take that backend out: kubectl edit httproute {metadata['name']} -n {self._namespace}",
+                f"HTTPRoute {metadata['name']} names Service {candidate}, which exists only during rollouts",
+                hint=f"remove that backend: kubectl edit httproute {metadata['name']} -n {self._namespace}",
             )
         owner = owner_of(route)
         if owner is not None and not force:
             raise Refused(
-                f"HTTPRoute {metadata['name']} belongs to {owner.title}, which {owner.returns} ({owner.evidence})",
-                hint="use a route that nothing else writes, or --force to change it all the same",
+                f"HTTPRoute {metadata['name']} belongs to {owner.title}, which {owner.reverts} ({owner.evidence})",
+                hint="use a route without another owner, or --force to change this one",
             )
         record = {"name": metadata["name"], "spec": copy.deepcopy(route["spec"])}
-        weighted(self._as_found(record), self._service, self._candidate, 1)
+        weighted(self._recorded(record), self._service, self._candidate, 1)
         return record
 
     def shift(self, record: Mapping[str, Any], percent: int) -> None:
-        """Give the candidate ``percent`` of what the route gives the service; returns when the gateway has taken it.
+        """Move ``percent`` of the service's traffic to the candidate; return when the gateways accept it.
 
         Raises:
-            Conflict: somebody else changed the route; it is left as they wrote it.
-            MpctlError: the gateway does not take it.
+            Conflict: a foreign change of the route, which is kept.
+            MpctlError: a gateway does not accept it.
         """
-        self._write(record, weighted(self._as_found(record), self._service, self._candidate, percent))
-        state = self._await(record, lambda state: state.good)
-        if not state.good:
+        self._write(record, weighted(self._recorded(record), self._service, self._candidate, percent))
+        state = self._await(record, lambda state: state.accepted)
+        if not state.accepted:
             raise MpctlError(
-                f"{self._title(record)} was written, and not taken within {_TAKEN_S:.0f} s: {state.message}",
-                hint="look at the gateway's controller",
+                f"{self._title(record)} was written, and not accepted within {_ACCEPTED_TIMEOUT_S:.0f} s: "
+                f"{state.message}",
+                hint="check the gateway's controller",
             )
 
     def require_shifted(self, record: Mapping[str, Any], percent: int) -> None:
-        """Raise unless the route still is as :meth:`shift` wrote it and the gateway still takes it.
+        """Raise unless the route is as :meth:`shift` wrote it and the gateways still accept it.
 
         Raises:
-            Conflict: somebody else changed the route.
-            MpctlError: the gateway does not take it any more.
+            Conflict: a foreign change of the route.
+            MpctlError: a gateway does not accept it any more.
         """
-        route = self._live(record)
+        route = self._read(record)
         if route is None:
             raise Conflict(f"{self._title(record)} was deleted meanwhile")
-        if route["spec"] != weighted(self._as_found(record), self._service, self._candidate, percent):
-            raise self._foreign(route, record)
-        state = taken(route)
-        if not state.good:
-            raise MpctlError(f"{self._title(record)} is not taken any more: {state.message}")
+        if route["spec"] != weighted(self._recorded(record), self._service, self._candidate, percent):
+            raise self._foreign_change(route, record)
+        state = route_status(route)
+        if not state.accepted:
+            raise MpctlError(f"{self._title(record)} is not accepted any more: {state.message}")
 
     def restore(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        """Put the route back as recorded, and wait until the gateway has seen it; returns what was left because
-        somebody else changed it, and what no gateway can confirm.
+        """Restore the recorded route and wait until the gateways have processed it.
+
+        Returns notes on foreign changes that were kept, and on a route that no gateway confirms.
 
         Raises:
-            Conflict: what they wrote gives the candidate traffic, so it cannot be left.
-            MpctlError: a gateway that had the candidate's share has not seen that it is gone.
+            Conflict: a foreign change gives the candidate traffic, so it cannot be kept.
+            MpctlError: a gateway that sent the candidate traffic has not processed the restored route.
         """
         try:
             wrote = self._write(record, record["spec"])
         except Conflict as error:
             self.require_idle(f"{error.message}; ")
-            return (f"{error.message}; it is left as it is",)
-        found = self._live(record)
-        if found is None:
+            return (f"{error.message}; the change is kept",)
+        route = self._read(record)
+        if route is None:
             return ()
-        # Without a write of ours, now or in an earlier try, no gateway has anything to forget.
-        ours = wrote or any(f.get("manager") == MANAGER for f in found["metadata"].get("managedFields") or [])
-        state = taken(found)
-        if wrote or (ours and state.claimed):
-            state = self._await_seen(record)
-        return () if state.seen else (f"{self._title(record)} is as it was found; {state.message}",)
+        # Unless mpctl wrote it, now or in an earlier try, no gateway has anything to process.
+        written = wrote or any(f.get("manager") == MANAGER for f in route["metadata"].get("managedFields") or [])
+        state = route_status(route)
+        if wrote or (written and state.has_gateway):
+            state = self._await_observed(record)
+        return () if state.observed else (f"{self._title(record)} is restored; {state.message}",)
 
     def require_idle(self, why: str = "") -> None:
-        """Raise while a route gives the candidate traffic, which would find nobody then; ``why`` comes first. The route
-        that KServe writes for the candidate itself goes with it.
+        """Raise while a user's route gives the candidate traffic. ``why`` is put before the message.
 
         Raises:
-            Conflict: the message names the routes, the hint the way out.
+            Conflict: the message names the routes, the hint the remedy.
         """
-        leading = routes_to(self._users(), backend_of(self._candidate))
+        leading = routes_to(self._user_routes(), backend_of(self._candidate))
         if leading:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
                 f"{why}HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so "
-                f"{self._candidate} must not be removed",
-                hint=f"take that backend out, or the change back (kubectl edit httproute "
-                f"{leading[0]['metadata']['name']} -n {self._namespace}); the same command then goes on",
+                f"{self._candidate} cannot be removed",
+                hint=f"remove that backend (kubectl edit httproute {leading[0]['metadata']['name']} -n "
+                f"{self._namespace}), "
+                "then run the same command again to resume",
             )
 
-    def shares_in_words(self) -> tuple[str, str]:
-        """What the routes give the candidate, and what the service: ``10 %``; both empty when it gets nothing."""
-        found = sorted(set(shares(self._users(), self._service, self._candidate)))
-        if not found:
+    def share_texts(self) -> tuple[str, str]:
+        """Return the shares of candidate and service as text, such as ``10 %``; both empty when it gets nothing."""
+        percentages = sorted(set(shares(self._user_routes(), self._service, self._candidate)))
+        if not percentages:
             return "", ""
-        ends = found if len(found) < 3 else [found[0], found[-1]]
+        ends = percentages if len(percentages) < 3 else [percentages[0], percentages[-1]]
         own, others = ([f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends]))
         return " to ".join(own), " to ".join(others)
 
-    def _every(self) -> list[Json]:
+    def _all_routes(self) -> list[Json]:
         return self._client.list(HTTP_ROUTE, self._namespace) or []
 
-    def _users(self) -> list[Json]:
-        """All but those that KServe writes for the candidate."""
-        return [route for route in self._every() if not is_own(route, self._candidate)]
+    def _user_routes(self) -> list[Json]:
+        """Return all routes but those that KServe writes for the candidate."""
+        return [route for route in self._all_routes() if not is_kserve_route(route, self._candidate)]
 
-    def _live(self, record: Mapping[str, Any]) -> Json | None:
+    def _read(self, record: Mapping[str, Any]) -> Json | None:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)
 
-    def _as_found(self, record: Mapping[str, Any]) -> Json:
+    def _recorded(self, record: Mapping[str, Any]) -> Json:
         return {"metadata": {"name": record["name"], "namespace": self._namespace}, "spec": record["spec"]}
 
     def _title(self, record: Mapping[str, Any]) -> str:
         return f"HTTPRoute {self._namespace}/{record['name']}"
 
     def _write(self, record: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-        """Whether it was written; False where it is live already."""
-        written = False  # a write whose outcome is unknown may have been ours
+        """Return whether the spec was written; False when it is live already."""
+        written = False  # a write of unknown outcome may have happened
         for _ in range(_TRIES):
-            route = self._live(record)
+            route = self._read(record)
             if route is None:
                 raise Conflict(f"{self._title(record)} was deleted meanwhile")
             if route["spec"] == spec:
                 return written
-            if not is_ours(route, self._as_found(record), self._service, self._candidate):
-                raise self._foreign(route, record)
+            if not is_known_spec(route, self._recorded(record), self._service, self._candidate):
+                raise self._foreign_change(route, record)
             body = {k: v for k, v in copy.deepcopy(route).items() if k != "status"}
             body["metadata"].pop("managedFields", None)
             try:
@@ -197,34 +201,35 @@ class Routes:
             except OutcomeUnknown:
                 written = True
         raise MpctlError(
-            f"{self._title(record)} could not be written in {_TRIES} tries", hint="the same command goes on"
+            f"{self._title(record)} could not be written in {_TRIES} tries", hint="run the same command again to resume"
         )
 
-    def _foreign(self, route: Json, record: Mapping[str, Any]) -> Conflict:
-        who = editors_since(None, route, MANAGER)
-        what = ", ".join(changed_fields(record["spec"], route["spec"])[:5]) or "back to what it was"
+    def _foreign_change(self, route: Json, record: Mapping[str, Any]) -> Conflict:
+        editors = editors_since(None, route, MANAGER)
+        fields = ", ".join(changed_fields(record["spec"], route["spec"])[:5]) or "reverted to the recorded spec"
         return Conflict(
-            f"{self._title(record)} was changed by {who[0] if who else 'somebody else'} meanwhile: {what}",
+            f"{self._title(record)} was changed by {editors[0] if editors else 'another client'} meanwhile: {fields}",
             hint="nothing was overwritten",
         )
 
-    def _await_seen(self, record: Mapping[str, Any]) -> Taken:
-        """A route that is put back need not be accepted, and a gateway that is gone will not see it."""
-        state = self._await(record, lambda state: state.seen)
-        if not state.seen and state.claimed:
+    def _await_observed(self, record: Mapping[str, Any]) -> RouteStatus:
+        """Wait until the gateways have processed the restored route; none need accept it, and a deleted one cannot."""
+        state = self._await(record, lambda state: state.observed)
+        if not state.observed and state.has_gateway:
             raise MpctlError(
-                f"{self._title(record)} is put back, and not seen within {_TAKEN_S:.0f} s: {state.message}",
-                hint="look at the gateway's controller: it may still send the candidate requests; the same command "
-                "then goes on",
+                f"{self._title(record)} is restored, and not processed within {_ACCEPTED_TIMEOUT_S:.0f} s: "
+                f"{state.message}",
+                hint="check the gateway's controller, which may still send the candidate requests; then run the same "
+                "command again to resume",
             )
         return state
 
-    def _await(self, record: Mapping[str, Any], enough: Callable[[Taken], bool]) -> Taken:
-        """What gateways say once it is ``enough``, or time is up. A route that is gone is seen by all."""
-        end = time.monotonic() + _TAKEN_S
+    def _await(self, record: Mapping[str, Any], enough: Callable[[RouteStatus], bool]) -> RouteStatus:
+        """Return the status once it is ``enough``, or at the timeout. A deleted route counts as observed."""
+        end = time.monotonic() + _ACCEPTED_TIMEOUT_S
         while True:
-            route = self._live(record)
-            state = Taken(seen=True, good=True) if route is None else taken(route)
+            route = self._read(record)
+            state = RouteStatus(observed=True, accepted=True) if route is None else route_status(route)
             if enough(state) or time.monotonic() > end:
                 return state
             self._sleep(_POLL_S)

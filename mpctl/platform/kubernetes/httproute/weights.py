@@ -1,10 +1,9 @@
-"""An HTTPRoute of the user's that leads to a service, and the weights that a change gives it. Pure: objects in, objects
-and reasons out.
+"""A user's HTTPRoute to a service and its weights during a change. Pure: objects in, objects and reasons out.
 
-KServe writes an HTTPRoute of its own for every service and puts it back whenever it differs, so weights go on a route
-of the user's. In each rule that names the predictor's Service, the Service's share is split between it and the
-candidate's; what else the rule splits between keeps its proportion. A weight is never 0 (gateways drop requests for a
-moment when a backend's weight gets there): a backend that gets nothing is left out.
+KServe writes its own HTTPRoute for every service and reverts any change to it, so weights go on a route of the user. In
+each rule that names the predictor's Service, the Service's share is split between it and the candidate's Service; other
+backends of the rule keep their proportion. A backend without a share is left out instead of getting weight 0, at which
+gateways drop requests for a moment.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ def backend_of(isvc: str) -> str:
     return f"{isvc}-predictor"
 
 
-def names_service(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
-    """Whether a backendRef of a route in ``namespace`` means the Service (group and kind default to it)."""
+def refers_to(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
+    """Whether a backendRef of a route in ``namespace`` refers to the Service (default group and kind)."""
     return (
         ref.get("name") == service
         and ref.get("kind", "Service") == "Service"
@@ -39,64 +38,66 @@ def names_service(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
 
 
 def weight_of(ref: Mapping[str, Any]) -> int:
-    """Gateway API: 1 where nothing is said."""
+    """Weight of a backendRef; the default of Gateway API is 1."""
     return int(ref.get("weight", 1))
 
 
 def refs_of(route: Mapping[str, Any], service: str) -> list[Mapping[str, Any]]:
-    """Every backendRef of a route that means the Service and has a weight."""
+    """Return the backendRefs of a route that refer to the Service and have a weight."""
     namespace = str(route["metadata"].get("namespace") or "")
     rules = (route.get("spec") or {}).get("rules") or []
     refs = [ref for rule in rules for ref in rule.get("backendRefs") or []]
-    return [ref for ref in refs if names_service(ref, service, namespace) and weight_of(ref)]
+    return [ref for ref in refs if refers_to(ref, service, namespace) and weight_of(ref)]
 
 
 def routes_to(routes: Iterable[Json], service: str) -> list[Json]:
-    """Routes that give the Service traffic."""
+    """Return the routes that give the Service traffic."""
     return [route for route in routes if refs_of(route, service)]
 
 
 def is_controlled(route: Mapping[str, Any]) -> bool:
-    """Whether a controller (KServe) owns the route and would put it back."""
+    """Whether a controller such as KServe owns the route and reverts changes."""
     return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
 
 
-def is_own(route: Mapping[str, Any], isvc: str) -> bool:
-    """Whether KServe wrote the route for this InferenceService (Gateway API mode). It goes when that goes, and no
-    client of the service comes by it unless it is told that InferenceService's own host name."""
+def is_kserve_route(route: Mapping[str, Any], isvc: str) -> bool:
+    """Whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together, and
+    only clients that use this InferenceService's own host name reach it."""
     owners = route["metadata"].get("ownerReferences") or []
     return any(o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc) for o in owners)
 
 
-def choose(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
-    """The user's route to a service.
+def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
+    """Select the user's route to a service.
 
     Raises:
-        InputError: there are several, or the named one is none of them.
-        Refused: there is none; the hint has one to create.
+        InputError: several routes, or the named one does not qualify.
+        Refused: no route; the hint has one to create.
     """
     service = backend_of(isvc)
     leading = routes_to(routes, service)
     usable = [route for route in leading if not is_controlled(route)]
     names = ", ".join(sorted(route["metadata"]["name"] for route in usable))
     if name is not None:
-        found = [route for route in usable if route["metadata"]["name"] == name]
-        if not found:
-            there = next((r for r in routes if r["metadata"]["name"] == name), None)
-            why = "is not there" if there is None else f"has no rule with a backendRef to Service {service}"
-            if there is not None and is_controlled(there):
-                why = "is written by a controller, which puts it back"
-            hint = f"routes that can be used: {names}" if names else _hint(routes, isvc)
+        named = [route for route in usable if route["metadata"]["name"] == name]
+        if not named:
+            present = next((r for r in routes if r["metadata"]["name"] == name), None)
+            why = "not found" if present is None else f"has no rule with a backendRef to Service {service}"
+            if present is not None and is_controlled(present):
+                why = "is owned by a controller, which reverts changes"
+            hint = f"available routes: {names}" if names else _hint(routes, isvc)
             raise InputError(f"HTTPRoute {name} {why}", field="--route", hint=hint)
-        return found[0]
+        return named[0]
     if len(usable) > 1:
         raise InputError(
-            f"{len(usable)} HTTPRoutes lead to Service {service}: {names}", field="--route", hint="name one of them"
+            f"{len(usable)} HTTPRoutes lead to Service {service}: {names}",
+            field="--route",
+            hint="name one with --route",
         )
     if not usable:
-        only = "; KServe's own is put back by KServe whenever it is changed" if leading else ""
+        only = "; KServe reverts changes to its own HTTPRoute" if leading else ""
         raise Refused(
-            f"no HTTPRoute of yours leads to Service {service}, so traffic cannot be shared{only}",
+            f"service {isvc}: no HTTPRoute of a user leads to Service {service}, so traffic cannot be split{only}",
             hint=_hint(routes, isvc),
         )
     return usable[0]
@@ -127,88 +128,87 @@ spec:
 
 
 def weighted(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) -> Json:
-    """The spec of ``route`` with ``percent`` (1..100) of what it gives ``isvc`` going to ``candidate``.
+    """Return the spec of ``route`` with ``percent`` (1..100) of the share of ``isvc`` moved to ``candidate``.
 
-    A rule whose only backend is the service gets ``100 - percent`` and ``percent``; in another all weights are scaled
-    alike, so that the proportions between the others stay.
+    A rule with the service as its only backend gets ``100 - percent`` and ``percent``; in other rules all weights are
+    scaled alike, so the other backends keep their proportions.
 
     Raises:
-        Refused: a weight would be larger than Gateway API allows.
+        Refused: a weight exceeds the limit of Gateway API.
     """
     if not 1 <= percent <= 100:
-        raise ValueError(f"{percent} % is no share of a route")
+        raise ValueError(f"{percent} % is not a share of a route")
     namespace = str(route["metadata"].get("namespace") or "")
     spec: Json = copy.deepcopy(dict(route["spec"]))
     service = backend_of(isvc)
     for rule in spec.get("rules") or []:
         refs = rule.get("backendRefs") or []
-        if any(names_service(ref, service, namespace) and weight_of(ref) for ref in refs):
+        if any(refers_to(ref, service, namespace) and weight_of(ref) for ref in refs):
             rule["backendRefs"] = _split(refs, service, namespace, backend_of(candidate), percent)
     heavy = [ref for rule in spec.get("rules") or [] for ref in rule.get("backendRefs") or []]
     if any(weight_of(ref) > MOST_WEIGHT for ref in heavy):
         raise Refused(
-            f"HTTPRoute {route['metadata']['name']}: its weights leave no room for {percent} %: "
-            f"they would be larger than {MOST_WEIGHT:,}",
-            hint="use smaller weights of the same proportion",
+            f"HTTPRoute {route['metadata']['name']}: weights for {percent} % would exceed {MOST_WEIGHT:,}",
+            hint="use smaller weights in the same proportion",
         )
     return spec
 
 
 def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, percent: int) -> list[Json]:
-    """The refs of a rule with the service's weight shared with the candidate."""
+    """Return the refs of a rule with the service's weight split with the candidate."""
     weights = [weight_of(ref) for ref in refs]
     alone = len(refs) == 1
-    found: list[tuple[Json, int]] = []
+    split: list[tuple[Json, int]] = []
     for ref, weight in zip(refs, weights, strict=True):
-        if weight and names_service(ref, service, namespace):
+        if weight and refers_to(ref, service, namespace):
             own = 1 if alone else weight
-            found += [(ref, own * (100 - percent)), ({**ref, "name": candidate}, own * percent)]
+            split += [(ref, own * (100 - percent)), ({**ref, "name": candidate}, own * percent)]
         else:
-            found.append((ref, weight * 100))
-    # What had no weight keeps none; what lost all of it is left out.
-    kept = [(ref, weight) for ref, weight in found if weight or not weight_of(ref)]
-    common = 1 if alone else gcd(*(weight for _, weight in kept))
-    return [{**copy.deepcopy(ref), "weight": weight // common} for ref, weight in kept]
+            split.append((ref, weight * 100))
+    # A backend without weight keeps none; one that lost all its weight is left out.
+    weighted_refs = [(ref, weight) for ref, weight in split if weight or not weight_of(ref)]
+    divisor = 1 if alone else gcd(*(weight for _, weight in weighted_refs))
+    return [{**copy.deepcopy(ref), "weight": weight // divisor} for ref, weight in weighted_refs]
 
 
-def is_ours(found: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str) -> bool:
-    """Whether the spec of a route is the recorded one, or one of those that :func:`weighted` makes of it."""
-    spec = found["spec"]
+def is_known_spec(route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str) -> bool:
+    """Whether a route's spec is the recorded one or one that :func:`weighted` makes of it."""
+    spec = route["spec"]
     return spec == recorded["spec"] or any(spec == weighted(recorded, isvc, candidate, p) for p in range(1, 101))
 
 
 def highest_share(pods: int) -> int:
-    """The largest percentage at which one candidate pod gets no more than each of ``pods`` others beside it."""
+    """Largest percentage at which one candidate pod gets no more traffic than each of ``pods`` serving pods."""
     return 100 // (pods + 1)
 
 
 def require_possible(steps: Sequence[int], pods: int, title: str) -> None:
-    """Refuse shares that one pod cannot carry.
+    """Refuse shares that one candidate pod cannot carry.
 
     Raises:
         Refused: the message names the steps and the highest possible one.
     """
-    most = highest_share(pods)
-    too_much = [step for step in steps if step > most]
-    if too_much:
+    highest = highest_share(pods)
+    too_high = [step for step in steps if step > highest]
+    if too_high:
         raise Refused(
-            f"{title}: {', '.join(f'{step} %' for step in too_much)} of the traffic would make the candidate's one pod "
-            f"busier than each of the {pods} that serve: at most {most} % is possible"
-            if most
-            else f"{title}: beside {pods} pods one candidate pod cannot get as little as 1 % without being the busiest",
-            hint=f"--traffic-steps {','.join(str(s) for s in steps if s <= most) or max(most, 1)}",
+            f"{title}: {', '.join(f'{step} %' for step in too_high)} of the traffic would load the one candidate pod "
+            f"more than each of the {pods} serving pods: at most {highest} % is possible"
+            if highest
+            else f"{title}: with {pods} serving pods even 1 % would load the one candidate pod most",
+            hint=f"--traffic-steps {','.join(str(s) for s in steps if s <= highest) or max(highest, 1)}",
         )
 
 
 def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ...]:
-    """The candidate's percentage of what each rule gives the service and it, where a rule gives it anything."""
+    """Return the candidate's percentage in each rule that gives it traffic."""
     found = []
     for route in routes:
         namespace = str(route["metadata"].get("namespace") or "")
         for rule in (route.get("spec") or {}).get("rules") or []:
             refs = rule.get("backendRefs") or []
             given = [
-                sum(weight_of(ref) for ref in refs if names_service(ref, backend_of(one), namespace))
+                sum(weight_of(ref) for ref in refs if refers_to(ref, backend_of(one), namespace))
                 for one in (isvc, candidate)
             ]
             if given[1]:
@@ -217,31 +217,36 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What gateways say of a route as it is written now. ``seen``: all have looked at this generation; ``good``: and
-    all take it; ``message``: who has not, or why not; ``claimed``: whether there is any."""
+class RouteStatus:
+    """Status that the gateways report for the current generation of a route.
 
-    seen: bool
-    good: bool
+    ``observed``: all have processed it; ``accepted``: and all accept it; ``message``: which did not, and why;
+    ``has_gateway``: whether any gateway reports a status.
+    """
+
+    observed: bool
+    accepted: bool
     message: str = ""
-    claimed: bool = True
+    has_gateway: bool = True
 
 
-def taken(route: Mapping[str, Any]) -> Taken:
-    """Read ``status.parents``: the conditions Accepted and ResolvedRefs of each gateway, and their generations."""
+def route_status(route: Mapping[str, Any]) -> RouteStatus:
+    """Read the conditions Accepted and ResolvedRefs of each gateway and their generations from ``status.parents``."""
     generation = int(route["metadata"].get("generation") or 0)
     parents = (route.get("status") or {}).get("parents") or []
     if not parents:
-        return Taken(seen=False, good=False, message="no gateway has taken it up", claimed=False)
-    late, bad = [], []
+        return RouteStatus(observed=False, accepted=False, message="no gateway has accepted it", has_gateway=False)
+    pending, rejected = [], []
     for parent in parents:
         gateway = (parent.get("parentRef") or {}).get("name") or parent.get("controllerName") or "?"
-        there = {c.get("type"): c for c in parent.get("conditions") or []}
+        conditions = {c.get("type"): c for c in parent.get("conditions") or []}
         for kind in _NEEDED:
-            condition = there.get(kind)
+            condition = conditions.get(kind)
             if condition is None or int(condition.get("observedGeneration") or 0) < generation:
-                late.append(f"gateway {gateway} has not looked at it yet ({kind})")
+                pending.append(f"gateway {gateway} has not processed it yet ({kind})")
             elif condition.get("status") != "True":
-                why = ": ".join(str(condition[k]) for k in ("reason", "message") if condition.get(k))
-                bad.append(f"gateway {gateway}: {kind} is {condition.get('status')} ({why})")
-    return Taken(seen=not late, good=not late and not bad, message="; ".join(bad or late))
+                reason = ": ".join(str(condition[k]) for k in ("reason", "message") if condition.get(k))
+                rejected.append(f"gateway {gateway}: {kind} is {condition.get('status')} ({reason})")
+    return RouteStatus(
+        observed=not pending, accepted=not pending and not rejected, message="; ".join(rejected or pending)
+    )

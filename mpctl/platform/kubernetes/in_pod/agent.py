@@ -40,7 +40,7 @@ KEPT = 4  # finished blocks; whoever asks again asks for the last one
 HERE = Path(__file__).parent
 
 
-class Asked(queue.Queue[dict[str, Any]]):
+class RequestQueue(queue.Queue[dict[str, Any]]):
     """The worker's requests. It asks for the first one when it has loaded."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Asked(queue.Queue[dict[str, Any]]):
         return super().get(block, timeout)
 
 
-class Answers(queue.Queue[str]):
+class AnswerQueue(queue.Queue[str]):
     """The worker's answers, one line each, as it would write them to a pipe."""
 
     def write(self, line: str) -> None:
@@ -68,7 +68,7 @@ class Blocks:
     """What was asked, one block after the other. ``used``: when somebody last asked for anything."""
 
     def __init__(self) -> None:
-        self.asked, self.answers = Asked(), Answers()
+        self.asked, self.answers = RequestQueue(), AnswerQueue()
         self.used = time.monotonic()
         self.working = 0
         self._known: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
@@ -173,7 +173,7 @@ def fetch(url: str, headers: dict[str, str]) -> Any:
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30.0)
 
 
-class Door(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """The requests; see the module."""
 
     blocks: Blocks
@@ -184,29 +184,29 @@ class Door(BaseHTTPRequestHandler):
         self.blocks.used = time.monotonic()
         split = urlsplit(self.path)
         if split.path == "/ready":
-            self._tell(200 if self.blocks.asked.loaded.is_set() else 503, {})
+            self._respond(200 if self.blocks.asked.loaded.is_set() else 503, {})
         elif split.path == "/paced":
-            self._tell(200, self.blocks.truth())
+            self._respond(200, self.blocks.truth())
         else:
             wait_s = float(parse_qs(split.query).get("wait", ["0"])[0])
-            self._tell(*self.blocks.find(split.path.removeprefix("/blocks/"), wait_s))
+            self._respond(*self.blocks.find(split.path.removeprefix("/blocks/"), wait_s))
 
     def do_POST(self) -> None:
         """A block, or a pace."""
         self.blocks.used = time.monotonic()
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         if self.path == "/paced":
-            self._tell(200, {"port": self.blocks.pace(body)})
+            self._respond(200, {"port": self.blocks.pace(body)})
         else:
             self.blocks.add(self.path.removeprefix("/blocks/"), body)
-            self._tell(202, {})
+            self._respond(202, {})
 
     def do_DELETE(self) -> None:
         """No pace."""
         self.blocks.unpace()
-        self._tell(200, {})
+        self._respond(200, {})
 
-    def _tell(self, status: int, record: Any) -> None:
+    def _respond(self, status: int, record: Any) -> None:
         packed = gzip.compress(json.dumps(record).encode(), compresslevel=3)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -231,8 +231,8 @@ def main(port: int, idle_s: float) -> None:
     # The first process of a container is not ended by a signal it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     name_the_distribution(Path.cwd() / "engine-alias")
-    Door.blocks = blocks = Blocks()
-    server = ThreadingHTTPServer(("127.0.0.1", port), Door)
+    Handler.blocks = blocks = Blocks()
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=end_when_idle, args=(blocks, idle_s), daemon=True).start()

@@ -18,7 +18,7 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.load_job.job_pod import INSTEAD, LoadPod
+from mpctl.platform.kubernetes.load_job.job_pod import LOAD_LOCAL_HINT, LoadPod
 from mpctl.platform.load import PacedServer, bench_arguments, limit_s
 from mpctl.rollout.ports import Endpoint, Sent
 
@@ -40,14 +40,14 @@ class JobClient:
             NotPermitted: that is not allowed. Whatever else is wrong with it is said when it is needed.
         """
         try:
-            self._pod.make()
+            self._pod.ensure_job()
         except NotPermitted:
             raise
         except MpctlError:
             return
 
     def close(self) -> str:
-        """Remove the Job with its pod and its scripts; why it is left, empty when it is not."""
+        """Delete the Job with its pod and scripts; return why it remains, empty when it does not."""
         return self._pod.close()
 
     def send(
@@ -78,12 +78,12 @@ class JobClient:
             "metrics": None if counters is None else f"{address}/metrics",
         }
         name = hashlib.sha256(f"{key}\n{address}".encode()).hexdigest()[:20] if key else token_hex(10)
-        self._pod.ensure()
+        self._pod.wait_until_ready()
         answer = self._sent(f"/blocks/{name}", block, limit_s(len(prompts), cell, max_tokens))
         if "error" in answer:
             raise MpctlError(
                 f"vllm bench serve in {self._pod.title} failed: {answer['error']}",
-                hint="\n".join(filter(None, (self._pod.last_words(), INSTEAD))),
+                hint="\n".join(filter(None, (self._pod.log_tail(), LOAD_LOCAL_HINT))),
             )
         if counters is None:
             return Sent(answer["result"], Counters(), Counters())
@@ -102,7 +102,7 @@ class JobClient:
                 self._pod.ask("POST", path, block)
             waited += _WAIT_S
         self._pod.close()  # it hangs; the next block gets a new one
-        raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=INSTEAD)
+        raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
@@ -111,11 +111,11 @@ class JobClient:
         Raises:
             MpctlError: it did not start or does not answer.
         """
-        self._pod.ensure()
+        self._pod.wait_until_ready()
         _, answer = self._pod.ask("POST", "/paced", dict(pace.__dict__))
         port = str(answer.get("port"))
         if not port.isdecimal():
-            raise MpctlError(f"the server of known timing in {self._pod.title} did not start", hint=INSTEAD)
+            raise MpctlError(f"the server of known timing in {self._pod.title} did not start", hint=LOAD_LOCAL_HINT)
         try:
             yield PacedServer(Endpoint(f"http://127.0.0.1:{port}", "paced", tokenizer=""), self._truth)
         finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.service.conditions import Json, engine_container, why_waiting
+from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod, engine_container
 from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765
@@ -117,7 +117,7 @@ def _pod_spec(pod: Json) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "tolerations": tolerations,
-        "affinity": {**({"nodeAffinity": affinity} if affinity else {}), "podAffinity": _near(pod)},
+        "affinity": {**({"nodeAffinity": affinity} if affinity else {}), "podAffinity": _prefer_service_nodes(pod)},
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
         "containers": [
             {
@@ -141,8 +141,8 @@ def _pod_spec(pod: Json) -> dict[str, Any]:
     }
 
 
-def _near(pod: Json) -> dict[str, Any]:
-    """Rather the node of the service's pods: the image is there."""
+def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
+    """Prefer the node of the service's pods, which has the image."""
     label = "serving.kserve.io/inferenceservice"
     value = (pod["metadata"].get("labels") or {}).get(label, "")
     term = {"labelSelector": {"matchLabels": {label: value}}, "topologyKey": "kubernetes.io/hostname"}
@@ -150,54 +150,54 @@ def _near(pod: Json) -> dict[str, Any]:
 
 
 def owned_by(document: dict[str, Any], job: Json) -> dict[str, Any]:
-    """A document that the garbage collector removes with the Job."""
+    """Return a document that the garbage collector deletes with the Job."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", **{k: job["metadata"][k] for k in ("name", "uid")}}
     return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
 
 
-def over(job: Json) -> bool:
-    """Whether the Job has ended, or is being removed."""
-    found = (job.get("status") or {}).get("conditions") or []
-    ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in found)
+def is_finished(job: Json) -> bool:
+    """Whether the Job has ended or is being deleted."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
     return ended or "deletionTimestamp" in job["metadata"]
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why there is no client: ``final`` when it will not come by itself; ``passing`` when it may, for some time."""
+class PodProblem:
+    """Reason why the load client does not run; ``final``: waiting does not help."""
 
     message: str
     final: bool = False
 
 
-def trouble(pod: Json | None, events: Sequence[Json]) -> Trouble | None:
-    """What keeps the client from running, in the cluster's own words; None when nothing is known to.
+def pod_problem(pod: Json | None, events: Sequence[Json]) -> PodProblem | None:
+    """Return what keeps the load client from running, as the cluster reports it; None without a known problem.
 
     ``events``: of the Job and its pod.
     """
     if pod is None:
         refused = [e for e in events if e.get("reason") == "FailedCreate"]
-        return Trouble(f"its pod is refused: {refused[-1].get('message')}") if refused else None
+        return PodProblem(f"its pod is refused: {refused[-1].get('message')}") if refused else None
     ended = _ended(pod)
     if ended:
-        return Trouble(ended, final=True)
-    seen = why_waiting(pod, events)
-    if seen is None:
+        return PodProblem(ended, final=True)
+    waiting = assess_waiting_pod(pod, events)
+    if waiting is None:
         mounts = [e for e in events if e.get("reason") == "FailedMount"]
-        return Trouble(f"pod {pod['metadata']['name']} waits: {mounts[-1].get('message')}") if mounts else None
-    return Trouble(seen.message, final=not seen.stuck and seen.phase.value == "Failed")
+        return PodProblem(f"pod {pod['metadata']['name']} waits: {mounts[-1].get('message')}") if mounts else None
+    return PodProblem(waiting.message, final=not waiting.stuck and waiting.phase.value == "Failed")
 
 
 def _ended(pod: Json) -> str:
-    """How its container ended."""
+    """Return how the load container ended; empty while it runs."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for container in status.get("containerStatuses") or []:
         end = (container.get("state") or {}).get("terminated")
         if container.get("name") == CONTAINER and end is not None:
-            reason = end.get("reason") or "it ended"
+            reason = end.get("reason") or "ended"
             limit = f"; its memory limit is {_RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
             return f"pod {name}: {reason} with code {end.get('exitCode')}{limit}"
     if status.get("phase") in ("Failed", "Succeeded"):
-        told = " ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
-        return f"pod {name} {str(status['phase']).lower()}: {told}".rstrip(": ")
+        details = " ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+        return f"pod {name} {str(status['phase']).lower()}: {details}".rstrip(": ")
     return ""

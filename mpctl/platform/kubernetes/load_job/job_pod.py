@@ -1,7 +1,7 @@
-"""The Job that runs the load client: made, found again, watched, asked, removed.
+"""Creates, finds, watches and deletes the Job that runs the load client, and sends it requests.
 
-What is asked and what comes back goes through the API server's port-forward to its pod, whole and compressed, so that
-neither the size of a ConfigMap nor that of a log is a limit, and no prompt and no key is in any object.
+Requests and answers go through the API server's port-forward, compressed: no ConfigMap or log limits their size, and no
+object holds a prompt or a key.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     PORT,
     TTL_S,
     LoadJob,
-    Trouble,
+    PodProblem,
+    is_finished,
     labels_of,
     load_job,
-    over,
     owned_by,
-    trouble,
+    pod_problem,
 )
 from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_ready
-from mpctl.platform.kubernetes.service.reader import Looker
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 
-INSTEAD = "--load local sends from this machine, through the API server"
+LOAD_LOCAL_HINT = "use --load local to send the load from this machine, through the API server"
 _TRIES = 4
 _START_S = 900.0  # an image of 10 GB that is not on the node, and the client's own start
-_POLL_S = 1.0  # a look is two reads, and two a second are allowed
-_ANSWER_S = 60.0  # longer than the pod lets a question wait
+_POLL_S = 1.0  # two reads per poll, at most two reads per second
+_ANSWER_S = 60.0  # longer than the pod delays an answer
 _SILENT_S = 60.0  # without an answer while the pod runs
 
 
@@ -46,16 +46,16 @@ class LoadPod:
     def __init__(
         self,
         client: Client,
-        looker: Looker,
+        reader: ServiceReader,
         service: str,
         *,
         scope: str,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client, self._looker = client, looker
-        self._namespace, self._service, self._scope = looker.namespace, service, scope
+        self._client, self._reader = client, reader
+        self._namespace, self._service, self._scope = reader.namespace, service, scope
         self._sleep = sleep
-        self._forwards = Forwards(client, looker.namespace)
+        self._forwards = Forwards(client, reader.namespace)
         self._made: LoadJob | None = None
         self._uid = ""  # of the Job in the cluster
         self._pod = ""
@@ -68,7 +68,7 @@ class LoadPod:
 
     # The Job
 
-    def make(self) -> None:
+    def ensure_job(self) -> None:
         """The Job as it should be: found, or made. Others of this scope, and one that is over, are removed.
 
         Raises:
@@ -79,7 +79,7 @@ class LoadPod:
         for _ in range(_TRIES):
             usable = None
             for job in self._jobs():
-                if job["metadata"]["name"] == self._made.name and not over(job):
+                if job["metadata"]["name"] == self._made.name and not is_finished(job):
                     usable = job
                 else:
                     self._remove(job)
@@ -90,7 +90,7 @@ class LoadPod:
                 self._client.apply(CONFIG_MAP, owned_by(self._made.scripts, job), force=True)
                 return
             self._sleep(_POLL_S)
-        raise MpctlError(f"{self.title} could not be made in {_TRIES} tries", hint=INSTEAD)
+        raise MpctlError(f"{self.title} could not be made in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
 
     def close(self) -> str:
         """Remove the Job, also one that an earlier command left; why it could not be removed, empty when nothing is
@@ -104,7 +104,7 @@ class LoadPod:
                 self._remove(job)
         except MpctlError as error:
             minutes = (IDLE_S + TTL_S) // 60
-            return f"{self.title} is left and goes by itself within {minutes} minutes: {error.message}" if known else ""
+            return f"{self.title} was not deleted and ends within {minutes} minutes: {error.message}" if known else ""
         return ""
 
     def _jobs(self) -> list[Json]:
@@ -116,18 +116,18 @@ class LoadPod:
         self._client.delete(JOB, job["metadata"]["name"], self._namespace, uid=job["metadata"]["uid"])
 
     def _serving(self) -> Json:
-        isvc = self._looker.isvc(self._service)
-        pods = [] if isvc is None else sorted(self._looker.find(isvc).pods, key=lambda pod: not is_ready(pod))
+        isvc = self._reader.isvc(self._service)
+        pods = [] if isvc is None else sorted(self._reader.workload(isvc).pods, key=lambda pod: not is_ready(pod))
         if not pods:
             raise MpctlError(
-                f"service {self._namespace}/{self._service} has no pod whose image the load client could run in",
-                hint=INSTEAD,
+                f"service {self._namespace}/{self._service} has no pod to take the load client's image from",
+                hint=LOAD_LOCAL_HINT,
             )
         return pods[0]
 
     # Its pod
 
-    def ensure(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until the Job's pod has loaded the client.
 
         Raises:
@@ -138,37 +138,37 @@ class LoadPod:
                 self._require_alive()
                 return
         self._answered = False
-        self.make()
+        self.ensure_job()
         began = since = time.monotonic()
-        held: Trouble | None = None
+        previous: PodProblem | None = None
         while True:
-            found = self._look()
-            if found is None and self._pod and self._loaded():
+            problem = self._find_problem()
+            if problem is None and self._pod and self._loaded():
                 self._answered = True
                 return
             now = time.monotonic()
-            if found is None or held is None or found.message != held.message:
-                held, since = found, now
-            if found is not None and (found.final or now - since > UNSCHEDULABLE_S):
-                hint = "\n".join(filter(None, (self.last_words(), INSTEAD)))
-                raise MpctlError(f"{self.title} cannot send the load: {found.message}", hint=hint)
+            if problem is None or previous is None or problem.message != previous.message:
+                previous, since = problem, now
+            if problem is not None and (problem.final or now - since > UNSCHEDULABLE_S):
+                hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
+                raise MpctlError(f"{self.title} cannot send the load: {problem.message}", hint=hint)
             if now - began > _START_S:
-                raise MpctlError(f"{self.title} did not start in {_START_S:.0f} s", hint=INSTEAD)
+                raise MpctlError(f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT)
             self._sleep(_POLL_S)
 
-    def _look(self) -> Trouble | None:
-        """Find its pod; what keeps it from running."""
-        pod = self._find()
+    def _find_problem(self) -> PodProblem | None:
+        """Read the Job's pod; return what keeps it from running."""
+        pod = self._read_pod()
         self._pod = "" if pod is None else str(pod["metadata"]["name"])
         if pod is not None and (pod.get("status") or {}).get("phase") == "Running":
-            return trouble(pod, ())
+            return pod_problem(pod, ())
         about = self._uid if pod is None else pod["metadata"]["uid"]
-        return trouble(pod, self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={about}") or [])
+        return pod_problem(pod, self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={about}") or [])
 
-    def _find(self) -> Json | None:
+    def _read_pod(self) -> Json | None:
         """By the Job's uid: the pod of one that was removed may still be there under the same name."""
-        found = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
-        alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
+        alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         return alive[0] if alive else None
 
     def _loaded(self) -> bool:
@@ -181,13 +181,13 @@ class LoadPod:
             return False
 
     def _require_alive(self) -> None:
-        pod = self._find()
+        pod = self._read_pod()
         if pod is None or pod["metadata"]["name"] != self._pod:
-            raise MpctlError(f"{self.title} is gone: somebody deleted it", hint="run the same command again")
-        found = trouble(pod, ())
-        if found is not None and found.final:
-            hint = "\n".join(filter(None, (self.last_words(), INSTEAD)))
-            raise MpctlError(f"{self.title} ended: {found.message}", hint=hint)
+            raise MpctlError(f"{self.title} was deleted", hint="run the same command again")
+        problem = pod_problem(pod, ())
+        if problem is not None and problem.final:
+            hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
+            raise MpctlError(f"{self.title} ended: {problem.message}", hint=hint)
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """One question to the pod, asked again while the pod is there: its status and its JSON.
@@ -208,10 +208,10 @@ class LoadPod:
                 self._require_alive()
                 if time.monotonic() - silent > _SILENT_S:
                     why = refused.message if refused else repr(error)
-                    raise MpctlError(f"{self.title} does not answer: {why}", hint=INSTEAD) from error
+                    raise MpctlError(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
             self._sleep(_POLL_S)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of the client's output; empty when there is none."""
         lines = self._client.log(self._pod, self._namespace, container=CONTAINER).splitlines() if self._pod else []
         return "its last lines:\n" + "\n".join(lines[-10:]) if lines else ""

@@ -1,7 +1,7 @@
-"""An InferenceService from the API server as a :class:`mpctl.manifest.Service`, and the facts about its engine.
+"""An InferenceService of the API server as a :class:`mpctl.manifest.Service`.
 
-A service of ``predictor.model`` gets the rest of its command line from a ServingRuntime. That is another object, which
-is read along (so that the preflight sees all arguments) and never changed.
+A service with ``predictor.model`` gets part of its command line from a ServingRuntime. mpctl reads that object, so that
+preflight sees all arguments, and never changes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
     """The service. ``runtime``: the ServingRuntime it uses.
 
     Raises:
-        InputError: it is no single vLLM engine.
+        InputError: not a single vLLM engine.
     """
     record = isvc
     if runtime is not None and "model" in isvc["spec"]["predictor"]:
@@ -66,20 +66,20 @@ def edited(
 def _runtime_text(runtime: Json | None) -> str:
     if runtime is None:
         return ""
-    kept = {k: runtime[k] for k in ("apiVersion", "kind", "spec")}
-    return _SEPARATOR + dump({**kept, "metadata": {"name": runtime["metadata"]["name"]}})
+    fields = {k: runtime[k] for k in ("apiVersion", "kind", "spec")}
+    return _SEPARATOR + dump({**fields, "metadata": {"name": runtime["metadata"]["name"]}})
 
 
 def runtime_of(client: Client, isvc: Json, namespace: str) -> Json | None:
-    """The ServingRuntime that an InferenceService uses; None when it brings its own container."""
+    """Read the ServingRuntime of an InferenceService; None when it has its own container."""
     model = isvc["spec"]["predictor"].get("model")
     if model is None:
         return None
     status = isvc.get("status") or {}
     name = model.get("runtime") or status.get("servingRuntimeName")
     if name:
-        found = client.get(SERVING_RUNTIME, name, namespace)
-        if found is not None:
-            return found
+        runtime = client.get(SERVING_RUNTIME, name, namespace)
+        if runtime is not None:
+            return runtime
     name = model.get("runtime") or status.get("clusterServingRuntimeName")
     return client.get(CLUSTER_SERVING_RUNTIME, name) if name else None

@@ -1,8 +1,7 @@
-"""The live InferenceService: read as text, written as a whole, and never over a change that is not ours.
+"""The live InferenceService: read as text, replaced as a whole, never over a foreign change.
 
-It is changed by a replace of the whole object with the version and uid that were read. Server-side apply would not do
-here: it cannot take away a field that another manager owns, so it could not restore a recorded spec exactly. Who else
-changed the object is read from its managedFields and named.
+A write replaces the whole object with the resourceVersion and uid that were read. Server-side apply cannot remove a
+field of another manager, so it could not restore a recorded spec exactly. managedFields name who else changed it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,18 @@ from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
-from mpctl.platform.kubernetes.autoscaler.kserve_hpa import Hold
-from mpctl.platform.kubernetes.service.conditions import judge, with_a_node
+from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
 from mpctl.platform.kubernetes.service.knative import is_knative
-from mpctl.platform.kubernetes.service.manifest_text import bridge, bridged, editors_since, object_of, text_of, to_write
-from mpctl.platform.kubernetes.service.reader import Found, Looker
+from mpctl.platform.kubernetes.service.manifest_text import (
+    editors_since,
+    object_of,
+    object_to_write,
+    text_of,
+    transition_text,
+    with_transition_strategy,
+)
+from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -27,140 +33,152 @@ _TRIES = 6
 class LiveService:
     """The InferenceService of one service."""
 
-    def __init__(self, client: Client, looker: Looker, service: str, hold: Hold) -> None:
-        self._client, self._looker, self.service, self._hold = client, looker, service, hold
+    def __init__(self, client: Client, reader: ServiceReader, service: str, pin: KServePin) -> None:
+        self._client, self._reader, self.service, self._pin = client, reader, service, pin
         self._stored: dict[str, str] = {}  # text by the text that was written, where admission adds to it
 
     @property
     def title(self) -> str:
         """The service as messages name it."""
-        return f"service {self._looker.namespace}/{self.service}"
+        return f"service {self._reader.namespace}/{self.service}"
 
-    def find(self) -> Json | None:
-        """The object, as it reads without the pin of its autoscaler; None when it is not there."""
-        found = self._looker.isvc(self.service)
-        return None if found is None else self._hold.released(found)
+    def read(self) -> Json | None:
+        """Return the object without the pin of its autoscaler; None when not found."""
+        isvc = self._reader.isvc(self.service)
+        return None if isvc is None else self._pin.without_pin(isvc)
 
-    def need(self) -> Json:
-        """The object.
+    def require(self) -> Json:
+        """Return the object.
 
         Raises:
-            InputError: it is not there.
+            InputError: not found.
         """
-        found = self.find()
-        if found is None:
+        isvc = self.read()
+        if isvc is None:
             raise InputError(
-                f"{self.title} is not there: no such InferenceService",
-                hint=f"what was recorded is kept: mpctl history {self.service} --revision 1 -o yaml prints it for "
-                f"kubectl create; mpctl abandon {self.service} ends what is unfinished and removes the candidate",
+                f"{self.title}: InferenceService not found",
+                hint=f"run 'mpctl history {self.service} --revision 1 -o yaml' for a recorded manifest to create it "
+                f"again; "
+                f"'mpctl abandon {self.service}' ends an unfinished operation and removes the candidate",
             )
-        return found
+        return isvc
 
-    def pods(self, isvc: Json) -> int:
-        """How many pods it should have: of its Deployment, else of its own spec."""
-        return _wanted(isvc, self._looker.find(isvc))
+    def desired_replicas(self, isvc: Json) -> int:
+        """Number of desired pods: of the Deployment, else of the InferenceService's spec."""
+        return _desired(isvc, self._reader.workload(isvc))
 
-    def held(self, isvc: Json) -> int:
-        """At how many pods an autoscaler of it is held: as many as it should have, without those that no node takes. It
-        asked for them, and no step could ever wait for them."""
-        found = self._looker.find(isvc)
-        return with_a_node(_wanted(isvc, found), found.pods)
+    def schedulable_replicas(self, isvc: Json) -> int:
+        """Number of pods that a pinned autoscaler keeps: the desired ones without unschedulable pods, which no step
+        could wait for."""
+        workload = self._reader.workload(isvc)
+        return schedulable_replicas(_desired(isvc, workload), workload.pods)
 
-    def is_form_of(self, isvc: Json, arm: Arm) -> bool:
-        """Whether the object is ``arm``: its own text, or that with a change's strategy, or either with what admission
-        adds to it."""
+    def is_arm(self, isvc: Json, arm: Arm) -> bool:
+        """Whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
+        additions."""
         text, forms = text_of(isvc), [arm.manifest]
         if isvc["spec"]["predictor"].get("deploymentStrategy") != _strategy(arm.manifest):
-            forms += [bridged(arm.manifest, downtime=downtime) for downtime in (False, True)]
+            forms += [with_transition_strategy(arm.manifest, downtime=downtime) for downtime in (False, True)]
         return text in forms or any(self._added_to(form, text, isvc) for form in forms)
 
     def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
-        """What admission adds to the arm's text by itself, when ``text`` is just that; empty when both are the same,
-        None when they differ otherwise."""
-        return () if text == arm.manifest else self._added_to(arm.manifest, text, self.need()) or None
+        """Return the fields that admission adds to the arm's text; empty when ``text`` is the same, None when it
+        differs
+        otherwise."""
+        return () if text == arm.manifest else self._added_to(arm.manifest, text, self.require()) or None
 
     def _added_to(self, form: str, text: str, isvc: Json) -> tuple[str, ...]:
-        """A field may be admission's or somebody's: a dry run of the write tells. Asked for once per text, and only
-        where every field of ``form`` is as it says."""
+        """Tell admission's additions from a foreign change by a dry run, once per text and only when every field of
+        ``form`` has its value."""
         added = added_fields(object_of(form), object_of(text))
         if not added:
             return ()
         if form not in self._stored:
-            self._stored[form] = self.admitted(form, isvc)
+            self._stored[form] = self.dry_run_text(form, isvc)
         return added if self._stored[form] == text else ()
 
-    def admitted(self, text: str, isvc: Json | None = None) -> str:
-        """``text`` as it would read after a write (dryRun=All)."""
+    def dry_run_text(self, text: str, isvc: Json | None = None) -> str:
+        """Return ``text`` as it would read after a write (dryRun=All)."""
         for _ in range(_TRIES):
-            live = isvc or self.need()
+            live = isvc or self.require()
             try:
-                return text_of(self._client.replace(INFERENCE_SERVICE, to_write(text, live), dry_run=True))
+                return text_of(self._client.replace(INFERENCE_SERVICE, object_to_write(text, live), dry_run=True))
             except (Stale, OutcomeUnknown):
                 isvc = None
-        raise MpctlError(f"{self.title} changes faster than it can be checked", hint="try again")
+        raise MpctlError(f"{self.title} changes faster than it can be checked", hint="run the command again")
 
     def write(self, arm: Arm, expect: tuple[Arm, ...], *, downtime: bool) -> None:
-        """Make ``arm`` the live spec, with another deploymentStrategy for the time of the change where it needs one.
+        """Make ``arm`` the live spec, with another deploymentStrategy during the change where it needs one.
 
         Raises:
-            Conflict: what is live is none of ``expect`` and not ``arm``.
+            Conflict: the live spec is neither ``arm`` nor one of ``expect``.
         """
         for _ in range(_TRIES):
-            live = self.need()
+            live = self.require()
             text = text_of(live)
-            # Knative starts every revision beside the one before it, and KServe refuses a strategy there.
-            form = None if is_knative(live) else bridge(arm.manifest, self.pods(live), downtime=downtime)
+            # Knative starts every revision side by side with the previous one; KServe refuses a strategy there.
+            form = (
+                None
+                if is_knative(live)
+                else transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
+            )
             form = form or arm.manifest
-            # Written by an earlier try that waits for a GPU, it is written again once an old pod may go first.
-            if self.is_form_of(live, arm) and (not downtime or text == form or self._serves(live)):
+            # An earlier try that still waits for a GPU is written again once downtime is allowed.
+            if self.is_arm(live, arm) and (not downtime or text == form or self._serves(live)):
                 return
-            self.require_known(live, (*expect, arm))
-            if self._put(live, form):
+            self.require_expected(live, (*expect, arm))
+            if self._replace(live, form):
                 return
-        raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+        raise MpctlError(
+            f"{self.title} could not be written in {_TRIES} tries", hint="run the same command again to resume"
+        )
 
     def restore_strategy(self, arm: Arm) -> None:
-        """Take a strategy that was set for the change back out of the live spec."""
+        """Restore the deploymentStrategy that a change replaced for its duration."""
         for _ in range(_TRIES):
-            live = self.need()
-            if self._is_whole(live, arm) or not self.is_form_of(live, arm):
+            live = self.require()
+            if self._is_exact(live, arm) or not self.is_arm(live, arm):
                 return
-            if self._put(live, arm.manifest):
+            if self._replace(live, arm.manifest):
                 return
-        raise MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint="the same command goes on")
+        raise MpctlError(
+            f"{self.title} could not be written in {_TRIES} tries", hint="run the same command again to resume"
+        )
 
-    def _is_whole(self, live: Json, arm: Arm) -> bool:
+    def _is_exact(self, live: Json, arm: Arm) -> bool:
         text = text_of(live)
         return text == arm.manifest or bool(self._added_to(arm.manifest, text, live))
 
     def _serves(self, live: Json) -> bool:
-        found = self._looker.find(live)
-        return judge(live, found.deployment, found.pods, runtime=found.runtime).phase is Phase.READY
+        workload = self._reader.workload(live)
+        return assess_health(live, workload.deployment, workload.pods, runtime=workload.runtime).phase is Phase.READY
 
-    def _put(self, live: Json, text: str) -> bool:
-        """Write; False when it has to be looked at again: KServe writes status all the time, which makes ours stale."""
+    def _replace(self, live: Json, text: str) -> bool:
+        """Replace the object; False when it must be read again, because KServe writes its status all the time."""
         try:
-            self._client.replace(INFERENCE_SERVICE, self._hold.kept(to_write(text, live)))
+            self._client.replace(INFERENCE_SERVICE, self._pin.with_pin(object_to_write(text, live)))
         except (Stale, OutcomeUnknown):
             return False
         return True
 
-    def require_known(self, live: Json, known: tuple[Arm, ...]) -> None:
-        """Raise when the live spec is none of those this operation wrote or started from.
+    def require_expected(self, live: Json, known: tuple[Arm, ...]) -> None:
+        """Raise unless this operation wrote the live spec or started from it.
 
         Raises:
-            Conflict: somebody else changed it; the message says who, when and what.
+            Conflict: a foreign change; the message names its manager, time and fields.
         """
-        if not any(self.is_form_of(live, arm) for arm in known):
-            raise self._foreign(live, known[0])
+        if not any(self.is_arm(live, arm) for arm in known):
+            raise self._foreign_change(live, known[0])
 
-    def _foreign(self, live: Json, known: Arm) -> Conflict:
-        who = editors_since(None, live, MANAGER)
-        what = changed_fields(object_of(known.manifest), object_of(text_of(live)))
+    def _foreign_change(self, live: Json, known: Arm) -> Conflict:
+        editors = editors_since(None, live, MANAGER)
+        fields = changed_fields(object_of(known.manifest), object_of(text_of(live)))
         return Conflict(
-            f"{self.title} was changed by {who[0] if who else 'somebody else'} meanwhile: {', '.join(what[:5])}",
-            hint=f"nothing was overwritten. mpctl abandon {self.service} keeps that change and ends the operation; "
-            f"mpctl rollback {self.service} --force keeps it as a revision and restores the recorded one",
+            f"{self.title} was changed by {editors[0] if editors else 'another client'} meanwhile: "
+            f"{', '.join(fields[:5])}",
+            hint=f"nothing was overwritten. Run 'mpctl abandon {self.service}' to keep that change and end the "
+            f"operation, or "
+            f"'mpctl rollback {self.service} --force' to record it as a revision and restore the recorded one",
         )
 
 
@@ -168,7 +186,7 @@ def _strategy(text: str) -> Any:
     return object_of(text)["spec"]["predictor"].get("deploymentStrategy")
 
 
-def _wanted(isvc: Json, found: Found) -> int:
-    if found.deployment is not None:
-        return int(found.deployment["spec"].get("replicas", 1))
+def _desired(isvc: Json, workload: Workload) -> int:
+    if workload.deployment is not None:
+        return int(workload.deployment["spec"].get("replicas", 1))
     return int(isvc["spec"]["predictor"].get("minReplicas") or 1)

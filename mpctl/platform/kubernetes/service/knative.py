@@ -1,11 +1,11 @@
-"""What differs where Knative runs a service's pods and shares out its traffic. Pure.
+"""Knative mode: revisions, traffic and limits. Pure.
 
-Every change of the service makes a revision, which has a Deployment of its own beside the one before it. Once the new
-revision is ready Knative gives it the traffic, and later takes the old one's pods away. So no pod ever goes first, a
-change needs room for all pods of the new revision, and an arm runs alone only when no other revision has pods.
+Every change of the service makes a revision with its own Deployment, side by side with the previous one. Once the new
+revision is ready Knative gives it the traffic and later deletes the old pods. So no pod stops first, a change needs
+capacity for all pods of the new revision, and an arm runs alone only when no other revision has pods.
 
-Knative's autoscaler counts requests at its own proxies. What is measured goes to the engines directly, so it scales
-nothing up; but it does not keep a service from being scaled to zero either.
+Knative's autoscaler counts requests at its own proxies. Measurements go to the engines directly, so they scale nothing
+up, and do not keep a service from scaling to zero either.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
 
 def is_knative(isvc: Json) -> bool:
-    """Whether Knative runs the service's pods and shares out its traffic."""
+    """Whether Knative runs the service's pods and splits its traffic."""
     annotations = isvc["metadata"].get("annotations") or {}
     mode = annotations.get(_MODE) or (isvc.get("status") or {}).get("deploymentMode")
     return mode in _MODES
 
 
 def newest_revision(isvc: Json) -> str:
-    """The predictor's newest revision; the name of its first one while KServe has not said."""
+    """Name of the predictor's newest revision; of its first one until KServe reports one."""
     return str(_predictor(isvc).get("latestCreatedRevision") or f"{isvc['metadata']['name']}-predictor-00001")
 
 
 def deployment_of(revision: str) -> str:
-    """The name of a revision's Deployment: as Knative shortens a name that gets too long (its kmeta.ChildName)."""
+    """Name of a revision's Deployment, shortened like Knative's kmeta.ChildName."""
     suffix = "-deployment"
     if len(revision) <= _LONGEST_NAME - len(suffix):
         return revision + suffix
@@ -49,75 +49,79 @@ def deployment_of(revision: str) -> str:
 
 
 def of_newest(isvc: Json, pods: Sequence[Json]) -> list[Json]:
-    """The pods of the newest revision."""
+    """Return the pods of the newest revision."""
     return [p for p in pods if _revision_of(p) == newest_revision(isvc)]
 
 
 def not_alone(isvc: Json, ready: Sequence[Json]) -> str:
-    """Why the newest revision does not serve alone, although its pods are ready; empty when it does.
+    """Reason why the newest revision does not serve alone although its pods are ready; empty when it does.
 
-    ``ready``: the service's ready pods. Those of a revision that failed are not: Knative keeps them for its progress
-    deadline (600 s as it is installed), and they serve nobody.
+    ``ready``: the service's ready pods, without those of a failed revision, which Knative keeps for its progress
+    deadline
+    (default 600 s) without traffic.
     """
     predictor, newest = _predictor(isvc), newest_revision(isvc)
     if predictor.get("latestReadyRevision") != newest:
-        return f"Knative does not call revision {newest} ready yet"
+        return f"Knative does not report revision {newest} as ready yet"
     share = sum(int(t.get("percent") or 0) for t in predictor.get("traffic") or [] if t.get("revisionName") == newest)
     if share != 100:
         return f"revision {newest} gets {share} % of the traffic"
     older = sorted({_revision_of(p) for p in ready} - {newest})
-    return f"Knative has not ended the pods of {', '.join(older)} yet" if older else ""
+    return f"Knative has not deleted the pods of {', '.join(older)} yet" if older else ""
 
 
 def same_image(asked: str, found: str) -> bool:
-    """Whether a revision's container has the image that was asked for. Knative writes the digest that a tag had when
-    the revision was made; then only the repository can be compared."""
+    """Whether a revision's container has the requested image. Knative replaces a tag by its digest; then only the
+    repository can be compared."""
     if asked == found:
         return True
     return "@sha256:" in found and _repository(asked) == _repository(found)
 
 
 def starting_pods(isvc: Json) -> int:
-    """With how many pods a new revision starts, before it gets traffic."""
-    least = isvc["spec"]["predictor"].get("minReplicas")
-    return max(1 if least is None else int(least), _number(isvc, "initial-scale"), 1)
+    """Number of pods with which a new revision starts before it gets traffic."""
+    minimum = isvc["spec"]["predictor"].get("minReplicas")
+    return max(1 if minimum is None else int(minimum), _number(isvc, "initial-scale"), 1)
 
 
 def require_changeable(isvc: Json, title: str, pods: int, *, downtime: bool) -> None:
-    """Refuse what cannot go well in Knative mode. ``pods``: how many there are now.
+    """Refuse changes that fail in Knative mode. ``pods``: their current number.
 
     Raises:
-        Refused: with the reason and the way out.
+        Refused: with the reason and the remedy.
     """
     predictor = isvc["spec"]["predictor"]
     canary = predictor.get("canaryTrafficPercent")
     if canary is not None and int(canary) < 100:
         raise Refused(
-            f"{title} has canaryTrafficPercent {canary}: a new revision would get no more of the traffic than that",
-            hint="finish that canary first: set canaryTrafficPercent to 100, or take it out",
+            f"{title} has canaryTrafficPercent {canary}: a new revision would get no more traffic than that",
+            hint="finish that canary first: set canaryTrafficPercent to 100, or remove it",
         )
     if predictor.get("minReplicas") == 0:
         raise Refused(
-            f"{title} has minReplicas 0: Knative may end its pods while they are measured, which it does not see",
-            hint="set minReplicas to 1 until the rollout is done; that makes a revision, and so does setting it back",
+            f"{title} has minReplicas 0: Knative may delete its pods during the measurement, whose requests it does "
+            f"not count",
+            hint="set minReplicas to 1 until the rollout ends; each of the two edits makes a revision",
         )
     if (isvc["metadata"].get("annotations") or {}).get(f"{_SCALING}class") == _HPA_CLASS:
         raise Refused(
-            f"{title} is scaled by an HPA that Knative makes for each revision: it cannot be held while a load is sent",
-            hint=f"take annotation {_SCALING}class out until the rollout is done: Knative's own autoscaler counts "
-            "requests that come through its proxies, and that load does not",
+            f"{title} is scaled by an HPA that Knative makes for each revision: it cannot be pinned during a "
+            f"measurement",
+            hint=f"remove annotation {_SCALING}class until the rollout ends: Knative's own autoscaler counts only "
+            f"requests "
+            "through its proxies",
         )
     if downtime:
         raise Refused(
-            f"{title} runs in Knative mode: a new revision starts beside the old one, no pod can go first",
-            hint="make room first: mpctl capacity adds a node",
+            f"{title} runs in Knative mode: a new revision starts side by side with the old one, no pod can stop first",
+            hint="add capacity first with 'mpctl capacity'",
         )
-    least = starting_pods(isvc)
-    if pods > least:
+    initial = starting_pods(isvc)
+    if pods > initial:
         raise Refused(
-            f"{title} was scaled to {pods} pods, but a new revision gets all its traffic with {least} ready",
+            f"{title} was scaled to {pods} pods, but a new revision gets all its traffic with {initial} ready",
             hint=f'annotate it with {_SCALING}initial-scale: "{pods}" (that makes a revision), or wait until it has '
-            f"{least} again",
+            f"{initial} again",
         )
 
 
@@ -132,11 +136,11 @@ def _revision_of(pod: Json) -> str:
 
 def _number(isvc: Json, name: str) -> int:
     text = str((isvc["metadata"].get("annotations") or {}).get(_SCALING + name, ""))
-    return int(text) if text.isdecimal() else 0  # KServe takes out what is no number
+    return int(text) if text.isdecimal() else 0  # KServe removes other values
 
 
 def _repository(image: str) -> str:
-    """An image without tag and digest, on Docker Hub without its address."""
+    """Return an image name without tag and digest, and without the address of Docker Hub."""
     name = image.partition("@")[0]
     head, slash, last = name.rpartition("/")
     name = head + slash + last.partition(":")[0]

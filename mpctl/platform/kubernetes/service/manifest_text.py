@@ -1,12 +1,11 @@
-"""The live InferenceService as text, and back: what a revision keeps and a rollback restores.
+"""The live InferenceService as text and back: a revision records the text, a rollback restores it.
 
-The text is canonical YAML (sorted keys, block style, no folding) of everything a user can set; what only the server
-writes is left out, and so is kubectl's record of its last client-side apply, which belongs to kubectl. Reading the same
-object gives the same bytes, and a text that is written gives the same bytes when it is read again. Fields that KServe's
-webhooks add are part of the live object and therefore of the text.
+The text is canonical YAML (sorted keys, block style, no folding) of all fields a user can set, without server-written
+fields and without kubectl's last-applied annotation. Reading the same object gives the same bytes; a written text reads
+back byte for byte. Fields that KServe's webhooks add are part of the live object and therefore of the text.
 
-Nothing of ours is ever put on the live InferenceService: KServe copies its annotations and labels into the pods, which
-restarts them.
+mpctl never marks the live InferenceService: KServe copies its annotations and labels into the pods, which restarts
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Json = dict[str, Any]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
-KEPT_ANNOTATION = "mpctl.dev/kept-for-route"
+RETAINED_ANNOTATION = "mpctl.dev/kept-for-route"
 CANDIDATE_SUFFIX = "-candidate"
 
 # Written by the server, or by owners and finalizers, which a restored spec must not take away.
@@ -38,12 +37,12 @@ _SERVER_METADATA = (
     "finalizers",
     "ownerReferences",
 )
-_KEPT_ON_WRITE = ("uid", "resourceVersion", "finalizers", "ownerReferences")
-# What scales or routes the live service has no meaning for a candidate of so many pods.
+_SERVER_FIELDS_TO_WRITE = ("uid", "resourceVersion", "finalizers", "ownerReferences")
+# Scaling of the live service; a candidate has fixed replicas.
 _NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
 _SCALE_ANNOTATIONS = ("autoscaling.knative.dev/", "serving.kserve.io/autoscaler")
-# Traces of who deployed the service: Argo CD, Flux and Helm would take a second object with them for theirs.
+# Marks of Argo CD, Flux and Helm; they would take a second object with these marks for their own.
 _OWNER_TRACES = (
     "argocd.argoproj.io/",
     "app.kubernetes.io/instance",
@@ -75,10 +74,10 @@ def dump(record: Mapping[str, Any]) -> str:
 
 
 def object_of(text: str) -> Json:
-    """The object that a text made by :func:`text_of` says.
+    """Parse a text made by :func:`text_of`.
 
     Raises:
-        InputError: it is no InferenceService.
+        InputError: not an InferenceService.
     """
     import yaml
 
@@ -87,16 +86,16 @@ def object_of(text: str) -> Json:
     except yaml.YAMLError as error:
         raise InputError(f"the recorded service is not YAML: {error}") from error
     if not isinstance(record, dict) or record.get("kind") != "InferenceService":
-        raise InputError("the recorded service is no InferenceService")
+        raise InputError("the recorded service is not an InferenceService")
     return record
 
 
-def to_write(text: str, live: Mapping[str, Any]) -> Json:
-    """The object that makes ``live`` say ``text``: exact, for a replace with the version and uid that were read."""
+def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
+    """Return the object that replaces ``live`` with ``text``, with the resourceVersion and uid that were read."""
     record = object_of(text)
-    seen = live["metadata"]
-    metadata = record["metadata"] | {k: copy.deepcopy(seen[k]) for k in _KEPT_ON_WRITE if k in seen}
-    applied = (seen.get("annotations") or {}).get(LAST_APPLIED)
+    current = live["metadata"]
+    metadata = record["metadata"] | {k: copy.deepcopy(current[k]) for k in _SERVER_FIELDS_TO_WRITE if k in current}
+    applied = (current.get("annotations") or {}).get(LAST_APPLIED)
     if applied is not None:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
     return {**record, "metadata": metadata}
@@ -107,13 +106,13 @@ def candidate_name(service: str) -> str:
     return service + CANDIDATE_SUFFIX
 
 
-def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, kept: str | None = None) -> Json:
-    """The InferenceService that runs ``text`` beside the live one: so many pods, not scaled, labelled apart.
+def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None) -> Json:
+    """Return the InferenceService that runs ``text`` side by side with the live one: fixed replicas, own labels.
 
-    ``kept``: the route by which it gets the traffic back, where it is an old arm that is kept.
+    ``retained_for``: name of the HTTPRoute, for a retained baseline.
 
     Raises:
-        Refused: the pods take a claim by its name, which two pods would share.
+        Refused: the pods use a ResourceClaim by name, which two pods would share.
     """
     record = object_of(text)
     service = record["metadata"]["name"]
@@ -135,37 +134,38 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, kept:
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
             "annotations": {**annotations, _AUTOSCALER_CLASS: "none", ARM_ANNOTATION: arm_id}
-            | ({} if kept is None else {KEPT_ANNOTATION: kept}),
+            | ({} if retained_for is None else {RETAINED_ANNOTATION: retained_for}),
         },
         "spec": {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}},
     }
 
 
-def bridge(text: str, replicas: int, *, downtime: bool) -> str | None:
-    """``text`` with another deploymentStrategy for the time of a change, None when its own will do.
+def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
+    """Return ``text`` with a deploymentStrategy for the change; None when its own fits.
 
-    Without downtime a new pod must be there before an old one goes. With it (no GPU is free) an old one must go
-    first: KServe's default waits for ever for a second GPU. The strategy is no part of the pod template, so setting it
-    and taking it back restarts nothing.
+    Without downtime a new pod must start before an old one stops. With downtime (no GPU is free) an old one must stop
+    first: KServe's default waits forever for a second GPU. The strategy is not part of the pod template, so setting and
+    restoring it restarts no pod.
     """
     predictor = object_of(text)["spec"]["predictor"]
-    takes_first = _takes_first(predictor.get("deploymentStrategy") or {}, replicas)
+    takes_first = _removed_first(predictor.get("deploymentStrategy") or {}, replicas)
     needed = takes_first == 0 if downtime else takes_first >= replicas
-    return bridged(text, downtime=downtime) if needed else None
+    return with_transition_strategy(text, downtime=downtime) if needed else None
 
 
-def bridged(text: str, *, downtime: bool) -> str:
-    """``text`` with the strategy of a change: an old pod goes first with ``downtime``, else a new one comes first."""
+def with_transition_strategy(text: str, *, downtime: bool) -> str:
+    """Return ``text`` with the strategy of a change: with ``downtime`` an old pod stops first, else a new one
+    starts."""
     record = object_of(text)
     limits = {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
     record["spec"]["predictor"]["deploymentStrategy"] = {"type": "RollingUpdate", "rollingUpdate": limits}
     return dump(record)
 
 
-def _takes_first(strategy: Mapping[str, Any], replicas: int) -> int:
-    """How many pods a Deployment of this strategy takes away before new ones are ready.
+def _removed_first(strategy: Mapping[str, Any], replicas: int) -> int:
+    """Number of pods that a Deployment stops before new ones are ready.
 
-    Kubernetes: percentages of maxUnavailable round down; when both limits come to 0, one pod may be taken.
+    Kubernetes: percentages of maxUnavailable round down; when both limits are 0, one pod may stop.
     """
     if strategy.get("type") == "Recreate":
         return replicas
@@ -183,7 +183,7 @@ def _share(value: int | str, replicas: int, *, up: bool) -> int:
 
 
 def editors_since(before: Mapping[str, Any] | None, now: Mapping[str, Any], ours: str) -> tuple[str, ...]:
-    """Who changed the object since ``before`` was read, from managedFields: ``manager at time``, without ``ours``."""
+    """Managers that changed the object since ``before``, from managedFields: ``manager at time``, without ``ours``."""
 
     def entries(record: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         fields = record["metadata"].get("managedFields") or []

@@ -1,6 +1,6 @@
-"""Reads a service and its arms: the InferenceService, its Deployment and pods, and what the running engine itself says.
+"""Reads a service and its arms: InferenceService, Deployment, pods and the answers of the running engine.
 
-While something is waited for, at most two requests per second go to the API server, whatever the caller's rhythm.
+While mpctl waits, it sends at most two requests per second to the API server, however often the caller polls.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
@@ -18,11 +18,11 @@ from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SER
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
-    Seen,
+    Health,
+    assess_health,
     cold_start_s,
     engine_container,
     is_ready,
-    judge,
     port_of,
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
@@ -31,12 +31,12 @@ from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
-_UNANSWERED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
 
-class Pace:
-    """Lets ``reads`` requests happen and then waits until they are paid for."""
+class ReadBudget:
+    """Limits requests to ``READS_PER_S``: each read delays the next one."""
 
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -45,13 +45,13 @@ class Pace:
         self._free_at = 0.0
 
     def wait(self) -> None:
-        """Until the next look may be made."""
-        left = self._free_at - self._monotonic()
-        if left > 0:
-            self._sleep(left)
+        """Wait until the next read is allowed."""
+        delay = self._free_at - self._monotonic()
+        if delay > 0:
+            self._sleep(delay)
 
     def spent(self, reads: int) -> None:
-        """``reads`` requests were made."""
+        """Count ``reads`` requests."""
         self._free_at = max(self._free_at, self._monotonic()) + reads / READS_PER_S
 
 
@@ -62,8 +62,8 @@ class _Stuck:
 
 
 @dataclass(frozen=True)
-class Found:
-    """An arm's InferenceService and what it runs as. ``runtime``: its ServingRuntime, None without one."""
+class Workload:
+    """An arm's InferenceService with its Deployment, pods and ServingRuntime (None without one)."""
 
     isvc: Json
     deployment: Json | None
@@ -72,37 +72,37 @@ class Found:
 
     @property
     def name(self) -> str:
-        """Of the InferenceService."""
+        """Name of the InferenceService."""
         return str(self.isvc["metadata"]["name"])
 
     @property
     def ready(self) -> list[Json]:
-        """Pods that may get requests, as Kubernetes sees it."""
+        """Pods that Kubernetes sends requests to."""
         return [pod for pod in self.pods if is_ready(pod)]
 
 
-class Looker:
-    """Looks at one namespace as one user."""
+class ServiceReader:
+    """Reads the services of one namespace as one user."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
         self.forwards = Forwards(client, namespace)
-        self._pace = Pace()
+        self._budget = ReadBudget()
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
 
     def isvc(self, name: str) -> Json | None:
-        """An InferenceService."""
+        """Return an InferenceService; None when not found."""
         return self.client.get(INFERENCE_SERVICE, name, self.namespace)
 
-    def find(self, isvc: Json) -> Found:
-        """Its Deployment and pods."""
+    def workload(self, isvc: Json) -> Workload:
+        """Read the Deployment and pods of an InferenceService."""
         name = isvc["metadata"]["name"]
         deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)
         pods = self.client.list(POD, self.namespace, labels=f"{ISVC_LABEL}={name}") or []
         runtime = self._runtime(isvc)
-        return Found(isvc, deployment, [p for p in pods if _component(p) == "predictor"], runtime)
+        return Workload(isvc, deployment, [p for p in pods if _component(p) == "predictor"], runtime)
 
     def _runtime(self, isvc: Json) -> Json | None:
         """The ServingRuntime, read once; None without one, and where it may not be read."""
@@ -117,46 +117,43 @@ class Looker:
             self._runtimes[name] = found
         return self._runtimes[name]
 
-    def seen(self, find: Callable[[], Found | None]) -> tuple[Found | None, Seen]:
-        """Look once, at the pace that is allowed. ``find`` reads what is looked at, None when it is not there."""
-        with self.paced():
-            found = find()
-            if found is None:
-                return None, Seen(Phase.ABSENT)
-            seen = judge(found.isvc, found.deployment, found.pods, runtime=found.runtime)
-            if seen.phase is not Phase.READY and any(not is_ready(p) for p in found.pods):
+    def health(self, read: Callable[[], Workload | None]) -> tuple[Workload | None, Health]:
+        """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist."""
+        with self.rate_limited():
+            workload = read()
+            if workload is None:
+                return None, Health(Phase.ABSENT)
+            health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
+            if health.phase is not Phase.READY and any(not is_ready(p) for p in workload.pods):
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
-                seen = judge(found.isvc, found.deployment, found.pods, events, found.runtime)
-            return found, self._with_budget(found, seen)
+                health = assess_health(workload.isvc, workload.deployment, workload.pods, events, workload.runtime)
+            return workload, self._fail_when_stuck(workload, health)
 
     @contextmanager
-    def paced(self) -> Iterator[None]:
-        """Waits until the next look is allowed, and counts the requests of this one."""
-        self._pace.wait()
+    def rate_limited(self) -> Iterator[None]:
+        """Wait until a read is allowed, and count the requests sent meanwhile."""
+        self._budget.wait()
         before = self.client.reads
         try:
             yield
         finally:
-            self._pace.spent(self.client.reads - before)
+            self._budget.spent(self.client.reads - before)
 
-    def _with_budget(self, found: Found, seen: Seen) -> Seen:
-        """What is stuck for the same reason for too long has failed: KServe itself would say so after 600 s."""
-        key = found.name
-        if not seen.stuck:
-            self._stuck.pop(key, None)
-            return seen
+    def _fail_when_stuck(self, workload: Workload, health: Health) -> Health:
+        """Fail an arm that is stuck for the same reason for ``UNSCHEDULABLE_S``; KServe reports it only after 600 s."""
+        if not health.stuck:
+            self._stuck.pop(workload.name, None)
+            return health
         now = time.monotonic()
-        held = self._stuck.get(key)
-        if held is None or held.reason != seen.stuck:
-            self._stuck[key] = held = _Stuck(seen.stuck, now)
-        if now - held.since < UNSCHEDULABLE_S:
-            return seen
-        return Seen(Phase.FAILED, seen.message, seen.pods, seen.argv, seen.matches, seen.restarts, seen.stuck)
+        stuck = self._stuck.get(workload.name)
+        if stuck is None or stuck.reason != health.stuck:
+            self._stuck[workload.name] = stuck = _Stuck(health.stuck, now)
+        return health if now - stuck.since < UNSCHEDULABLE_S else replace(health, phase=Phase.FAILED)
 
     # The engine itself
 
-    def endpoint(self, found: Found, pod_name: str) -> tuple[Endpoint, Counters]:
-        """Where a ready pod's engine answers on this machine, and its counters.
+    def endpoint(self, found: Workload, pod_name: str) -> tuple[Endpoint, Counters]:
+        """Return the local endpoint of a ready pod's engine, and its counters.
 
         Raises:
             MpctlError: it does not answer yet.
@@ -191,13 +188,12 @@ class Looker:
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         return Endpoint(base, model, "", token, inside=_address(pod, port)), counters
 
-    def requests(self, found: Found) -> tuple[float, tuple[str, ...]]:
-        """How many requests the ready pods' engines run or hold in their queues; and the ready pods that could not be
-        asked, as when a forward is lost."""
+    def requests(self, found: Workload) -> tuple[float, tuple[str, ...]]:
+        """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
         import httpx
         from prometheus_client.parser import text_string_to_metric_families
 
-        total, unheard = 0.0, []
+        total, unanswered = 0.0, []
         for pod in found.ready:
             name = pod["metadata"]["name"]
             port = port_of(engine_container(pod["spec"]["containers"]))
@@ -207,14 +203,14 @@ class Looker:
                 families = list(text_string_to_metric_families(text))
             except (httpx.HTTPError, MpctlError, ValueError):
                 families = []
-            told = [s.value for f in families for s in f.samples if s.name in _UNANSWERED]
-            total += sum(told)
-            if not told:
-                unheard.append(name)
-        return total, tuple(unheard)
+            counts = [s.value for f in families for s in f.samples if s.name in _OPEN_REQUESTS]
+            total += sum(counts)
+            if not counts:
+                unanswered.append(name)
+        return total, tuple(unanswered)
 
     def _token(self, container: Mapping[str, Any]) -> str | None:
-        """The engine's API key: of its arguments, its environment, or the Secret its environment names.
+        """Return the engine's API key from its arguments, its environment or the Secret that its environment names.
 
         Raises:
             InputError: a header cannot carry it; the key itself is in no message.
@@ -237,22 +233,22 @@ class Looker:
             return str(entry.get("value") or "")
         import base64
 
-        secret = self.client.need(SECRET, reference["name"], self.namespace)
+        secret = self.client.require(SECRET, reference["name"], self.namespace)
         try:
             return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
         except ValueError as error:
             raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
 
-    def cold_start_s(self, found: Found) -> float | None:
-        """The longest time a pod that is ready now took to get there."""
+    def cold_start_s(self, found: Workload) -> float | None:
+        """Longest time a ready pod took to become ready."""
         times = [t for p in found.pods if (t := cold_start_s(p)) is not None]
         return max(times) if times else None
 
-    def last_words(self, found: Found) -> str:
-        """Of the newest pod that is not ready: its log, and the events about it."""
+    def log_excerpt(self, found: Workload) -> str:
+        """Return the last error lines of the newest pod that is not ready, and the command for the whole log."""
         waiting = [p for p in found.pods if not is_ready(p)] or found.pods
         if not waiting:
-            return "there is no pod"
+            return "no pod exists"
         pod = max(waiting, key=lambda p: str(p["metadata"].get("creationTimestamp")))
         name = pod["metadata"]["name"]
         container = engine_container(pod["spec"]["containers"]).get("name", "")
@@ -260,9 +256,9 @@ class Looker:
             name, self.namespace, container=container, previous=True
         )
         lines = log.splitlines()
-        telling = [line for line in lines if "Error" in line and "Traceback" not in line]
-        more = f"kubectl logs -n {self.namespace} {name} -c {container}"
-        return "\n".join([*(telling or lines)[-3:], f"the whole log: {more}"])
+        errors = [line for line in lines if "Error" in line and "Traceback" not in line]
+        command = f"kubectl logs -n {self.namespace} {name} -c {container}"
+        return "\n".join([*(errors or lines)[-3:], f"the whole log: {command}"])
 
     def close(self) -> None:
         """Close forwards."""
@@ -270,15 +266,15 @@ class Looker:
 
 
 def _address(pod: Json, port: int) -> str | None:
-    """Where others in the cluster reach a pod's port."""
+    """URL of a pod's port inside the cluster; None without an IP."""
     ip = str((pod.get("status") or {}).get("podIP") or "")
     return f"http://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
 
 
 def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Where an engine has its API key from: the name of a variable, or else the key itself; neither without one.
+    """Source of an engine's API key: (variable name, None), (None, the key itself), or (None, None).
 
-    ``$(NAME)`` in an argument is the variable, as the kubelet reads it.
+    ``$(NAME)`` in an argument refers to the variable, as the kubelet expands it.
     """
     args = [str(a) for a in container.get("args") or []]
     for index, word in enumerate(args):
@@ -292,7 +288,7 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def deployment_name(isvc: Json) -> str:
-    """The predictor's Deployment: KServe's in Standard mode, that of the newest revision in Knative mode."""
+    """Name of the predictor's Deployment: KServe's in Standard mode, the newest revision's in Knative mode."""
     return deployment_of(newest_revision(isvc)) if is_knative(isvc) else f"{isvc['metadata']['name']}-predictor"
 
 

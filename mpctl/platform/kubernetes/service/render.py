@@ -1,4 +1,4 @@
-"""Manifests for people who let something else apply them: the candidate as an InferenceService of its own. Pure."""
+"""The candidate as a manifest for other tools to apply. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def candidate_manifest(text: str, name: str) -> str:
     import yaml
 
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    found = next((d for d in documents if d.get("kind") == "InferenceService" and d["metadata"]["name"] == name), None)
-    if found is None:
+    isvc = next((d for d in documents if d.get("kind") == "InferenceService" and d["metadata"]["name"] == name), None)
+    if isvc is None:
         raise InputError(
-            f"{name} is no InferenceService, and a candidate is one",
+            f"{name} is not an InferenceService; only an InferenceService has a candidate",
             field="--candidate",
-            hint="for a ModelDeployment render the changed manifest under another name",
+            hint="render a changed ModelDeployment under another name",
         )
-    own = dump(found)
-    namespace = found["metadata"].get("namespace")
+    own = dump(isvc)
+    namespace = isvc["metadata"].get("namespace")
     record = candidate_of(own, Arm(own).id, namespace=namespace or "")
     metadata = record["metadata"]
     metadata["annotations"].pop(ARM_ANNOTATION)

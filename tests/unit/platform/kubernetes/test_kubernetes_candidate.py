@@ -8,7 +8,7 @@ from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.service import candidate
 from mpctl.platform.kubernetes.service.candidate import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
-from mpctl.platform.kubernetes.service.reader import Found, Looker
+from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
 
 ISVC = {"metadata": {"name": "demo-candidate", "uid": "u", "annotations": {ARM_ANNOTATION: "arm-1"}}}
 
@@ -22,7 +22,7 @@ def pod(name="a", *, ready=True):
 
 
 class Asked:
-    """A looker whose engines say one thing after the other; the last one again and again."""
+    """A reader whose engines say one thing after the other; the last one again and again."""
 
     namespace = "ns"
 
@@ -32,37 +32,37 @@ class Asked:
     def isvc(self, name):
         return ISVC
 
-    def find(self, isvc):
-        return Found(isvc, None, self.pods[min(self.asked, len(self.pods) - 1)])
+    def workload(self, isvc):
+        return Workload(isvc, None, self.pods[min(self.asked, len(self.pods) - 1)])
 
     def requests(self, found):
         self.asked += 1
         return self.answers[min(self.asked, len(self.answers)) - 1]
 
 
-def drained(looker):
-    return Candidate(None, looker, None, "demo", sleep=lambda _: None).drain()
+def drained(reader):
+    return Candidate(None, reader, None, "demo", sleep=lambda _: None).drain()
 
 
 def test_an_engine_that_cannot_be_asked_is_asked_again_until_it_is_quiet_twice():
     lost, busy, quiet = (0.0, ("a",)), (3.0, ()), (0.0, ())
-    looker = Asked(lost, busy, quiet, lost, quiet, quiet)
-    assert drained(looker) == ()
-    assert looker.asked == 6
+    reader = Asked(lost, busy, quiet, lost, quiet, quiet)
+    assert drained(reader) == ()
+    assert reader.asked == 6
 
 
 def test_a_pod_that_ended_meanwhile_is_not_waited_for():
-    looker = Asked((0.0, ("a",)), pods=[[pod()], [pod()], [pod(ready=False)]])
-    assert drained(looker) == ()
-    assert looker.asked == 2
+    reader = Asked((0.0, ("a",)), pods=[[pod()], [pod()], [pod(ready=False)]])
+    assert drained(reader) == ()
+    assert reader.asked == 2
     assert drained(Asked((9.0, ()), pods=[[]])) == ()
 
 
 def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
     monkeypatch.setattr(candidate, "_DRAIN_TIMEOUT_S", -1.0)
     assert drained(Asked((2.0, ("a",)))) == (
-        "2 requests are still unanswered by demo-candidate after -1 s",
-        "pod a could not be asked whether it has answered all after -1 s",
+        "demo-candidate has 2 unanswered requests after -1 s",
+        "pod a did not report its open requests after -1 s",
     )
 
 
@@ -75,11 +75,11 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
         return httpx.Response(500 if "odd" in url else 200, text="oops" if "odd" in url else text)
 
     text = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
-    looker = Looker(None, "ns")
-    monkeypatch.setattr(looker.forwards, "url", lambda name, port: f"http://{name}")
+    reader = ServiceReader(None, "ns")
+    monkeypatch.setattr(reader.forwards, "url", lambda name, port: f"http://{name}")
     monkeypatch.setattr(httpx, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
-    assert looker.requests(Found(ISVC, None, pods)) == (2.0, ("lost", "odd"))
+    assert reader.requests(Workload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
 
 
 class Ending:
@@ -120,5 +120,5 @@ def test_pods_have_their_grace_period_to_end(monkeypatch, grace_s, ends_s, limit
         one.remove(ISVC)
         assert world.now == ends_s
     else:
-        with pytest.raises(MpctlError, match=f"did not end within {limit} s"):
+        with pytest.raises(MpctlError, match=f"did not terminate within {limit} s"):
             one.remove(ISVC)

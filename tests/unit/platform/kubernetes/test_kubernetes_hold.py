@@ -6,7 +6,7 @@ import pytest
 from test_kubernetes_platform import Cluster, deployment, pod, service
 
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.service.manifest_text import bridged, text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm
 
 
@@ -27,7 +27,7 @@ def hpa(low, high, *, owner="serving.kserve.io/v1beta1"):
 
 def opened(*things, held=lambda: None):
     cluster = Cluster(*things)
-    return KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=held), cluster
+    return KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=held), cluster
 
 
 def limits(cluster):
@@ -55,12 +55,14 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     before, scaling = first.read(), {**first.scaling(), "replicas": 2}
     first.pin(scaling)
     asked = []
-    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=lambda: asked.append(1) or scaling)
+    later = KubernetesPlatform(
+        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: asked.append(1) or scaling
+    )
     assert later.read().text == before.text
     other = before.text.replace("--model=m", "--model=n")
     later.promote(Arm(other), expect=(Arm(before.text),))
     assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
-    assert later.read().text in (other, bridged(other, downtime=False))
+    assert later.read().text in (other, with_transition_strategy(other, downtime=False))
     later.restore_strategy(Arm(other))
     later.unpin(scaling)
     assert text_of(cluster.things["InferenceService", "demo"]) == other
@@ -73,7 +75,7 @@ def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
     first.pin(scaling)
     first.unpin(scaling)
     cluster.things["Deployment", "demo-predictor"]["spec"]["replicas"] = 6
-    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, held=lambda: scaling)
+    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: scaling)
     grown = {**scaling, "replicas": later.scaling()["replicas"]}
     assert grown["replicas"] == 6
     assert later.unpin(scaling) == ()

@@ -9,7 +9,7 @@ from test_kubernetes_platform import Cluster
 
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.service.conditions import judge
+from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.knative import (
     deployment_of,
     is_knative,
@@ -138,23 +138,23 @@ def test_the_mode_is_read_from_the_annotation_else_from_the_status(mode):
 def test_ready_is_the_newest_revision_alone():
     isvc = service("--x", newest=SECOND)
     made = deployment("--x", revision=SECOND)
-    seen = judge(isvc, made, [pod("--x", revision=SECOND), pod(ending=True)])
+    seen = assess_health(isvc, made, [pod("--x", revision=SECOND), pod(ending=True)])
     assert (seen.phase, seen.pods) == (Phase.READY, (f"{SECOND}-x",))
 
 
 @pytest.mark.parametrize(
     ("status", "pods", "said"),
     [
-        ({"ready": FIRST, "traffic": {FIRST: 100}}, [], f"does not call revision {SECOND} ready"),
+        ({"ready": FIRST, "traffic": {FIRST: 100}}, [], f"does not report revision {SECOND} ready"),
         ({"traffic": {FIRST: 90, SECOND: 10}}, [], f"revision {SECOND} gets 10 % of the traffic"),
         ({"traffic": {}}, [], f"revision {SECOND} gets 0 % of the traffic"),
         # After a way back the revision before the last has the same arguments, but it is not the arm.
-        ({}, [pod(revision=FIRST)], f"has not ended the pods of {FIRST}"),
+        ({}, [pod(revision=FIRST)], f"has not deleted the pods of {FIRST}"),
     ],
 )
 def test_a_revision_is_not_ready_before_it_serves_alone(status, pods, said):
     isvc = service(newest=SECOND, **status)
-    seen = judge(isvc, deployment(revision=SECOND), [pod(revision=SECOND), *pods])
+    seen = assess_health(isvc, deployment(revision=SECOND), [pod(revision=SECOND), *pods])
     assert seen.phase is Phase.STARTING
     assert said in seen.message
 
@@ -162,17 +162,17 @@ def test_a_revision_is_not_ready_before_it_serves_alone(status, pods, said):
 def test_pods_of_a_revision_that_failed_are_not_waited_for():
     third = "demo-predictor-00003"
     failed = pod("--x", revision=SECOND, ready=False)
-    seen = judge(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
+    seen = assess_health(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
     assert (seen.phase, seen.pods) == (Phase.READY, (f"{third}-x",))
 
 
 def test_pods_of_another_revision_with_the_same_start_are_not_taken_for_this_ones():
-    seen = judge(service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)])
+    seen = assess_health(service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)])
     assert (seen.phase, seen.pods) == (Phase.STARTING, ())
 
 
 def test_the_revision_before_is_not_taken_for_the_one_that_was_written():
-    seen = judge(service("--x", newest=FIRST), deployment(), [pod()])
+    seen = assess_health(service("--x", newest=FIRST), deployment(), [pod()])
     assert seen.phase is Phase.STARTING
     assert "has not updated the Deployment" in seen.message
 
@@ -193,7 +193,7 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
 @pytest.mark.parametrize(
     ("predictor", "annotations", "pods", "downtime", "said", "out"),
     [
-        ({"canaryTrafficPercent": 10}, {}, 1, False, "no more of the traffic", "finish that canary"),
+        ({"canaryTrafficPercent": 10}, {}, 1, False, "no more traffic than that", "finish that canary"),
         ({"minReplicas": 0}, {}, 1, False, "minReplicas 0", "set minReplicas to 1"),
         (
             {},
@@ -203,7 +203,7 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
             "an HPA that Knative makes",
             "autoscaling.knative.dev/class",
         ),
-        ({}, {}, 1, True, "no pod can go first", "mpctl capacity"),
+        ({}, {}, 1, True, "no pod can stop first", "mpctl capacity"),
         ({"minReplicas": 2}, {}, 5, False, "scaled to 5 pods", 'initial-scale: "5"'),
     ],
 )
@@ -238,7 +238,7 @@ def test_room_is_needed_for_every_pod_of_a_revision():
         each["spec"] = deployment(gpus=1)["spec"]["template"]["spec"] | {"nodeName": "n"}
     made = deployment(replicas=2, gpus=1)
     one, cluster = platform(service(minReplicas=2), made, *two, node)
-    with pytest.raises(Refused, match="no GPU for a new revision's 2 beside it"):
+    with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
         one.check(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"

@@ -6,8 +6,15 @@ import copy
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.service.conditions import carries, cold_start_s, judge, port_of, wanted, with_a_node
-from mpctl.platform.kubernetes.service.reader import Looker, key_of
+from mpctl.platform.kubernetes.service.conditions import (
+    assess_health,
+    cold_start_s,
+    expected_container,
+    matches_expected,
+    port_of,
+    schedulable_replicas,
+)
+from mpctl.platform.kubernetes.service.reader import ServiceReader, key_of
 from mpctl.rollout.ports import Phase
 
 ARGS = ["--model=m", "--speculative-config={}"]
@@ -50,7 +57,7 @@ def pod(args=ARGS, *, name="p", ready=True, **status):
 
 
 def test_ready_means_every_pod_has_the_arguments_and_is_ready():
-    seen = judge(isvc(), deployment(replicas=2), [pod(name="a"), pod(name="b")])
+    seen = assess_health(isvc(), deployment(replicas=2), [pod(name="a"), pod(name="b")])
     assert (seen.phase, seen.pods, seen.matches) == (Phase.READY, ("a", "b"), True)
     assert seen.argv == tuple(ARGS)
 
@@ -60,15 +67,15 @@ def test_ready_means_every_pod_has_the_arguments_and_is_ready():
     [
         (None, [], "has not made the Deployment"),
         (deployment(["--model=m"]), [pod(["--model=m"])], "has not updated the Deployment"),
-        (deployment(seen=1), [pod(["--model=m"])], "update has not begun"),
+        (deployment(seen=1), [pod(["--model=m"])], "has not observed the update"),
         (deployment(updatedReplicas=0), [pod(["--model=m"])], "0 of 1 new pods ready, 1 old"),
         (deployment(replicas=2, availableReplicas=1), [pod(name="a"), pod(name="b", ready=False)], "1 of 2 new pods"),
         (deployment(), [pod(ready=False)], "0 of 1"),
-        (deployment(replicas=0), [], "scaled to no pod"),
+        (deployment(replicas=0), [], "scaled to zero pods"),
     ],
 )
 def test_what_is_missing_is_said(made, pods, said):
-    seen = judge(isvc(), made, pods)
+    seen = assess_health(isvc(), made, pods)
     assert seen.phase is Phase.STARTING
     assert said in seen.message
 
@@ -86,7 +93,7 @@ def test_kserves_ready_condition_counts_for_nothing():
     waiting["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "new-gpu-x7"}]
     made = deployment(updatedReplicas=1, availableReplicas=1)
     made["status"]["replicas"] = 2
-    seen = judge(healthy, made, [pod(["--model=m"], name="old"), waiting])
+    seen = assess_health(healthy, made, [pod(["--model=m"], name="old"), waiting])
     assert seen.phase is Phase.STARTING
     assert seen.stuck
     assert "cannot allocate all claims" in seen.message
@@ -97,7 +104,7 @@ def test_a_new_node_on_its_way_is_waited_for():
     waiting = pod(ready=False)
     waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
     events = [{"involvedObject": {"uid": "p"}, "reason": "TriggeredScaleUp", "message": "pod triggered scale-up"}]
-    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], events)
+    seen = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
     assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
     assert "triggered scale-up" in seen.message
 
@@ -115,15 +122,15 @@ def test_the_last_word_of_a_node_autoscaler_counts(told, waits):
     waiting = pod(ready=False)
     waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
     events = [{"involvedObject": {"uid": "p"}, "reason": reason, "lastTimestamp": at} for reason, at in told]
-    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], events)
+    seen = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
     assert (not seen.stuck) is waits
 
 
 def test_what_has_no_pod_and_gets_none_is_stuck():
-    assert judge(isvc(), deployment(replicas=0), []).stuck
+    assert assess_health(isvc(), deployment(replicas=0), []).stuck
     stopped = isvc()
     stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
-    seen = judge(stopped, None, [])
+    seen = assess_health(stopped, None, [])
     assert (seen.phase, "stopped" in seen.message, bool(seen.stuck)) == (Phase.STARTING, True, True)
 
 
@@ -132,21 +139,23 @@ def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
     changed["spec"]["containers"] = [
         container(image="mirror/vllm@sha256:0", env=[{"name": "AWS_ROLE_ARN", "value": "arn"}])
     ]
-    assert judge(isvc(), deployment(), [changed]).phase is Phase.READY
+    assert assess_health(isvc(), deployment(), [changed]).phase is Phase.READY
     asked = deployment()
     asked["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-    assert judge(isvc(), asked, [changed]).phase is Phase.STARTING
+    assert assess_health(isvc(), asked, [changed]).phase is Phase.STARTING
 
 
 def test_a_service_without_arguments_is_not_served_by_the_deployment_of_the_arm_before():
     bare = {"metadata": {"name": "demo"}, "spec": {"predictor": {"model": {"runtime": "r"}}}}
     runtime = {"spec": {"containers": [{"name": "kserve-container", "args": ["--port=8080"]}]}}
     before = ["--port=8080", "--speculative-config={}"]
-    seen = judge(bare, deployment(before), [pod(before)], runtime=runtime)
+    seen = assess_health(bare, deployment(before), [pod(before)], runtime=runtime)
     assert (seen.phase, "has not updated" in seen.message) == (Phase.STARTING, True)
-    assert judge(bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime).phase is Phase.READY
+    assert (
+        assess_health(bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime).phase is Phase.READY
+    )
     runtime["spec"]["containers"][0]["args"] = before  # the runtime's own setting is no stale one
-    assert judge(bare, deployment(before), [pod(before)], runtime=runtime).phase is Phase.READY
+    assert assess_health(bare, deployment(before), [pod(before)], runtime=runtime).phase is Phase.READY
 
 
 @pytest.mark.parametrize(
@@ -169,16 +178,16 @@ class Secrets:
     def __init__(self, key):
         self.key = key
 
-    def need(self, kind, name, namespace):
+    def require(self, kind, name, namespace):
         return {"data": {"key": base64.b64encode(self.key).decode()}}
 
 
 def test_a_key_is_read_from_its_secret_and_one_that_no_header_carries_is_not_printed():
     reference = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}
-    assert Looker(Secrets(b"sk-1"), "ns")._token({"env": [reference]}) == "sk-1"
+    assert ServiceReader(Secrets(b"sk-1"), "ns")._token({"env": [reference]}) == "sk-1"
     for bad in (b"sk-1\n", b"\xff"):
         with pytest.raises(InputError) as caught:
-            Looker(Secrets(bad), "ns")._token({"env": [reference]})
+            ServiceReader(Secrets(bad), "ns")._token({"env": [reference]})
         assert "sk-1" not in str(caught.value)
 
 
@@ -186,7 +195,9 @@ def test_a_missing_claim_template_shows_in_events_only():
     waiting = pod(ready=False)
     waiting["status"]["conditions"] = []
     failed = {"reason": "FailedResourceClaimCreation", "type": "Warning", "message": "template one-l4 not found"}
-    seen = judge(isvc(), deployment(availableReplicas=0), [waiting], [{"involvedObject": {"uid": "p"}, **failed}])
+    seen = assess_health(
+        isvc(), deployment(availableReplicas=0), [waiting], [{"involvedObject": {"uid": "p"}, **failed}]
+    )
     assert seen.stuck
     assert "template one-l4 not found" in seen.message
 
@@ -202,7 +213,7 @@ def test_a_container_that_will_not_start_has_failed(reason):
             }
         ]
     }
-    seen = judge(isvc(), deployment(availableReplicas=0), [pod(ready=False, **status)])
+    seen = assess_health(isvc(), deployment(availableReplicas=0), [pod(ready=False, **status)])
     assert seen.phase is Phase.FAILED
     assert reason in seen.message
     assert "code 3" in seen.message
@@ -211,27 +222,27 @@ def test_a_container_that_will_not_start_has_failed(reason):
 def test_pods_that_cannot_be_created_have_failed():
     made = deployment(availableReplicas=0, updatedReplicas=0)
     made["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
-    seen = judge(isvc(), made, [])
+    seen = assess_health(isvc(), made, [])
     assert (seen.phase, "exceeded quota" in seen.message) == (Phase.FAILED, True)
 
 
 def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():
     model = isvc() | {"spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}}
-    want = wanted(model)
-    assert carries(container(["--port=8080", "--speculative-config={}"]), want)
-    assert not carries(container(["--port=8080"]), want)
-    whole = wanted(isvc())
-    assert not carries(container(["--port=8080", *ARGS]), whole)
-    assert not carries(container(ARGS, image="other"), whole)
+    want = expected_container(model)
+    assert matches_expected(container(["--port=8080", "--speculative-config={}"]), want)
+    assert not matches_expected(container(["--port=8080"]), want)
+    whole = expected_container(isvc())
+    assert not matches_expected(container(["--port=8080", *ARGS]), whole)
+    assert not matches_expected(container(ARGS, image="other"), whole)
 
 
 def test_environment_counts_and_templates_of_kserve_match_anything():
     spec = copy.deepcopy(isvc(["--served-model-name={{.Name}}"]))
     spec["spec"]["predictor"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-    want = wanted(spec)
+    want = expected_container(spec)
     args = ["--served-model-name=demo"]
-    assert carries(container(args, env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]), want)
-    assert not carries(container(args, env=[{"name": "A", "value": "2"}]), want)
+    assert matches_expected(container(args, env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]), want)
+    assert not matches_expected(container(args, env=[{"name": "A", "value": "2"}]), want)
 
 
 def test_cold_start_is_measured_on_pods_that_never_restarted():
@@ -260,5 +271,5 @@ def test_the_engines_port(more, args, port):
 def test_a_pod_that_no_node_takes_is_not_waited_for(asked, scheduled, held):
     """The autoscaler asked for it; a surge's pod is not one of the pods wanted."""
     pods = [{"status": {"conditions": [{"type": "PodScheduled", "status": status}]}} for status in scheduled]
-    assert with_a_node(asked, pods) == held
-    assert with_a_node(asked, [{}]) == asked
+    assert schedulable_replicas(asked, pods) == held
+    assert schedulable_replicas(asked, [{}]) == asked

@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.errors import Conflict, NotPermitted, Refused
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.service.manifest_text import bridged, candidate_of, object_of, text_of
+from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -77,7 +77,7 @@ def platform(*things):
 @pytest.mark.parametrize(
     ("things", "said"),
     [
-        ((deployment(replicas=0, ready=0),), "scaled to no pod"),
+        ((deployment(replicas=0, ready=0),), "scaled to zero pods"),
         ((deployment(ready=0), pod(ready=False)), "0 of 1 new pods ready"),
         ((), "KServe has not made the Deployment"),
     ],
@@ -92,7 +92,7 @@ def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, 
 
 def test_a_stopped_service_is_refused_by_that_name():
     one, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
-    with pytest.raises(Refused, match="stopped by its annotation"):
+    with pytest.raises(Refused, match="stopped by annotation"):
         one.check(Arm(text_of(service())), side_by_side=True)
 
 
@@ -110,7 +110,7 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
 @pytest.mark.parametrize(("ready", "writes"), [(1, 0), (0, 1)])
 def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accepted(ready, writes):
     arm = Arm(text_of(service()))
-    waiting = {**service(), "spec": object_of(bridged(arm.manifest, downtime=False))["spec"]}
+    waiting = {**service(), "spec": object_of(with_transition_strategy(arm.manifest, downtime=False))["spec"]}
     one, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
     one.promote(arm, expect=(arm,))
     assert cluster.written == []
@@ -127,12 +127,12 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
     def refuse(*_):
         raise NotPermitted("not allowed to create pods/portforward")
 
-    monkeypatch.setattr(one.looker, "endpoint", refuse)
+    monkeypatch.setattr(one.reader, "endpoint", refuse)
     with pytest.raises(NotPermitted):
         one.state(Arm(text_of(service())))
     (shown,) = one.arms()
     assert shown.phase is Phase.READY
-    assert "was not asked: not allowed to create pods/portforward" in shown.message
+    assert "engine not asked: not allowed to create pods/portforward" in shown.message
 
 
 @pytest.mark.parametrize("tainted", [False, True])
@@ -182,7 +182,7 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     if fits:
         one.check(arm, side_by_side=True, retain=True)
     else:
-        with pytest.raises(Refused, match="the old arm's 1 and one more"):
+        with pytest.raises(Refused, match="the retained baseline's 1 pods and one surge pod"):
             one.check(arm, side_by_side=True, retain=True)
 
 
@@ -225,7 +225,7 @@ def test_what_could_not_be_removed_again_is_refused_before_anything(there, along
     with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
         one.check(other, side_by_side=alongside)
     one, cluster = platform(*things)
-    one.looker.client.list = forbidding(cluster.list)
+    one.reader.client.list = forbidding(cluster.list)
     with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
         one.check(other, side_by_side=alongside)
     assert cluster.written == []
@@ -242,13 +242,13 @@ def forbidding(listed):
 
 def test_a_change_in_place_needs_no_look_at_routes():
     one, cluster = platform(service(), deployment(), pod(), shared(1))
-    one.looker.client.list = forbidding(cluster.list)
+    one.reader.client.list = forbidding(cluster.list)
     one.check(Arm(text_of(service(more="y"))), side_by_side=False, downtime=True)
 
 
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     old = Arm(text_of(service(more="x")))
-    kept = beside(old, pods=3, kept="users")
+    kept = beside(old, pods=3, retained_for="users")
     assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
     one, _ = platform(service(), deployment(), pod(), kept)
     found = one.retained_baseline()
@@ -260,11 +260,11 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     one, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
-    monkeypatch.setattr(one.looker, "requests", lambda found: (next(asked), ()))
+    monkeypatch.setattr(one.reader, "requests", lambda found: (next(asked), ()))
     assert one.unshift({"name": "users", "spec": {}}) == (
-        "HTTPRoute ns/users was deleted meanwhile; it is left as it is",
+        "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._DRAIN_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(one.looker, "requests", lambda found: (2.0, ()))
-    assert "2 requests are still unanswered" in one.unshift({"name": "users", "spec": {}})[1]
+    monkeypatch.setattr(one.reader, "requests", lambda found: (2.0, ()))
+    assert "has 2 unanswered requests" in one.unshift({"name": "users", "spec": {}})[1]

@@ -10,8 +10,8 @@ from mpctl.platform.kubernetes.api.failure import AlreadyExists, Call, Stale, er
 from mpctl.platform.kubernetes.api.fields import changed_fields
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
 from mpctl.platform.kubernetes.api.names import label_of
-from mpctl.platform.kubernetes.autoscaler.hpa import limits_of, pinned, record_of, targets
-from mpctl.platform.kubernetes.capacity.devices import barred, gpus_of, room_for
+from mpctl.platform.kubernetes.autoscaler.hpa import autoscaler_record, limits_of, pinned, targets
+from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of
 from mpctl.platform.kubernetes.lease import known_dead, this_process
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
@@ -24,7 +24,7 @@ def status(reason, message, **details):
 @pytest.mark.parametrize(
     ("code", "body", "kind", "said"),
     [
-        (401, status("Unauthorized", "who"), NotPermitted, "does not know who asks"),
+        (401, status("Unauthorized", "who"), NotPermitted, "not authenticated to"),
         (
             403,
             status("Forbidden", "no"),
@@ -37,8 +37,8 @@ def status(reason, message, **details):
             InputError,
             "refused by an admission webhook: bad uri (v.kserve.io)",
         ),
-        (404, status("NotFound", "gone"), InputError, "InferenceService team/demo is not there"),
-        (409, status("AlreadyExists", "there"), AlreadyExists, "exists already"),
+        (404, status("NotFound", "gone"), InputError, "InferenceService team/demo not found"),
+        (409, status("AlreadyExists", "there"), AlreadyExists, "already exists"),
         (409, status("Conflict", "modified"), Stale, "was changed meanwhile"),
         (
             409,
@@ -116,7 +116,7 @@ def user(name, where=None):
     ],
 )
 def test_room_counts_extended_resources_and_those_who_wait(nodes, pods, fits):
-    assert (room_for(Need(1, 1), nodes, [], [], pods).verdict == "fits") is fits
+    assert (assess_capacity(Need(1, 1), nodes, [], [], pods).verdict == "fits") is fits
 
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -142,7 +142,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
     ],
 )
 def test_why_a_pod_may_not_use_a_node(pod, taints, said):
-    found = barred(pod, {"metadata": {"name": "n", "labels": {"gpu": "l4"}}, "spec": {"taints": taints}})
+    found = exclusion_reason(pod, {"metadata": {"name": "n", "labels": {"gpu": "l4"}}, "spec": {"taints": taints}})
     assert found.startswith(said) if said else not found
 
 
@@ -158,7 +158,7 @@ def scaler(kind="HorizontalPodAutoscaler", **spec):
 
 
 def test_limits_are_recorded_as_they_are_written():
-    found = record_of([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
+    found = autoscaler_record([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
     assert found == {
         "replicas": 2,
         "items": [{"kind": "HorizontalPodAutoscaler", "name": "q", "uid": "u", "limits": {"maxReplicas": 5}}],
@@ -166,7 +166,7 @@ def test_limits_are_recorded_as_they_are_written():
     assert pinned(found["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
     keda = scaler("ScaledObject", minReplicaCount=0, maxReplicaCount=4)
     assert limits_of(keda) == {"minReplicaCount": 0, "maxReplicaCount": 4}
-    assert record_of([], 1, {}) is None
+    assert autoscaler_record([], 1, {}) is None
 
 
 def test_an_autoscaler_of_another_deployment_is_left_alone():

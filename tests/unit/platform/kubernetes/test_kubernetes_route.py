@@ -55,29 +55,29 @@ def weights(spec, rule=0):
 
 def test_the_only_route_of_the_users_is_taken_and_kserves_own_is_none():
     mine, own, other = route(), route(name="demo", owners=OWNED), route([ref("else")], name="else")
-    assert routes.choose([own, other, mine], "demo", None) == mine
+    assert routes.select_route([own, other, mine], "demo", None) == mine
 
 
 def test_several_have_to_be_named_and_a_wrong_name_is_told_which_there_are():
     two = [route(), route(name="b")]
     with pytest.raises(InputError, match="2 HTTPRoutes lead to Service demo-predictor: b, users"):
-        routes.choose(two, "demo", None)
-    assert routes.choose(two, "demo", "b") == two[1]
-    with pytest.raises(InputError, match="HTTPRoute c is not there") as caught:
-        routes.choose(two, "demo", "c")
-    assert caught.value.hint == "routes that can be used: b, users"
+        routes.select_route(two, "demo", None)
+    assert routes.select_route(two, "demo", "b") == two[1]
+    with pytest.raises(InputError, match="HTTPRoute c not found") as caught:
+        routes.select_route(two, "demo", "c")
+    assert caught.value.hint == "available routes: b, users"
     with pytest.raises(InputError, match="has no rule with a backendRef"):
-        routes.choose([*two, route([ref("else")], name="c")], "demo", "c")
-    with pytest.raises(InputError, match="written by a controller"):
-        routes.choose([*two, route(name="c", owners=OWNED)], "demo", "c")
+        routes.select_route([*two, route([ref("else")], name="c")], "demo", "c")
+    with pytest.raises(InputError, match="owned by a controller"):
+        routes.select_route([*two, route(name="c", owners=OWNED)], "demo", "c")
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_without_one_a_complete_one_is_offered(own):
     theirs = route(name="demo", owners=OWNED)
     theirs["spec"]["parentRefs"] = [{"name": "kserve-gateway", "namespace": "kserve"}]
-    with pytest.raises(Refused, match="no HTTPRoute of yours") as caught:
-        routes.choose([theirs] if own else [], "demo", None)
+    with pytest.raises(Refused, match="no HTTPRoute of a user") as caught:
+        routes.select_route([theirs] if own else [], "demo", None)
     offered = yaml.safe_load(caught.value.hint.partition("\n")[2])
     assert offered["kind"] == "HTTPRoute"
     assert offered["spec"]["rules"][0]["backendRefs"] == [{"name": "demo-predictor", "port": 80}]
@@ -134,12 +134,12 @@ def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_t
         assert set(new) == set(old) - gone | {"demo-candidate-predictor"}
         assert all(weight <= routes.MOST_WEIGHT for weight in new.values())
         assert all(weight > 0 for name, weight in new.items() if old.get(name, 1))
-    assert routes.is_ours({"spec": spec}, before, "demo", "demo-candidate")
-    assert routes.is_ours(before, before, "demo", "demo-candidate")
+    assert routes.is_known_spec({"spec": spec}, before, "demo", "demo-candidate")
+    assert routes.is_known_spec(before, before, "demo", "demo-candidate")
 
 
 def test_weights_that_would_get_too_large_are_refused():
-    with pytest.raises(Refused, match="larger than 1,000,000"):
+    with pytest.raises(Refused, match="would exceed 1,000,000"):
         routes.weighted(route([ref(weight=999_983), ref("a", 7)]), "demo", "demo-candidate", 1)
 
 
@@ -158,7 +158,7 @@ def test_the_refused_steps_are_named_and_the_rest_is_offered():
     with pytest.raises(Refused, match="40 %, 50 % of the traffic") as caught:
         routes.require_possible((1, 10, 40, 50), 3, "service ns/demo")
     assert caught.value.hint == "--traffic-steps 1,10"
-    with pytest.raises(Refused, match="beside 120 pods one candidate pod cannot get as little as 1 %"):
+    with pytest.raises(Refused, match="with 120 serving pods even 1 % would load"):
         routes.require_possible((1,), 120, "service ns/demo")
 
 
@@ -174,7 +174,7 @@ def conditions(**changes):
     [
         ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 1, True, True, ""),
         ([], 1, False, False, "no gateway"),
-        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 2, False, False, "gw has not looked"),
+        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 2, False, False, "gw has not processed"),
         ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS[:1]}], 1, False, False, "ResolvedRefs"),
         (
             [
@@ -194,8 +194,8 @@ def conditions(**changes):
 def test_every_gateway_must_have_taken_the_route_as_it_is_now(parents, generation, seen, good, said):
     found = route(status={"parents": parents})
     found["metadata"]["generation"] = generation
-    state = routes.taken(found)
-    assert (state.seen, state.good) == (seen, good)
+    state = routes.route_status(found)
+    assert (state.observed, state.accepted) == (seen, good)
     assert said in state.message
 
 
@@ -252,7 +252,7 @@ def test_a_share_is_written_once_and_the_route_put_back_exactly():
         users.shift(record, percent)
         users.require_shifted(record, percent)
     assert [weights(spec)["demo-candidate-predictor"] for spec in api.writes] == [1, 10]
-    assert users.shares_in_words() == ("10 %", "90 %")
+    assert users.share_texts() == ("10 %", "90 %")
     with pytest.raises(Conflict, match="gives Service demo-candidate-predictor traffic"):
         users.require_idle()
     assert users.restore(record) == ()
@@ -260,7 +260,7 @@ def test_a_share_is_written_once_and_the_route_put_back_exactly():
     assert api.found["spec"] == before
     assert api.found["metadata"]["labels"] == {"team": "chat"}
     assert len(api.writes) == 3
-    assert users.shares_in_words() == ("", "")
+    assert users.share_texts() == ("", "")
     users.require_idle()
 
 
@@ -274,9 +274,9 @@ def test_what_kserve_writes_for_the_candidate_is_no_traffic_of_users():
     own = [of_the_candidate(name) for name in ("demo-candidate", "demo-candidate-predictor")]
     _, users = opened(others=own)
     users.require_idle()
-    assert users.shares_in_words() == ("", "")
+    assert users.share_texts() == ("", "")
     users.shift(users.record(None), 10)
-    assert users.shares_in_words() == ("10 %", "90 %")
+    assert users.share_texts() == ("10 %", "90 %")
     with pytest.raises(Conflict, match="HTTPRoute users gives Service"):
         users.require_idle()
 
@@ -320,7 +320,7 @@ def test_what_somebody_else_wrote_is_named_and_left(way):
     del spec["rules"][0]["backendRefs"][1]
     api.edit(spec)
     (left,) = users.restore(record)
-    assert "left as it is" in left
+    assert "the change is kept" in left
     assert api.found["spec"] == spec
 
 
@@ -348,11 +348,11 @@ def test_a_route_that_is_gone_is_no_obstacle_on_the_way_back():
 
 
 def test_a_gateway_that_does_not_look_is_waited_for_and_named(monkeypatch):
-    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    monkeypatch.setattr(routing, "_ACCEPTED_TIMEOUT_S", 0.0)
     api, users = opened()
     record = users.record(None)
     api.takes = False
-    with pytest.raises(MpctlError, match="not taken within 0 s: gateway gw has not looked"):
+    with pytest.raises(MpctlError, match="not accepted within 0 s: gateway gw has not processed"):
         users.shift(record, 10)
 
 
@@ -363,18 +363,18 @@ def gone(api):
 
 
 def test_what_somebody_else_wrote_is_left_without_waiting_for_a_gateway(monkeypatch):
-    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    monkeypatch.setattr(routing, "_ACCEPTED_TIMEOUT_S", 0.0)
     api, users = opened()
     record = users.record(None)
     api.takes = False
     api.edit(record["spec"] | {"hostnames": ["more"]})
     (left,) = users.restore(record)
-    assert "left as it is" in left
+    assert "the change is kept" in left
 
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "silent"])
 def test_where_nothing_was_shifted_no_gateway_has_to_confirm_it(deleted, monkeypatch):
-    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    monkeypatch.setattr(routing, "_ACCEPTED_TIMEOUT_S", 0.0)
     api, users = opened()
     record = users.record(None)
     api.takes = False
@@ -382,23 +382,23 @@ def test_where_nothing_was_shifted_no_gateway_has_to_confirm_it(deleted, monkeyp
     if deleted:
         gone(api)
     (told,) = users.restore(record)
-    why = "no gateway has taken it up" if deleted else "gateway gw has not looked at it yet"
-    assert f"HTTPRoute ns/users is as it was found; {why}" in told
+    why = "no gateway has accepted it" if deleted else "gateway gw has not processed it yet"
+    assert f"HTTPRoute ns/users is restored; {why}" in told
     assert api.writes == []
 
 
 def test_a_gateway_that_had_the_share_must_have_seen_it_go_unless_it_is_gone(monkeypatch):
-    monkeypatch.setattr(routing, "_TAKEN_S", 0.0)
+    monkeypatch.setattr(routing, "_ACCEPTED_TIMEOUT_S", 0.0)
     api, users = opened()
     record = users.record(None)
     users.shift(record, 10)
     api.takes = False
     for _ in range(2):  # also when an earlier try wrote it
-        with pytest.raises(MpctlError, match=r"is put back, and not seen within 0 s: gateway gw has not looked"):
+        with pytest.raises(MpctlError, match=r"is restored, and not processed within 0 s: gateway gw has not processed"):
             users.restore(record)
     gone(api)
     (told,) = users.restore(record)
-    assert "no gateway has taken it up" in told
+    assert "no gateway has accepted it" in told
     assert api.found["spec"] == record["spec"]
 
 
@@ -416,7 +416,7 @@ def test_a_route_of_a_tool_that_writes_it_back_is_refused_unless_forced():
 
 def test_a_route_that_no_gateway_takes_is_refused():
     _, users = opened(route(status={"parents": []}))
-    with pytest.raises(Refused, match="no gateway has taken it up"):
+    with pytest.raises(Refused, match="no gateway has accepted it"):
         users.record(None)
 
 

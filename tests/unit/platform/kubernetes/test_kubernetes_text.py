@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from mpctl.errors import InputError, Refused
 from mpctl.platform.kubernetes.service.manifest_text import (
     LAST_APPLIED,
-    bridge,
-    bridged,
     candidate_of,
     editors_since,
     object_of,
+    object_to_write,
     text_of,
-    to_write,
+    transition_text,
+    with_transition_strategy,
 )
 
 
@@ -55,7 +55,7 @@ values = st.recursive(
 def test_writing_a_text_and_reading_it_again_gives_the_same_bytes(value, argument):
     live = service(extra=value, containers=[{"name": "kserve-container", "args": [argument]}])
     text = text_of(live)
-    written = to_write(text, live)
+    written = object_to_write(text, live)
     assert text_of({**written, "status": {"new": True}}) == text
     assert object_of(text)["spec"] == live["spec"]
 
@@ -88,7 +88,7 @@ def test_order_of_keys_does_not_matter():
 
 def test_a_write_keeps_what_is_not_ours_and_is_conditional():
     live = service()
-    written = to_write(text_of(live), live)
+    written = object_to_write(text_of(live), live)
     assert written["metadata"]["resourceVersion"] == "7"
     assert written["metadata"]["uid"] == "u-1"
     assert written["metadata"]["finalizers"] == ["inferenceservice.finalizers"]
@@ -144,10 +144,10 @@ ONE_OFF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavail
 )
 def test_a_strategy_is_only_set_where_the_services_own_would_not_do(strategy, replicas, downtime, needed):
     text = text_of(service(**({} if strategy is None else {"deploymentStrategy": strategy})))
-    found = bridge(text, replicas, downtime=downtime)
+    found = transition_text(text, replicas, downtime=downtime)
     assert (found is not None) is needed
     if found is not None:
-        assert found == bridged(text, downtime=downtime)
+        assert found == with_transition_strategy(text, downtime=downtime)
         wanted, made = object_of(text), object_of(found)
         made["spec"]["predictor"].pop("deploymentStrategy")
         wanted["spec"]["predictor"].pop("deploymentStrategy", None)
