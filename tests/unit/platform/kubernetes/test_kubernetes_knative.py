@@ -145,7 +145,7 @@ def test_ready_is_the_newest_revision_alone():
 @pytest.mark.parametrize(
     ("status", "pods", "said"),
     [
-        ({"ready": FIRST, "traffic": {FIRST: 100}}, [], f"does not report revision {SECOND} ready"),
+        ({"ready": FIRST, "traffic": {FIRST: 100}}, [], f"does not report revision {SECOND} as ready"),
         ({"traffic": {FIRST: 90, SECOND: 10}}, [], f"revision {SECOND} gets 10 % of the traffic"),
         ({"traffic": {}}, [], f"revision {SECOND} gets 0 % of the traffic"),
         # After a way back the revision before the last has the same arguments, but it is not the arm.

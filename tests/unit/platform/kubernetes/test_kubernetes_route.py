@@ -394,7 +394,9 @@ def test_a_gateway_that_had_the_share_must_have_seen_it_go_unless_it_is_gone(mon
     users.shift(record, 10)
     api.takes = False
     for _ in range(2):  # also when an earlier try wrote it
-        with pytest.raises(MpctlError, match=r"is restored, and not processed within 0 s: gateway gw has not processed"):
+        with pytest.raises(
+            MpctlError, match=r"is restored, and not processed within 0 s: gateway gw has not processed"
+        ):
             users.restore(record)
     gone(api)
     (told,) = users.restore(record)
