@@ -4,13 +4,13 @@
 
     MpctlError             1  something failed that has no code of its own
     +-- InputError         2  a file, line, field or flag is wrong; nothing was changed
-    +-- Cancelled          2  the user said no, or pressed Ctrl-C
+    +-- Cancelled          2  the user declined, or pressed Ctrl-C
     +-- Conflict           3  another operator, another writer, another plan
-    +-- NotPermitted       4  the platform refused us
-    +-- GateRejected       5  the gate said no; the service is as it was
-    +-- Undecided          6  too little or missing data; the service is as it was
+    +-- NotPermitted       4  the platform denied access
+    +-- GateRejected       5  the gate rejected the candidate; the service is unchanged
+    +-- Undecided          6  too few samples or missing data; the service is unchanged
     +-- RolledBack         7  a step failed and the service was restored
-    +-- Refused            9  the preflight said no; nothing was changed
+    +-- Refused            9  the preflight refused; nothing was changed
 
 `mpctl help exit-codes` prints the same table from :data:`EXIT_CODES`. Only ``mpctl.cli.main`` turns an error into
 an exit code, and only the terminal prints it. A message says what happened to which object; ``hint`` says what to do
@@ -104,13 +104,13 @@ class Refused(MpctlError):
 
 
 EXIT_CODES: dict[int, str] = {
-    0: "Done, or already so",
+    0: "Done, or nothing to do",
     1: "Error",
     2: "Usage or input error, or cancelled by the user",
     3: "Conflict: another operator, another writer or another plan holds the service",
     4: "No permission, or not logged in",
-    5: "The gate said no; the service is as it was",
-    6: "Undecided: too few samples or missing data; the service is as it was",
-    7: "A step failed after something was changed; the service was restored",
+    5: "The gate rejected the candidate; the service is unchanged",
+    6: "Undecided: too few samples or missing data; the service is unchanged",
+    7: "A step failed after a change; the service was restored",
     9: "Refused by the preflight; nothing was changed",
 }

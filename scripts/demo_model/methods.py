@@ -14,6 +14,7 @@ import platform
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +27,8 @@ START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEMO = Path("scripts/demo_model")
 SETS = ("edits", "fresh")
 LOAD = ("--requests", "6", "--repeats", "8", "--concurrency", "1", "--max-tokens", "192", "--no-calibrate")
-HEADER = ("Method", "Needs", "Prompts", "Baseline tok/s", "Candidate tok/s", "Speedup", "Tokens per step", "Acceptance",
-          "Position 0", "Coverage", "KV pool, tokens", "Verdict")  # fmt: skip
+HEADER = ("Method", "Needs", "Prompts", "Baseline tok/s", "Candidate tok/s", "Throughput ratio", "Tokens per step",
+          "Acceptance", "Position 0", "Coverage", "KV pool, tokens", "Verdict")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -185,11 +186,12 @@ def conditions() -> str:
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = models[0].partition(":")[2].strip() if models else platform.machine()
     cores = os.cpu_count()
-    return (
+    text = (
         f"Measured {datetime.now(UTC):%Y-%m-%d} by `scripts/methods-table` with vLLM {installed_version()} on {cores} "
         f"cores ({model}), no GPU; baseline and candidate side by side, `{' '.join(LOAD)}`, the default gate; each "
         "class of traffic is judged by itself."
     )
+    return "\n".join(textwrap.wrap(text, 118, break_on_hyphens=False))
 
 
 def standing(under: str) -> list[tuple[str, ...]]:
