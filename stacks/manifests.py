@@ -1,8 +1,9 @@
 """Kubernetes documents for the serving layer: from values, and from the YAML a person edits under manifests/.
 
 Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}``
-and ``${namespace}`` stand for the service's, ``${runbooks}`` for the address its runbooks are read at; any
-other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are empty.
+and ``${namespace}`` stand for the service's, ``${runbooks}`` for the address its runbooks are read at, ``${slots}`` for
+the requests that one pod runs at once; any other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are
+empty.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def manifest(
 
 def render(text: str, service: Service, namespace: str, file: str, runbooks: str = RUNBOOKS) -> list[Document]:
     """The documents in *text* for one service."""
-    filled = Template(text).safe_substitute(service=service.name, namespace=namespace, runbooks=runbooks)
+    filled = Template(text).safe_substitute(
+        service=service.name, namespace=namespace, runbooks=runbooks, slots=service.slots
+    )
     try:
         loaded = [document for document in yaml.safe_load_all(filled) if document]
     except yaml.YAMLError as error:

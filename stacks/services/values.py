@@ -13,6 +13,7 @@ from mpctl.yaml_lines import Node, Place
 # How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
 STAGING = ("storageUris", "pvc", "oci")
+SLOTS = 256  # vLLM 0.32's max_num_seqs on an L4 (EngineArgs.get_batch_defaults)
 # Without a tag a node runs whatever it pulled last.
 IMAGE = r"\S+(:[\w][\w.-]*|@sha256:[0-9a-f]{64})"
 SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
@@ -53,6 +54,7 @@ class Service:
     target: Artifact
     draft: Artifact | None
     args: tuple[str, ...]
+    slots: int
     token_secret: str | None
     service_account: str
     place: Place
@@ -90,12 +92,23 @@ def read_service(node: Node) -> Service:
         target=target,
         draft=draft,
         args=node.texts("args"),
+        slots=node.number("slots", slots_of(node.texts("args")), low=1, high=4096),
         token_secret=node.maybe("token_secret"),
         service_account=node.text("service_account", name, pattern=NAME, what="a lower-case name"),
         place=node.place,
     )
     node.done()
     return result
+
+
+def slots_of(args: tuple[str, ...]) -> int:
+    """Requests that one pod runs at once, by ``--max-num-seqs`` in its arguments, else vLLM's default."""
+    for index, argument in enumerate(args):
+        name, equals, value = argument.partition("=")
+        if name == "--max-num-seqs":
+            value = value if equals else args[index + 1] if index + 1 < len(args) else ""
+            return int(value) if value.isdigit() else SLOTS
+    return SLOTS
 
 
 def parent(mount: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-NAMES = {"service": "llm", "namespace": "inference", "runbooks": "docs/runbooks"}
+NAMES = {"service": "llm", "namespace": "inference", "runbooks": "docs/runbooks", "slots": "16"}
 
 
 def render(path: Path) -> dict[str, Any]:

@@ -47,8 +47,11 @@ def test_the_hpa_is_not_called_as_the_one_that_kserve_deletes() -> None:
 
 
 def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() -> None:
-    (metric,) = HPA["spec"]["metrics"]
-    (trigger,) = KEDA["spec"]["triggers"]
+    metric, busy = HPA["spec"]["metrics"]
+    trigger, busy_trigger = KEDA["spec"]["triggers"]
+    assert busy["pods"]["metric"]["name"] == "engine_busy_ratio"
+    assert busy["pods"]["target"]["averageValue"] == "850m" and busy_trigger["metadata"]["threshold"] == "0.85"
+    assert [target for _, target in AUTOSCALERS[-1].others] == [0.85]
     derived = queue_wait_target(slo_ms=8000, start_s=150, growth_per_minute=0.01)
     assert derived.holds
     assert metric["pods"]["metric"]["name"] == "queue_wait_ms"
@@ -79,15 +82,15 @@ def test_giving_up_a_pod_takes_longer_than_getting_one() -> None:
 def test_the_metric_is_defined_once_and_only_read_elsewhere() -> None:
     defined = [rule for group in rule_groups() for rule in group["rules"] if rule.get("record") == "queue_wait_ms"]
     assert len(defined) == 1
-    (rule,) = ADAPTER["rules"]["custom"]
-    assert rule["seriesQuery"].startswith("queue_wait_ms{")
-    assert rule["name"]["as"] == "queue_wait_ms"
-    assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
-    (trigger,) = KEDA["spec"]["triggers"]
-    assert trigger["metadata"]["query"] == 'sum(queue_wait_ms{namespace="inference",inference_service="llm"})'
-    assert trigger["metadata"]["ignoreNullValues"] == "false"
-    for text in (rule["metricsQuery"], trigger["metadata"]["query"]):
-        assert "vllm:" not in text
+    rules, triggers = ADAPTER["rules"]["custom"], KEDA["spec"]["triggers"]
+    for rule, trigger, name in zip(rules, triggers, ("queue_wait_ms", "engine_busy_ratio"), strict=True):
+        assert rule["seriesQuery"].startswith(f"{name}{{")
+        assert rule["name"]["as"] == name
+        assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
+        assert trigger["metadata"]["query"] == f'sum({name}{{namespace="inference",inference_service="llm"}})'
+        assert trigger["metadata"]["ignoreNullValues"] == "false"
+        for text in (rule["metricsQuery"], trigger["metadata"]["query"]):
+            assert "vllm:" not in text
 
 
 def test_the_adapter_lists_no_more_often_than_the_engine_is_scraped() -> None:

@@ -68,11 +68,19 @@ def raw_replicas(values: Sequence[float | None], target: float) -> int:
 
 
 def desired_replicas(
-    now: float, values: Sequence[float | None], limits: Limits, history: History
+    now: float,
+    values: Sequence[float | None],
+    limits: Limits,
+    history: History,
+    others: Sequence[tuple[Sequence[float | None], float]] = (),
 ) -> tuple[int, History]:
-    """The replicas to set now, and the history for the next call."""
+    """The replicas to set now, and the history for the next call.
+
+    ``others``: values and target of every further metric; the controller follows the one that asks for most.
+    """
     current, behavior = len(values), limits.behavior
-    wanted = min(max(raw_replicas(values, limits.target), limits.minimum), limits.maximum)
+    asked = max(raw_replicas(*metric) for metric in ((values, limits.target), *others))
+    wanted = min(max(asked, limits.minimum), limits.maximum)
     # The controller takes the replicas it finds as its first recommendation.
     past = history.recommended or ((now, current),)
     lowest = min([wanted, *(n for at, n in past if now - at < behavior.up_stabilization_s)])

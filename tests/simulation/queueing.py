@@ -45,6 +45,9 @@ class Scenario:
     start_s: float = 150.0
     slo_ms: float = 8000.0
     maximum: int = 8
+    minimum: int | None = None
+    settle_s: float = 0.0
+    """What is counted begins here: a constant load is judged after its start."""
 
     @property
     def base_rate(self) -> float:
@@ -92,6 +95,11 @@ def queue_wait_ms(pod: Pod) -> float:
     return 1000 * max(wait_s / finished if finished else 0.0, standing / max(rate, 1 / WINDOW_S))
 
 
+def busy_ratio(pod: Pod) -> float:
+    """engine_busy_ratio of the same file: slots in use, as a mean over a minute. The KV cache is not modelled."""
+    return sum(scrape[5] for scrape in pod.scrapes) / len(pod.scrapes) / pod.slots
+
+
 def requests_waiting(pod: Pod) -> float:
     return float(pod.scrapes[-1][1])
 
@@ -106,10 +114,13 @@ def cpu_percent(pod: Pod) -> float:
 
 @dataclass(frozen=True)
 class Autoscaler:
+    """``others``: further metrics, each with its target."""
+
     name: str
     metric: Metric
     target: float
     behavior: Behavior = field(default_factory=Behavior)
+    others: tuple[tuple[Metric, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,8 @@ class Result:
     requests: int
     gpu_hours: float
     most_pods: int
+    scale_downs: int
+    mean_pods: float
 
 
 class Run:
@@ -135,7 +148,7 @@ class Run:
         self.pods = [Pod(0.0, 0.0, scenario.workload.slots) for _ in range(scenario.pods)]
         self.all_pods = list(self.pods)
         self.history = History()
-        self.requests = self.late = 0
+        self.requests = self.late = self.scale_downs = 0
         self.ordered_s: float | None = None
         self.enough_s: float | None = None
 
@@ -153,14 +166,23 @@ class Run:
         end = self.scenario.length_s
         for pod in self.all_pods:
             self.late += sum(1 for arrived in pod.waiting if 1000 * (end - arrived) > self.scenario.slo_ms)
-        seconds = sum((end if pod.gone is None else pod.gone) - pod.born for pod in self.all_pods)
+        lives = [(pod.born, end if pod.gone is None else pod.gone) for pod in self.all_pods]
+        seconds = sum(gone - born for born, gone in lives)
+        settled = sum(max(0.0, gone - max(born, self.scenario.settle_s)) for born, gone in lives)
         most = max(sum(1 for p in self.all_pods if p.born <= q.born < (p.gone or end + 1)) for q in self.all_pods)
         return Result(
-            self.ordered_s, self.enough_s, self.late / max(self.requests, 1), self.requests, seconds / 3600, most
+            self.ordered_s,
+            self.enough_s,
+            self.late / max(self.requests, 1),
+            self.requests,
+            seconds / 3600,
+            most,
+            self.scale_downs,
+            settled / (end - self.scenario.settle_s),
         )
 
     def arrive(self, now: float) -> None:
-        self.requests += 1
+        self.requests += now >= self.scenario.settle_s
         ready = [pod for pod in self.pods if pod.ready <= now]
         pod = self.random.choice(ready)
         pod.waiting.append(now)
@@ -173,7 +195,8 @@ class Run:
             waited = now - pod.waiting.popleft()
             pod.running += 1
             pod.admitted += 1
-            self.late += 1000 * waited > self.scenario.slo_ms
+            if now - waited >= self.scenario.settle_s:
+                self.late += 1000 * waited > self.scenario.slo_ms
             service = self.random.lognormvariate(math.log(work.mean_s) - work.spread**2 / 2, work.spread)
             self.at(now + service, lambda then, pod=pod, waited=waited: self.finish(pod, waited, then))  # type: ignore[misc]
 
@@ -193,8 +216,19 @@ class Run:
 
     def sync(self, now: float) -> None:
         values = [self.autoscaler.metric(pod) if pod.scrapes else None for pod in self.pods]
-        limits = Limits(self.autoscaler.target, self.scenario.pods, self.scenario.maximum, self.autoscaler.behavior)
-        wanted, self.history = desired_replicas(now, values, limits, self.history)
+        limits = Limits(
+            self.autoscaler.target,
+            self.scenario.minimum or self.scenario.pods,
+            self.scenario.maximum,
+            self.autoscaler.behavior,
+        )
+        others = [
+            ([metric(pod) if pod.scrapes else None for pod in self.pods], target)
+            for metric, target in self.autoscaler.others
+        ]
+        wanted, self.history = desired_replicas(now, values, limits, self.history, others)
+        if now >= self.scenario.settle_s and wanted < len(self.pods):
+            self.scale_downs += 1
         since = now - self.scenario.step_at_s
         if since >= 0 and wanted > len(self.pods) and self.ordered_s is None:
             self.ordered_s = since
@@ -220,6 +254,7 @@ AUTOSCALERS = (
     Autoscaler("cpu 80 %", cpu_percent, 80.0),
     Autoscaler("num_requests_waiting 5", requests_waiting, 5.0),
     Autoscaler("queue_wait_ms 1050", queue_wait_ms, 1050.0),
+    Autoscaler("queue_wait_ms and busy 85 %", queue_wait_ms, 1050.0, others=((busy_ratio, 0.85),)),
 )
 
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

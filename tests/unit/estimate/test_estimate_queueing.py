@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.queueing import AUTOSCALERS, WORKLOADS, Autoscaler, Pod, Run, Scenario, queue_wait_ms
 
-CPU, WAITING, QUEUE = AUTOSCALERS
+CPU, WAITING, QUEUE, HELD = AUTOSCALERS
 CHAT = Scenario(WORKLOADS[0], length_s=2700, step_at_s=600, step_for_s=1500)
 
 
@@ -38,6 +38,16 @@ def test_a_queue_signal_scales_within_two_cold_starts() -> None:
 def test_without_a_step_nothing_is_ordered() -> None:
     result = Run(replace(CHAT, factor=1.0), QUEUE, 1).result()
     assert result.over_slo < 0.01
+
+
+def test_a_constant_load_is_given_no_pod_up_while_pods_are_busy() -> None:
+    constant = Scenario(
+        WORKLOADS[0], pods=3, utilisation=1.7 / 3, factor=1.0, minimum=1, length_s=4 * 3600, settle_s=2 * 3600
+    )
+    alone, held = (Run(constant, autoscaler, 1).result() for autoscaler in (QUEUE, HELD))
+    assert alone.scale_downs > 2
+    assert held.scale_downs == 0
+    assert held.over_slo < 0.01 < 1.05 * alone.mean_pods / held.mean_pods
 
 
 def test_the_metric_is_the_larger_half_and_zero_when_idle() -> None:
