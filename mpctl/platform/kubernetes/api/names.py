@@ -14,6 +14,8 @@ RECORD = "record"
 BLOB = "blob"
 LOAD = "load"
 
+CANDIDATE_SUFFIX = "-candidate"
+
 
 def labels(service: str, part: str) -> dict[str, str]:
     """Labels of an object that belongs to a service; a name longer than a label may be is shortened by its digest."""
@@ -23,6 +25,11 @@ def labels(service: str, part: str) -> dict[str, str]:
 def label_of(service: str) -> str:
     """A service's name as a label value (at most 63 characters)."""
     return service if len(service) <= 63 else f"{service[:52]}-{_short(service)}"
+
+
+def candidate_name(service: str) -> str:
+    """The second InferenceService's name; monitors, rules and network policies of the stacks expect it."""
+    return service + CANDIDATE_SUFFIX
 
 
 def lease_name(service: str) -> str:

@@ -143,3 +143,22 @@ def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "mp
     if force:
         return f"{summary}; changed because of --force ({owner.evidence})"
     raise Refused(f"{summary} ({owner.evidence})", hint=f"{owner.remedy(command)}; or use --force to change it here")
+
+
+def editors_since(before: Mapping[str, Any] | None, now: Mapping[str, Any], ours: str) -> tuple[str, ...]:
+    """Managers that changed the object since ``before``, from managedFields: ``manager at time``, without ``ours``."""
+
+    def entries(record: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+        fields = record["metadata"].get("managedFields") or []
+        return {
+            (f.get("manager", "?"), f.get("operation", ""), f.get("subresource", "")): str(f.get("time", ""))
+            for f in fields
+        }
+
+    old = {} if before is None else entries(before)
+    found = [
+        (time, key[0])
+        for key, time in entries(now).items()
+        if not key[2] and key[0] != ours and old.get(key, "") != time
+    ]
+    return tuple(f"{manager} at {time}" for time, manager in sorted(found, reverse=True))

@@ -7,19 +7,19 @@ from mpctl.estimate.capacity import Need
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of
-from mpctl.platform.kubernetes.service.reader import Workload
 
 
 def require_capacity(
-    client: Client, workload: Workload, *, title: str, pods: int, purpose: str, hint: str
+    client: Client, template: Json, running: Json, *, title: str, pods: int, purpose: str, hint: str
 ) -> tuple[str, ...]:
-    """Return notes on the capacity for ``pods`` more pods like those of ``workload``.
+    """Return notes on the capacity for ``pods`` more pods of the Deployment's pod ``template``.
+
+    ``running``: the spec of a running pod, to which admission has added tolerations (GKE does for GPUs).
 
     Raises:
         Refused: the GPUs are not free; the message names the ``purpose`` of the pods and has the ``hint``.
     """
-    spec: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
-    gpus = gpus_of(spec)
+    gpus = gpus_of(template)
     if gpus == 0:
         return ("the pods request no GPU: capacity for a second engine was not checked",)
     lists = [client.list(kind) for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM, POD)]
@@ -28,10 +28,8 @@ def require_capacity(
     fit = assess_capacity(need, nodes, slices, claims, everything)
     if fit.verdict != "fits":
         raise Refused(f"{title}: no free GPU for {purpose}: {'; '.join(fit.reasons)}", hint=hint)
-    # The spec of a running pod: admission adds tolerations (GKE does for GPUs). It may add others to a new pod, so
-    # this is a note and no refusal.
-    pod = workload.pods[0]["spec"] if workload.pods else spec
-    excluded = {node["metadata"]["name"]: exclusion_reason(pod, node) for node in nodes}
+    # Admission may add other tolerations to a new pod, so this is a note and no refusal.
+    excluded = {node["metadata"]["name"]: exclusion_reason(running, node) for node in nodes}
     usable = [node for node in nodes if not excluded[node["metadata"]["name"]]]
     if assess_capacity(need, usable, slices, claims, everything).verdict == "fits":
         return fit.reasons

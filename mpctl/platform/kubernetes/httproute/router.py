@@ -16,7 +16,8 @@ from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.fields import changed_fields
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE
-from mpctl.platform.kubernetes.api.owners import owner_of
+from mpctl.platform.kubernetes.api.names import candidate_name
+from mpctl.platform.kubernetes.api.owners import editors_since, owner_of
 from mpctl.platform.kubernetes.httproute.weights import (
     RouteStatus,
     backend_of,
@@ -28,7 +29,6 @@ from mpctl.platform.kubernetes.httproute.weights import (
     shares,
     weighted,
 )
-from mpctl.platform.kubernetes.service.manifest_text import candidate_name, editors_since
 
 _TRIES = 6
 _ACCEPTED_TIMEOUT_S = (

@@ -12,13 +12,9 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, POD
+from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.httproute.router import Routes
-from mpctl.platform.kubernetes.service.manifest_text import (
-    ARM_ANNOTATION,
-    RETAINED_ANNOTATION,
-    candidate_name,
-    candidate_of,
-)
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, RETAINED_ANNOTATION, candidate_of
 from mpctl.platform.kubernetes.service.reader import ISVC_LABEL, ServiceReader
 from mpctl.rollout.ports import Arm, Phase
 

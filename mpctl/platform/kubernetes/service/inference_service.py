@@ -13,11 +13,11 @@ from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
+from mpctl.platform.kubernetes.api.owners import editors_since
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
 from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import (
-    editors_since,
     object_of,
     object_to_write,
     text_of,

@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpctl.errors import InputError, Refused
-from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, label_of
+from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
 
 Json = dict[str, Any]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
 RETAINED_ANNOTATION = "mpctl.dev/kept-for-route"
-CANDIDATE_SUFFIX = "-candidate"
 
 # Written by the server, or by owners and finalizers, which a restored spec must not take away.
 _SERVER_METADATA = (
@@ -101,11 +100,6 @@ def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
     return {**record, "metadata": metadata}
 
 
-def candidate_name(service: str) -> str:
-    """The second InferenceService's name; monitors, rules and network policies of the stacks expect it."""
-    return service + CANDIDATE_SUFFIX
-
-
 def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None) -> Json:
     """Return the InferenceService that runs ``text`` side by side with the live one: fixed replicas, own labels.
 
@@ -180,22 +174,3 @@ def _share(value: int | str, replicas: int, *, up: bool) -> int:
         percent = int(value[:-1])
         return -(-percent * replicas // 100) if up else percent * replicas // 100
     return int(value)
-
-
-def editors_since(before: Mapping[str, Any] | None, now: Mapping[str, Any], ours: str) -> tuple[str, ...]:
-    """Managers that changed the object since ``before``, from managedFields: ``manager at time``, without ``ours``."""
-
-    def entries(record: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-        fields = record["metadata"].get("managedFields") or []
-        return {
-            (f.get("manager", "?"), f.get("operation", ""), f.get("subresource", "")): str(f.get("time", ""))
-            for f in fields
-        }
-
-    old = {} if before is None else entries(before)
-    found = [
-        (time, key[0])
-        for key, time in entries(now).items()
-        if not key[2] and key[0] != ours and old.get(key, "") != time
-    ]
-    return tuple(f"{manager} at {time}" for time, manager in sorted(found, reverse=True))

@@ -52,10 +52,18 @@ class Preconditions:
         pods, purpose, hint = self._needed(isvc, side_by_side=side_by_side, retain=retain)
         if pods <= freed:
             return notes
-        notes_of_capacity = require_capacity(
-            self._client, workload, title=self._live.title, pods=pods - freed, purpose=purpose, hint=hint
+        template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
+        running = workload.pods[0]["spec"] if workload.pods else template
+        capacity = require_capacity(
+            self._client,
+            template,
+            running,
+            title=self._live.title,
+            pods=pods - freed,
+            purpose=purpose,
+            hint=hint,
         )
-        return (*notes, *notes_of_capacity)
+        return (*notes, *capacity)
 
     def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint when there is no capacity for them."""
