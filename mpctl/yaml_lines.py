@@ -2,7 +2,7 @@
 
 A reader asks a :class:`Node` for the fields it knows and ends with :meth:`Node.done`, which refuses unknown ones. Every
 error names file, line and field. Dates stay text. Manifests that are edited byte for byte have a reader of their own
-(mpctl.manifest.yamltext).
+(mpctl.manifest.text.yaml_tree).
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from mpctl.cli.drafting import (
 from mpctl.cli.source import FileSource, Source
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError, Refused
-from mpctl.estimate import facts_of, runs_v2
-from mpctl.estimate.memory import NotEstimated, beside, memory_findings, read_log
+from mpctl.estimate import facts_of
+from mpctl.estimate.memory import NotEstimated, beside, memory_findings
 from mpctl.manifest import Service
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config, preflight_findings, unknowns
 from mpctl.methods.preflight.findings import ordered
-from mpctl.methods.preflight.names import Check, match
+from mpctl.methods.preflight.pair import Check, match
 
 if TYPE_CHECKING:
     from mpctl.estimate.memory import Estimate
@@ -111,15 +111,14 @@ def read_change(
     log = session.engine_log()
     facts = facts_of(
         before,
-        spec,
         engine_version=engine,
         kserve_version=options.get("kserve"),
         target=target,
         draft=draft,
         concurrency=concurrency,
         temperature=temperature,
+        engine_log=log,
     )
-    facts = replace(facts, v2_runner=runs_v2(before, log), device=read_log(log or "").device)
     memory, no_memory = None, None
     try:
         memory = memory_of(before, target, draft, options, log=log, concurrency=concurrency)

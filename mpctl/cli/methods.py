@@ -95,9 +95,9 @@ def _support(terminal: Terminal, dialect: Dialect, output: str) -> None:
         if method.needs_draft in ("head", "model"):
             settings["model"] = "draft"
         spec = Spec("none") if method.name == "none" else Spec(method.name, settings)
-        rows.append((method.name, dialect.obstacle(spec)))
+        rows.append((method.name, dialect.unsupported(spec)))
     if output in ("json", "yaml"):
-        items = [{"name": name, "obstacle": why} for name, why in rows]
+        items = [{"name": name, "unsupported": why} for name, why in rows]
         terminal.record("MethodList", {"engine": dialect.name, "source": dialect.source, "items": items}, output)
     elif output == "name":
         terminal.result("\n".join(name for name, why in rows if why is None))

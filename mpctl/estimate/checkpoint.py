@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
+from mpctl.methods import METHODS
 from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, DraftKind
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
 # Where a head's configuration names the model it was trained for, the most explicit first.
 _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_name_or_path", "target_model")
-_KINDS: tuple[DraftKind, ...] = ("eagle3", "eagle", "medusa", "mlp_speculator", "dflash", "dspark", "mtp")
+# The kinds of checkpoint that are no complete model; the longest name first, as eagle3 holds eagle.
+_KINDS = sorted({row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len)[::-1]
+# How speculators' configurations name a method, where that is not the kind of its checkpoint.
+_SPECULATORS = {row.name.replace("-", ""): row.checkpoint for row in METHODS.values()}
 # Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
@@ -237,7 +241,7 @@ def _template_thinks(template: str) -> bool | None:
 
 def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
     said = str(config.get("speculators_model_type") or "")
-    names = " ".join(config.get("architectures") or []).lower() + ("eagle3" if said == "peagle" else said)
+    names = " ".join(config.get("architectures") or []).lower() + (_SPECULATORS.get(said) or said)
     for kind in _KINDS:
         if kind.replace("_", "") in names.replace("_", ""):
             return kind

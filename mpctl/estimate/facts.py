@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 
 from mpctl.estimate.checkpoint import ModelFacts
-from mpctl.estimate.memory import DEFAULT_UTILISATION
+from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import Service
-from mpctl.methods import Facts, Spec
+from mpctl.methods import Facts
 from mpctl.methods.preflight.facts import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -19,7 +19,6 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 def facts_of(
     service: Service,
-    spec: Spec,
     *,
     engine_version: str | None = None,
     kserve_version: str | None = None,
@@ -27,17 +26,15 @@ def facts_of(
     draft: ModelFacts | None = None,
     concurrency: int | None = None,
     temperature: float | None = None,
+    engine_log: str | None = None,
 ) -> Facts:
-    """The facts of one change to one service."""
+    """The facts of one change to one service; ``engine_log``: what its engine logged since it started."""
     command = service.command
-    draft_model = spec.settings.get("model")
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     return Facts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
-        target_model=service.model,
-        draft_model=draft_model if isinstance(draft_model, str) else None,
         draft_kind=draft.draft_kind,
         served_context=_integer(command.get("max-model-len")) or target.context,
         draft_context=draft.context,
@@ -69,7 +66,7 @@ def facts_of(
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
         prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on
-        async_scheduling=True if command.has("async-scheduling") else None,
+        async_scheduling=command.has("async-scheduling"),
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
         draft_kv_cache_dtype=draft.kv_cache_dtype,
         quantization=_quantization(command.get("quantization"), target),
@@ -78,6 +75,8 @@ def facts_of(
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
         concurrency=concurrency,
+        v2_runner=runs_v2(service, engine_log),
+        device=read_log(engine_log or "").device,
     )
 
 

@@ -9,9 +9,7 @@ from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.estimates import Stages
 from mpctl.gate.policy import Policy
-
-# The first word of a speculation in words; anything else brings a model or a head of its own.
-_WITHOUT_A_MODEL = ("none", "ngram", "ngram_gpu", "suffix")
+from mpctl.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,8 @@ class Case:
         spec = self.candidate.spec.split() if self.candidate else []
         if not spec or "://" in spec[0]:  # a server at an address does not say how it drafts
             return None
-        return spec[0] not in _WITHOUT_A_MODEL
+        method = METHODS.get(spec[0])
+        return method is None or method.loads_weights
 
     @property
     def prompts(self) -> PromptSet | None:

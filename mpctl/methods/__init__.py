@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from mpctl.methods.build import build, parse_config
 from mpctl.methods.keys import KEYS
+from mpctl.methods.method import Floor, Method
 from mpctl.methods.preflight.facts import DraftKind, Facts
 from mpctl.methods.preflight.findings import SEVERITIES, Finding, Severity
 from mpctl.methods.preflight.rule import Rule
 from mpctl.methods.preflight.run import RULES, preflight_findings, unknowns
 from mpctl.methods.spec import Json, Spec, from_config
-from mpctl.methods.table import METHODS, UNMANAGED, Method
+from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.validate import Opinion, engine_opinion
-from mpctl.methods.version_limits import FLOORS, REMOVED, Floor, Removed, removed_flags
+from mpctl.methods.version_limits import REMOVED, Removed, removed_flags
 from mpctl.methods.versions import Version, parse_version
 
 __all__ = [
-    "FLOORS",
     "KEYS",
     "METHODS",
     "REMOVED",

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from mpctl.errors import InputError
 from mpctl.methods.combine import check_combination
 from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_value
+from mpctl.methods.method import Method
 from mpctl.methods.preflight.findings import Finding, ordered
 from mpctl.methods.spec import Json, Spec, cli_name
-from mpctl.methods.table import METHODS, UNMANAGED, Method
+from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.version_limits import REMOVED
 
 _PREFIXES = ("speculative_config.", "speculative.", "sc.")
@@ -219,16 +220,14 @@ def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> lis
                 "lower K; `mpctl bench --set` compares values",
             )
         )
-    for name in settings:
-        acts_on = KEYS[name].methods if name in KEYS else None
-        if acts_on is not None and method.name not in acts_on:
-            remarks.append(_idle(name, method, acts_on))
+    known = [KEYS[name] for name in settings if name in KEYS]
+    remarks += [_idle(key.name, method, key.acts_on) for key in known if method.name not in key.acts_on]
     if asked is not method:
         remarks.append(
             Finding(
                 "parallel-eagle3",
                 "note",
-                "eagle3 with parallel_drafting is P-EAGLE and is shown as p-eagle",
+                f"{asked.name} with parallel_drafting is shown as {method.name}",
                 "vLLM blog 2026-03-13, PR #32887",
                 "name a head trained for parallel drafting",
             )

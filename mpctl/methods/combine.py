@@ -9,20 +9,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from mpctl.errors import InputError
-from mpctl.methods.keys import NGRAM, is_int
+from mpctl.methods.keys import is_int
+from mpctl.methods.method import Method
 from mpctl.methods.spec import Json
-from mpctl.methods.table import Method
+from mpctl.methods.table import METHODS
 
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
-# vLLM 0.32.0: parallel_drafting is "only compatible with EAGLE and draft model methods"; DFlash and DSpark imply it.
-_PARALLEL = frozenset({"eagle", "eagle3", "p-eagle", "draft_model", "dflash", "dspark"})
-# The key and the one method whose engine code reads it; elsewhere the engine exits or ignores it.
-_ONLY = (
-    ("index_share_for_mtp_iteration", "mtp"),
-    ("dspark_draft_topk", "dspark"),
-    ("enable_adaptive_verification", "dspark"),
-    ("use_heterogeneous_vocab", "draft_model"),
-)
 
 
 def check_combination(method: Method, settings: Mapping[str, Json]) -> None:
@@ -38,7 +30,7 @@ def check_combination(method: Method, settings: Mapping[str, Json]) -> None:
 
 def _lookup(method: Method, settings: Mapping[str, Json]) -> None:
     low, high = settings.get("prompt_lookup_min"), settings.get("prompt_lookup_max")
-    if method.name in NGRAM and is_int(low) and is_int(high) and low > high:
+    if "lookup" in method.key_groups and is_int(low) and is_int(high) and low > high:
         raise InputError(
             f"is {low}, above prompt_lookup_max={high}",
             field="prompt_lookup_min",
@@ -47,23 +39,28 @@ def _lookup(method: Method, settings: Mapping[str, Json]) -> None:
 
 
 def _parallel(method: Method, settings: Mapping[str, Json]) -> None:
-    wanted = settings.get("parallel_drafting")
-    if wanted is True and method.name not in _PARALLEL:
+    """vLLM 0.32.0: "only compatible with EAGLE and draft model methods"; methods that draft in one pass imply it."""
+    wanted, name = settings.get("parallel_drafting"), "parallel_drafting"
+    if wanted is True and method.parallel_drafting == "never":
+        others = sorted(row.name for row in METHODS.values() if row.parallel_drafting != "never")
         raise InputError(
             f"has no meaning with {method.name}; vLLM accepts and ignores it",
-            field="parallel_drafting",
-            hint=f"remove it; it goes with {', '.join(sorted(_PARALLEL))}",
+            field=name,
+            hint=f"remove it; it goes with {', '.join(others)}",
         )
-    if method.name == "p-eagle" and wanted is not True:
-        raise InputError("must be true for p-eagle", field="parallel_drafting", hint="use --spec eagle3 instead")
-    if method.name in ("dflash", "dspark") and wanted is False:
-        raise InputError(f"is always on for {method.name}", field="parallel_drafting", hint="remove it")
+    if method.parallel_drafting == "required" and wanted is not True:
+        raise InputError(
+            f"must be true for {method.name}", field=name, hint=f"use --spec {method.engine_method} instead"
+        )
+    if method.parallel_drafting == "implied" and wanted is False:
+        raise InputError(f"is always on for {method.name}", field=name, hint="remove it")
 
 
 def _only(method: Method, settings: Mapping[str, Json]) -> None:
-    for key, only in _ONLY:
-        if settings.get(key) not in (None, False) and method.name != only:
-            raise InputError(f"works with {only} only, not with {method.name}", field=key, hint="remove it")
+    for row in METHODS.values():
+        for key in row.own_keys:
+            if settings.get(key) not in (None, False) and method.name != row.name:
+                raise InputError(f"works with {row.name} only, not with {method.name}", field=key, hint="remove it")
     if settings.get("use_heterogeneous_vocab") is True and settings.get("draft_sample_method") == "probabilistic":
         raise InputError(
             "must be greedy with use_heterogeneous_vocab",
@@ -73,12 +70,9 @@ def _only(method: Method, settings: Mapping[str, Json]) -> None:
 
 
 def _needs_k(method: Method, settings: Mapping[str, Json]) -> None:
-    """suffix has its own limit; a draft's checkpoint may carry n_predict or a block size; nothing else decides K."""
-    if "num_speculative_tokens" in settings or method.name == "suffix":
-        return
-    if method.name in ("mtp", "dspark", "mlp_speculator") and "model" in settings:
-        return
-    if method.name == "mlp_speculator":
+    """Some methods have a limit of their own; a draft's checkpoint may carry n_predict or a block size."""
+    decided = method.k_from == "method" or (method.k_from == "draft" and "model" in settings)
+    if decided or "num_speculative_tokens" in settings:
         return
     raise InputError(
         f"is needed for {method.name}: nothing else decides how many tokens are proposed",

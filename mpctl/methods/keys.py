@@ -14,12 +14,11 @@ from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 from mpctl.errors import InputError
+from mpctl.methods.method import KeyGroup
+from mpctl.methods.table import METHODS
 from mpctl.methods.version_limits import REMOVED
 
 Kind = Literal["count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"]
-
-NGRAM = frozenset({"ngram", "ngram_gpu"})
-SUFFIX = frozenset({"suffix"})
 
 # Above this K a warning: the largest K in published drafts is 15 (DFlash blocks of 16), vLLM's suffix example has 32.
 LARGE_K = 32
@@ -27,50 +26,51 @@ LARGE_K = 32
 
 @dataclass(frozen=True)
 class Key:
-    """A key: its kind, allowed values and the methods it acts on (None: all; the engine ignores it elsewhere)."""
+    """A key: its kind, allowed values and the group of methods it acts on; the engine ignores it elsewhere."""
 
     name: str
     kind: Kind
     choices: tuple[str, ...] = ()
-    methods: frozenset[str] | None = None
+    group: KeyGroup | None = None
 
+    @property
+    def acts_on(self) -> frozenset[str]:
+        """The methods on which it has an effect."""
+        return frozenset(row.name for row in METHODS.values() if self.group is None or self.group in row.key_groups)
 
-_DRAFTING = frozenset(
-    {"eagle3", "p-eagle", "eagle", "draft_model", "mtp", "medusa", "mlp_speculator", "dflash", "dspark"}
-)
 
 _ALL = (
     Key("num_speculative_tokens", "count"),
     Key("model", "text"),
-    Key("draft_tensor_parallel_size", "count", methods=_DRAFTING),
-    Key("quantization", "text", methods=_DRAFTING),
-    Key("max_model_len", "count", methods=_DRAFTING),
-    Key("revision", "text", methods=_DRAFTING),
-    Key("code_revision", "text", methods=_DRAFTING),
-    Key("prompt_lookup_min", "count", methods=NGRAM),
-    Key("prompt_lookup_max", "count", methods=NGRAM),
+    Key("draft_tensor_parallel_size", "count", group="draft"),
+    Key("quantization", "text", group="draft"),
+    Key("max_model_len", "count", group="draft"),
+    Key("revision", "text", group="draft"),
+    Key("code_revision", "text", group="draft"),
+    Key("prompt_lookup_min", "count", group="lookup"),
+    Key("prompt_lookup_max", "count", group="lookup"),
     Key("parallel_drafting", "bool"),
     Key("num_speculative_tokens_per_batch_size", "schedule"),
-    Key("suffix_decoding_max_tree_depth", "count", methods=SUFFIX),
-    Key("suffix_decoding_max_cached_requests", "whole", methods=SUFFIX),
-    Key("suffix_decoding_max_spec_factor", "number", methods=SUFFIX),
-    Key("suffix_decoding_min_token_prob", "share", methods=SUFFIX),
+    Key("suffix_decoding_max_tree_depth", "count", group="trees"),
+    Key("suffix_decoding_max_cached_requests", "whole", group="trees"),
+    Key("suffix_decoding_max_spec_factor", "number", group="trees"),
+    Key("suffix_decoding_min_token_prob", "share", group="trees"),
     Key("rejection_sample_method", "choice", ("standard", "block", "synthetic")),
     Key("synthetic_acceptance_rates", "rates"),
     Key("synthetic_acceptance_length", "number"),
-    Key("draft_sample_method", "choice", ("greedy", "probabilistic"), _DRAFTING),
+    Key("draft_sample_method", "choice", ("greedy", "probabilistic"), "draft"),
     Key("enable_adaptive_verification", "bool"),
-    Key("kv_cache_dtype", "text", methods=_DRAFTING),
-    Key("attention_backend", "text", methods=_DRAFTING),
-    Key("moe_backend", "text", methods=_DRAFTING),
+    Key("kv_cache_dtype", "text", group="draft"),
+    Key("attention_backend", "text", group="draft"),
+    Key("moe_backend", "text", group="draft"),
     Key("enforce_eager", "bool"),
     Key("use_heterogeneous_vocab", "bool"),
-    Key("disable_padded_drafter_batch", "bool", methods=_DRAFTING),
-    Key("disable_eagle_block_drop", "bool", methods=_DRAFTING),
-    Key("use_local_argmax_reduction", "bool", methods=_DRAFTING),
+    Key("disable_padded_drafter_batch", "bool", group="draft"),
+    Key("disable_eagle_block_drop", "bool", group="draft"),
+    Key("use_local_argmax_reduction", "bool", group="draft"),
     Key("index_share_for_mtp_iteration", "bool"),
     Key("dspark_draft_topk", "count"),
-    Key("draft_load_config", "object", methods=_DRAFTING),
+    Key("draft_load_config", "object", group="draft"),
 )
 
 KEYS: Mapping[str, Key] = MappingProxyType({key.name: key for key in _ALL})

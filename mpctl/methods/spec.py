@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mpctl.methods.table import METHODS, Method
+from mpctl.methods.method import Method
+from mpctl.methods.table import METHODS
 
 Json = None | bool | int | float | str | list["Json"] | tuple["Json", ...] | Mapping[str, "Json"]
 
@@ -155,32 +156,29 @@ def from_config(config: Mapping[str, Json] | None) -> Spec:
 
 def cli_name(engine_method: str, *, parallel: bool) -> str:
     """The command line's name of a vLLM method: p-eagle for parallel eagle3, mtp for a model-specific alias."""
-    if engine_method == "eagle3" and parallel:
-        return "p-eagle"
-    if engine_method.endswith("_mtp"):
-        return "mtp"
-    if engine_method == "[ngram]":
-        return "ngram"
-    # "none" and "p-eagle" are our names; the engine knows neither, so a service that carries them is broken.
-    return f"?{engine_method}" if engine_method in ("none", "p-eagle") else engine_method
-
-
-# vLLM 0.32.0 decides by these parts of the draft's name, in this order, before it looks at the checkpoint.
-_BY_NAME = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+    for row in METHODS.values():
+        if parallel and row.parallel_drafting == "required" and row.engine_method == engine_method:
+            return row.name
+        if engine_method in row.aliases or (row.alias_suffix and engine_method.endswith(row.alias_suffix)):
+            return row.name
+    named = METHODS.get(engine_method)
+    # Of our own names the engine knows nothing, so a service that carries one is broken.
+    return f"?{engine_method}" if named and named.engine_method != engine_method else engine_method
 
 
 def method_by_name(model: str) -> str | None:
-    """The method vLLM takes from a draft's name alone, whatever else was configured."""
-    lowered = model.lower()
-    return next((method for part, method in _BY_NAME if part in lowered), None)
+    """The method that vLLM 0.32.0 takes from a part of the draft's name, whatever else was configured."""
+    markers = sorted((row.name_marker, row.name) for row in METHODS.values() if row.name_marker)
+    return next((name for (_, part), name in markers if part in model.lower()), None)
 
 
 def _inferred(model: Json) -> str:
     """What the engine would make of a configuration without a method; "inferred" where the checkpoint decides."""
     if not isinstance(model, str):
         return INFERRED
-    if model in ("ngram", "[ngram]"):
-        return "ngram"
+    for row in METHODS.values():
+        if row.aliases and model in (row.engine_method, *row.aliases):
+            return row.name
     parts = model.split(".")
     if "/" not in model and len(parts) > 1 and all(part.isidentifier() for part in parts):
         return "custom_class"

@@ -1,4 +1,4 @@
-"""The methods: what proposes, what they need, since which vLLM, and what they cost.
+"""The methods: one row each, and nothing about a method anywhere else but its drafts in the catalogue.
 
 Names are the command line's. They are vLLM's own but for ``p-eagle``, which vLLM spells ``eagle3`` with
 ``parallel_drafting``, and ``none``. Async scheduling and model runners: vLLM 0.32.0, vllm/config/vllm.py.
@@ -7,119 +7,95 @@ Names are the command line's. They are vLLM's own but for ``p-eagle``, which vLL
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
-from mpctl.methods.version_limits import FLOORS, Floor
+from mpctl.methods.method import Floor, KeyGroup, Method
 
-Needs = Literal["none", "head", "model", "optional"]
+SGLANG, TENSORRT_LLM = "sglang", "tensorrt-llm"
 
-
-@dataclass(frozen=True)
-class Method:
-    """A way to propose tokens.
-
-    ``needs_draft``: nothing; a head trained for exactly this target; a smaller model; or optional, when the
-    weights may be in the target's own checkpoint. ``always_drafts`` is False where a step may carry no proposal:
-    vLLM's acceptance length then overstates the gain and coverage decides. ``forwards``: draft passes in one step.
-    ``engine_method`` is what vLLM calls it, None for ``none``.
-    """
-
-    name: str
-    engine_method: str | None
-    summary: str
-    proposes: str
-    needs_draft: Needs = "none"
-    defaults: tuple[tuple[str, int | bool], ...] = ()
-    defaults_source: str = ""
-    always_drafts: bool = True
-    disables_async_scheduling: bool = False
-    parallel_draft: bool = False
-    v2_runner: bool = True
-    v1_runner: bool = True
-    forwards: Literal["none", "one", "k"] = "k"
-    notes: tuple[str, ...] = ()
-
-    @property
-    def floor(self) -> Floor | None:
-        """The first vLLM release with it and where that is known from; None where we found no evidence."""
-        return FLOORS.get(self.name)
-
-    @property
-    def min_vllm(self) -> tuple[int, int, int] | None:
-        """The floor's version alone."""
-        return self.floor.version if self.floor else None
-
-    @property
-    def loads_weights(self) -> bool:
-        """Whether weights besides the target's may be loaded."""
-        return self.needs_draft != "none"
-
-
-_NGRAM_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
+_DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
+_LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
+_LOOKUP_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
 _MODELPLANE = "Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code"
 _K3 = (("num_speculative_tokens", 3),)
+_ONE_LOOKUP = "its n-gram lookup has one form, ngram"
+_ONE_BY_ONE = "its EAGLE3 drafts one token after the other"
+_HOST = "Async scheduling is off, as the proposer needs the last tokens on the host: about 8 % per step (A10G)."
+_COVERAGE = (
+    "It proposes in some steps only, so acceptance length overstates the gain: read tokens per step and coverage."
+)
 
-_ALL = (
-    Method(
-        "none",
-        None,
-        "No speculation: the baseline.",
-        "Nothing; every step yields one token per request.",
-        always_drafts=False,
-        forwards="none",
-    ),
+_ROWS = (
+    Method("none", None, "No speculation: the baseline."),
     Method(
         "ngram",
         "ngram",
         "Prompt lookup on the CPU: free of weights, good where the output repeats the input.",
-        "Finds the last few tokens earlier in the same request and proposes what followed them.",
-        defaults=_NGRAM_DEFAULTS,
+        defaults=_LOOKUP_DEFAULTS,
         defaults_source=_MODELPLANE,
-        always_drafts=False,
+        floor=Floor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
+        key_groups=_LOOKUP,
+        aliases=("[ngram]",),
         disables_async_scheduling=True,
-        forwards="none",
+        engines=((SGLANG, "NGRAM"), (TENSORRT_LLM, "NGram")),
         notes=(
-            "Host lookup and the loss of async scheduling cost about 8 % per step (A10G, concurrency 1).",
-            "Loses on novel text: 0.85x in the Alauda guide's chat workload, 0.75x at temperature 1 on a CPU.",
+            _HOST,
+            _COVERAGE,
+            "It loses on novel text: 0.85x in the Alauda guide's chat workload, 0.75x at temperature 1 on a CPU.",
         ),
     ),
     Method(
         "ngram_gpu",
         "ngram_gpu",
         "Prompt lookup on the GPU: as ngram, but keeps async scheduling.",
-        "The same lookup as ngram, vectorised over the batch on the GPU.",
-        defaults=_NGRAM_DEFAULTS,
+        defaults=_LOOKUP_DEFAULTS,
         defaults_source=_MODELPLANE + " (same settings as ngram)",
-        always_drafts=False,
-        forwards="none",
-        notes=("An acceptance of 1.22 % was reported where ngram did better (vLLM #37150).",),
+        floor=Floor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
+        key_groups=_LOOKUP,
+        needs_gpu=True,
+        missing_in=((SGLANG, _ONE_LOOKUP), (TENSORRT_LLM, _ONE_LOOKUP)),
+        notes=(_COVERAGE, "An acceptance of 1.22 % was reported where ngram did better (vLLM #37150)."),
     ),
     Method(
         "suffix",
         "suffix",
         "Suffix trees over this and earlier requests: repetitive agents and edits.",
-        "Matches the longest suffix in trees of the prompt and of past responses; K varies with the match.",
         defaults_source="vLLM 0.32.0: K up to suffix_decoding_max_tree_depth (24), 10000 cached requests",
-        always_drafts=False,
+        floor=Floor((0, 12, 0), "vLLM PR #25784"),
+        key_groups=frozenset({"trees"}),
+        k_from="method",
         disables_async_scheduling=True,
+        busy_above=20,
         v2_runner=False,
-        forwards="none",
+        missing_in=(
+            (SGLANG, "it keeps no suffix trees"),
+            (TENSORRT_LLM, "its suffix automaton (SA) is another algorithm with other settings"),
+        ),
         notes=(
-            "The image must hold arctic-inference; the engine refuses to start without it.",
+            "The image must hold arctic-inference (0.1.1), which mpctl cannot see; without it the engine exits.",
+            _HOST,
+            _COVERAGE,
             "Earlier answers are replayed: a second pass over the same prompts is not a measurement.",
-            "Slow above 20 concurrent requests in the field (ArcticInference #185).",
+            "It slowed down above 20 concurrent requests in the field (ArcticInference #185, #47).",
         ),
     ),
     Method(
         "eagle3",
         "eagle3",
         "EAGLE-3 head: one extra layer trained for the target; the usual first choice for chat.",
-        "A head reads the target's hidden states and drafts K tokens one after the other.",
         needs_draft="head",
         defaults=_K3,
         defaults_source="Alauda guide (K 3 on Llama-3.1-8B) and vLLM's acceptance test (K 3)",
+        floor=Floor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
+        key_groups=_DRAFT,
+        parallel_drafting="optional",
+        name_marker=(2, "eagle3"),
+        checkpoint="eagle3",
+        for_one_target=True,
+        positions_stretched_since=(0, 32, 0),
+        max_model_len_fails=True,
+        prompt_states=True,
+        engines=((SGLANG, "EAGLE3"), (TENSORRT_LLM, "Eagle3")),
         notes=(
             "A head that does not match the target starts and serves, with very low acceptance (Alauda guide).",
             "The head's KV and its own embedding shrink the KV pool: about a third on Qwen3-32B (Ruiz logs).",
@@ -129,99 +105,147 @@ _ALL = (
         "p-eagle",
         "eagle3",
         "P-EAGLE head: EAGLE-3 that drafts all K tokens in one pass.",
-        "A head trained for parallel drafting fills K masked positions at once.",
         needs_draft="head",
         defaults=(("num_speculative_tokens", 5), ("parallel_drafting", True)),
         defaults_source="P-EAGLE model cards: K 5 (gpt-oss-120b) to 7 (gpt-oss-20b)",
-        parallel_draft=True,
+        floor=Floor((0, 16, 0), "vLLM PR #32887; vLLM blog 2026-03-13"),
+        key_groups=_DRAFT,
+        parallel_drafting="required",
+        checkpoint="eagle3",
+        for_one_target=True,
+        positions_stretched_since=(0, 32, 0),
+        max_model_len_fails=True,
+        prompt_states=True,
         v2_runner=False,
-        forwards="one",
-        notes=("Falls off a cliff with JSON schema requests (vLLM #42004).",),
+        missing_in=((SGLANG, _ONE_BY_ONE), (TENSORRT_LLM, _ONE_BY_ONE.replace("EAGLE3", "Eagle3"))),
+        notes=("Throughput falls off a cliff with JSON schema requests (vLLM #42004): use eagle3 for such a service.",),
     ),
     Method(
         "eagle",
         "eagle",
         "EAGLE head of the first generation.",
-        "A head reads the target's last hidden state and drafts K tokens one after the other.",
         needs_draft="head",
         defaults=_K3,
         defaults_source="vLLM #20780: EAGLE-LLaMA3.1-Instruct-8B measured at K 3",
+        floor=Floor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
+        key_groups=_DRAFT,
+        parallel_drafting="optional",
+        name_marker=(1, "eagle-"),
+        checkpoint="eagle",
+        for_one_target=True,
+        positions_stretched_since=(0, 32, 0),
+        prompt_states=True,
+        engines=((SGLANG, "EAGLE"),),
+        missing_in=((TENSORRT_LLM, "its Eagle3 cannot load heads of the first generations"),),
         notes=("Prefer eagle3 where a head exists: 2.60 against 2.29 accepted at K 3 (Llama-3.1-8B, MT-Bench).",),
     ),
     Method(
         "draft_model",
         "draft_model",
         "A small model of the same family drafts for a large one.",
-        "A complete smaller model decodes K tokens, which the target verifies in one pass.",
         needs_draft="model",
         defaults=_K3,
         defaults_source="vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)",
+        floor=Floor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
+        key_groups=_DRAFT,
+        own_keys=("use_heterogeneous_vocab",),
+        parallel_drafting="optional",
+        checkpoint="model",
+        engines=((SGLANG, "STANDALONE"), (TENSORRT_LLM, "DraftTarget")),
         notes=(
             "The draft's KV shares the pool: 69 232 tokens became 32 528 with Qwen3-1.7B under Qwen3-32B.",
-            "Rarely pays on targets of 8B and below: the draft costs 15 to 40 % of a target pass.",
+            "It rarely pays on targets of 8B and below: the draft costs 15 to 40 % of a target pass.",
         ),
     ),
     Method(
         "mtp",
         "mtp",
         "Multi-token prediction layers that ship with the target.",
-        "Extra layers in the target's own checkpoint (or an assistant checkpoint) draft K tokens.",
         needs_draft="optional",
         defaults=(("num_speculative_tokens", 1),),
         defaults_source="vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer",
+        floor=Floor((0, 11, 0), "vLLM PR #25232: one name, mtp, for every model; earlier engines know *_mtp only"),
+        key_groups=_DRAFT,
+        own_keys=("index_share_for_mtp_iteration",),
+        k_from="draft",
+        alias_suffix="_mtp",
+        checkpoint="mtp",
+        prompt_states=True,
+        target_layers=True,
+        prefix_caching_crashes=True,
+        engines=((SGLANG, "NEXTN"), (TENSORRT_LLM, "MTP")),
         notes=("Negative at high batch: +3.4 % at 1, -23 % at 256 (Qwen3.8 recipe).",),
     ),
     Method(
         "medusa",
         "medusa",
         "Medusa heads: K heads, one token each.",
-        "Independent heads on the target's last hidden state propose positions 1..K at once.",
         needs_draft="head",
         defaults=(("num_speculative_tokens", 5),),
         defaults_source="vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say",
+        floor=Floor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
+        key_groups=_DRAFT,
+        checkpoint="medusa",
+        for_one_target=True,
+        draft_positions=False,
+        one_head_per_token=True,
         disables_async_scheduling=True,
         v2_runner=False,
-        forwards="one",
-        notes=("Old checkpoints; EAGLE-3 heads accept more.",),
+        missing_in=((SGLANG, "it has no Medusa heads"), (TENSORRT_LLM, "the PyTorch backend has no Medusa heads")),
+        notes=(_HOST, "Old checkpoints; EAGLE-3 heads accept more."),
     ),
     Method(
         "mlp_speculator",
         "mlp_speculator",
         "MLP speculator: named by vLLM's configuration, but no current engine runs it.",
-        "A small MLP proposes tokens from the last hidden state (V0 engine only).",
         needs_draft="head",
         defaults_source="the checkpoint's n_predict",
+        key_groups=_DRAFT,
+        k_from="method",
+        checkpoint="mlp_speculator",
         disables_async_scheduling=True,
-        v2_runner=False,
         v1_runner=False,
-        notes=("vLLM 0.32.0 accepts the configuration and then has no proposer for it.",),
+        v2_runner=False,
+        notes=("vLLM 0.32.0 has no proposer for it; it ended with the V0 engine.",),
     ),
     Method(
         "dflash",
         "dflash",
         "DFlash: a block-diffusion draft that fills K tokens in one pass.",
-        "A drafter denoises a block of K masked tokens at once.",
         needs_draft="head",
         defaults=(("num_speculative_tokens", 7),),
         defaults_source="speculators' DFlash cards: K 7 (blocks of 8); z-lab's blocks of 16 use K 15",
-        parallel_draft=True,
-        forwards="one",
+        floor=Floor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
+        key_groups=_DRAFT,
+        parallel_drafting="implied",
+        name_marker=(3, "dflash"),
+        checkpoint="dflash",
+        for_one_target=True,
+        prompt_states=True,
+        engines=((TENSORRT_LLM, "DFlash"),),
+        missing_in=((SGLANG, "the page this was written from does not give its flags"),),
     ),
     Method(
         "dspark",
         "dspark",
         "DSpark: parallel block drafting with confidence scheduling.",
-        "A drafter (or stages inside the target's checkpoint) proposes a block of K tokens in one pass.",
         needs_draft="optional",
         defaults=(("num_speculative_tokens", 7),),
         defaults_source="deepseek-ai/dspark_*_block7 cards: K equals the trained block size, 7",
-        parallel_draft=True,
+        key_groups=_DRAFT,
+        own_keys=("dspark_draft_topk", "enable_adaptive_verification"),
+        parallel_drafting="implied",
+        k_from="draft",
+        name_marker=(4, "dspark"),
+        checkpoint="dspark",
+        for_one_target=True,
+        prompt_states=True,
         v1_runner=False,
-        forwards="one",
+        missing_in=((SGLANG, "it has no DSpark"), (TENSORRT_LLM, "it has no DSpark")),
     ),
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
+METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})
 
 # vLLM methods we read but do not roll out: user code, and a tool that writes hidden states to disk.
 UNMANAGED = frozenset({"custom_class", "extract_hidden_states"})

@@ -15,9 +15,6 @@ from mpctl.methods.spec import Json, from_config, thaw
 
 Verdict = Literal["accepted", "refused", "not_judged"]
 
-# The others load a checkpoint's config.json, from disk or the network.
-JUDGED = frozenset({"ngram", "ngram_gpu", "suffix"})
-
 
 @dataclass(frozen=True)
 class Opinion:
@@ -30,7 +27,8 @@ class Opinion:
 def engine_opinion(config: Mapping[str, Json]) -> Opinion:
     """Ask the SpeculativeConfig of the vLLM in this environment; never raises."""
     spec = from_config(config)
-    if spec.method not in JUDGED:
+    # A method with weights loads a checkpoint's config.json, from disk or the network.
+    if spec.is_none or spec.known is None or spec.known.loads_weights:
         return Opinion("not_judged", f"{spec.method} needs a model on disk")
     try:
         made = importlib.import_module("vllm.config").SpeculativeConfig

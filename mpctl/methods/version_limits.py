@@ -1,4 +1,4 @@
-"""What vLLM no longer has, and since when it has the rest: two tables with their sources.
+"""Flags, keys, values and metrics that vLLM no longer has, with their sources.
 
 Guides outlive engines. Most published commands for speculation still carry flags of the V0 engine, which make a
 current server exit at start-up, and dashboards query a gauge that no longer exists.
@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
-
-from mpctl.methods.versions import Version
 
 Kind = Literal["flag", "key", "value", "metric"]
 
@@ -30,14 +28,6 @@ class Removed:
     replacement: str
     source: str
     key: str | None = None
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The first release that has a method or feature, and where that is known from."""
-
-    version: Version
-    source: str
 
 
 _CONFIG = "one JSON argument, --speculative-config, replaced the flags"
@@ -121,27 +111,6 @@ _ALL = (
 )
 
 REMOVED: Mapping[str, Removed] = MappingProxyType({entry.name: entry for entry in _ALL})
-
-# Floors: a version below is refused. Where a release is not known from a document we leave the method out rather
-# than guess (dspark, mlp_speculator), and preflight says that nothing was checked.
-FLOORS: Mapping[str, Floor] = MappingProxyType(
-    {
-        "speculative-config": Floor((0, 8, 3), _PR),
-        "ngram": Floor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
-        "eagle": Floor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
-        "eagle3": Floor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
-        "medusa": Floor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
-        "mtp": Floor((0, 11, 0), "vLLM PR #25232: one name, mtp, for every model; earlier engines know *_mtp only"),
-        "suffix": Floor((0, 12, 0), "vLLM PR #25784"),
-        "draft_model": Floor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
-        "p-eagle": Floor((0, 16, 0), "vLLM PR #32887; vLLM blog 2026-03-13"),
-        "ngram_gpu": Floor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
-        "dflash": Floor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
-        "eagle-3.1": Floor((0, 22, 0), "vLLM PR #42764"),
-        "per-request-metrics": Floor((0, 28, 0), "vLLM docs features/per_request_metrics"),
-        "v2-runner-default": Floor((0, 29, 0), "vLLM release notes: Model Runner V2 became the default"),
-    }
-)
 
 
 def removed_flags(argv: tuple[str, ...]) -> tuple[Removed, ...]:

@@ -12,6 +12,7 @@ from mpctl.methods.preflight.match import plain_name
 from mpctl.methods.versions import show
 
 NATIVE = "native"
+_LAYERS = next(row.name for row in METHODS.values() if row.target_layers)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Draft:
     def least_vllm(self) -> str | None:
         """The later of the draft's own first vLLM and its method's; None where neither is known."""
         method = METHODS.get(self.method)
-        floors = [parse_version(self.min_vllm), method.min_vllm if method else None]
+        floors = [parse_version(self.min_vllm), method.floor.version if method and method.floor else None]
         return max(
             (show(one) for one in floors if one), key=lambda text: parse_version(text) or (0, 0, 0), default=None
         )
@@ -96,7 +97,8 @@ class Draft:
         k = self.k_fp8_target or self.k if fp8_target else self.k
         if k is not None:
             found["num_speculative_tokens"] = k
-        if self.parallel and self.method != "p-eagle":
+        method = METHODS.get(self.method)
+        if self.parallel and not (method and method.parallel_drafting == "required"):
             found["parallel_drafting"] = True
         if self.tensor_parallel is not None:
             found["draft_tensor_parallel_size"] = self.tensor_parallel
@@ -172,7 +174,7 @@ class Catalogue:
         for family in self.families:
             if target.lower().startswith(tuple(prefix.lower() for prefix in family.prefixes)):
                 note = f"{family.name}: K up to {family.k_seen} in recipes"
-                return Draft(target, None, "mtp", k=family.k, note=note, sources=family.sources)
+                return Draft(target, None, _LAYERS, k=family.k, note=note, sources=family.sources)
         return None
 
     def hint(self, target: str) -> str:

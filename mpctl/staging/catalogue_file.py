@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, parse_version
+from mpctl.methods.spec import cli_name
 from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Expected, Family
 from mpctl.yaml_lines import Node, documents
 
@@ -63,13 +64,14 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
         )
     if method in METHODS and not METHODS[method].loads_weights:
         raise node.error("method", f"{method} loads no draft")
+    method = cli_name(method, parallel=parallel) if method in METHODS else method
     found = Draft(
         target=target,
         repo=None if repo == NATIVE else repo,
-        method="p-eagle" if parallel and method == "eagle3" else method,
+        method=method,
         k=_maybe_number(node, "k", 1, 256),
         k_fp8_target=_maybe_number(node, "k_fp8_target", 1, 256),
-        parallel=parallel or method == "p-eagle",
+        parallel=parallel or (method in METHODS and METHODS[method].parallel_drafting == "required"),
         tensor_parallel=_maybe_number(node, "tensor_parallel", 1, 1024),
         size_b=_real(node, "size_b", 10_000.0),
         loaded_gib=_real(node, "loaded_gib", 10_000.0),

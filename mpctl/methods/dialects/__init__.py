@@ -17,7 +17,7 @@ from mpctl.methods.spec import Spec
 
 @dataclass(frozen=True)
 class Dialect:
-    """An engine's spelling. ``text``: what a person copies; ``obstacle``: why a spec cannot be said, None if it can."""
+    """An engine's spelling. ``text``: what a person copies; ``unsupported``: why the engine cannot run a spec."""
 
     name: str
     title: str
@@ -25,8 +25,8 @@ class Dialect:
     where: str
     text: Callable[[Spec], str]
 
-    def obstacle(self, spec: Spec) -> str | None:
-        """Why this engine cannot be told this spec; None when it can."""
+    def unsupported(self, spec: Spec) -> str | None:
+        """Why this engine cannot run this spec; None when it can."""
         try:
             self.text(spec)
         except InputError as error:

@@ -6,19 +6,26 @@ from collections.abc import Mapping
 
 from mpctl.errors import InputError
 from mpctl.methods.spec import Spec
+from mpctl.methods.table import METHODS
 
 
-def need_method(spec: Spec, engine: str, missing: Mapping[str, str], known: Mapping[str, object]) -> None:
-    """Refuse a method the engine lacks, with the reason.
+def names_in(engine: str) -> Mapping[str, str]:
+    """The engine's names of our methods."""
+    return {row.name: name for row in METHODS.values() for key, name in row.engines if key == engine}
+
+
+def need_method(spec: Spec, engine: str, title: str) -> str:
+    """Return the engine's name of the spec's method.
 
     Raises:
-        InputError: naming the method.
+        InputError: the engine lacks it; the message gives the reason.
     """
-    if spec.method in known:
-        return
-    why = missing.get(spec.method, "it has no such method")
+    names = names_in(engine)
+    if spec.method in names:
+        return names[spec.method]
+    reason = dict(spec.known.missing_in if spec.known else ()).get(engine, "it has no such method")
     raise InputError(
-        f"{engine} cannot run {spec.method}: {why}", field="spec", hint=f"it runs: {', '.join(sorted(known))}"
+        f"{title} cannot run {spec.method}: {reason}", field="spec", hint=f"it runs: {', '.join(sorted(names))}"
     )
 
 
@@ -28,12 +35,12 @@ def need_keys(spec: Spec, engine: str, allowed: set[str]) -> None:
     Raises:
         InputError: naming every such setting.
     """
-    left = sorted(set(spec.settings) - allowed)
-    if left:
+    unknown = sorted(set(spec.settings) - allowed)
+    if unknown:
         raise InputError(
-            f"{engine} has no setting for {', '.join(left)}",
-            field=left[0],
-            hint=f"take it away with --set {left[0]}=null",
+            f"{engine} has no setting for {', '.join(unknown)}",
+            field=unknown[0],
+            hint=f"remove it with --set {unknown[0]}=null",
         )
 
 

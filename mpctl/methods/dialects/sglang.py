@@ -10,24 +10,13 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from mpctl.errors import InputError
-from mpctl.methods.dialects.refuse import need_draft, need_k, need_keys, need_method
+from mpctl.methods.dialects.refuse import names_in, need_draft, need_k, need_keys, need_method
+from mpctl.methods.method import Method
 from mpctl.methods.spec import Json, Spec
+from mpctl.methods.table import METHODS, SGLANG
 
 ENGINE = "SGLang"
 SOURCE = "docs.sglang.io, Speculative Decoding, Full Parameter Reference (sgl-project/sglang at 067ad4d)"
-_ALGORITHMS = MappingProxyType(
-    {"ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE"}
-)
-_MISSING = MappingProxyType(
-    {
-        "ngram_gpu": "its n-gram lookup has one form, ngram",
-        "suffix": "it keeps no suffix trees",
-        "p-eagle": "its EAGLE3 drafts one token after the other",
-        "medusa": "it has no Medusa heads",
-        "dflash": "the page this was written from does not give its flags",
-        "dspark": "it has no DSpark",
-    }
-)
 # vLLM's key -> SGLang's flag, for drafts with weights.
 _FLAGS = MappingProxyType(
     {
@@ -54,13 +43,13 @@ def write(spec: Spec) -> tuple[str, ...]:
     """
     if spec.is_none:
         return ()
-    need_method(spec, ENGINE, _MISSING, _ALGORITHMS)
-    weights = spec.method != "ngram"
+    algorithm = need_method(spec, SGLANG, ENGINE)
+    weights, method = METHODS[spec.method].loads_weights, METHODS[spec.method]
     need_keys(spec, ENGINE, {"num_speculative_tokens", *(("model", *_FLAGS) if weights else _WINDOWS)})
     k = need_k(spec, ENGINE)
-    words = ["--speculative-algorithm", _ALGORITHMS[spec.method]]
+    words = ["--speculative-algorithm", algorithm]
     if weights:
-        if spec.method != "mtp" or spec.draft:
+        if not method.target_layers or spec.draft:
             words += [_PATH, need_draft(spec, ENGINE)]
         words += ["--speculative-num-steps", str(k), "--speculative-eagle-topk", "1"]
     words += ["--speculative-num-draft-tokens", str(k + 1)]
@@ -82,21 +71,16 @@ def read(words: Sequence[str]) -> Spec:
     algorithm = flags.pop("--speculative-algorithm", None)
     if algorithm is None:
         return Spec("none")
-    name = algorithm.upper()
-    if name in ("EAGLE", "NEXTN"):
-        # Without a draft EAGLE runs the target's own layers; NEXTN is an alias that only MTP recipes use.
-        method = "mtp" if name == "NEXTN" or _PATH not in flags else "eagle"
-    else:
-        method = next((ours for ours, theirs in _ALGORITHMS.items() if theirs == name), "")
-    if not method:
+    method = _method(algorithm.upper(), named=_PATH in flags)
+    if method is None:
         raise InputError(f"{ENGINE}'s {algorithm} has no equal here", field="--speculative-algorithm")
     settings: dict[str, Json] = {}
     if _PATH in flags:
         settings["model"] = flags.pop(_PATH)
-    top = flags.pop("--speculative-eagle-topk" if method != "ngram" else "--speculative-ngram-max-bfs-breadth", None)
+    top = flags.pop("--speculative-eagle-topk" if method.loads_weights else "--speculative-ngram-max-bfs-breadth", None)
     if top != "1":
-        told = "left to the engine" if top is None else top
-        raise InputError(f"{ENGINE} drafts a tree here (breadth {told}), which vLLM has no setting for", field="topk")
+        breadth = "left to the engine" if top is None else top
+        raise InputError(f"{ENGINE} drafts a tree (breadth {breadth}), which vLLM has no setting for", field="topk")
     tokens, steps = flags.pop("--speculative-num-draft-tokens", None), flags.pop("--speculative-num-steps", None)
     if steps is not None or tokens is not None:
         k = _whole("--speculative-num-steps", steps) if steps else _whole("--speculative-num-draft-tokens", tokens) - 1
@@ -109,7 +93,14 @@ def read(words: Sequence[str]) -> Spec:
             settings[key] = _whole(flag, value) if key in _WINDOWS else value
     if flags:
         raise InputError(f"{ENGINE}'s {', '.join(sorted(flags))} has no equal here", field=min(flags))
-    return Spec(method, settings)
+    return Spec(method.name, settings)
+
+
+def _method(algorithm: str, *, named: bool) -> Method | None:
+    """EAGLE without a draft runs the target's own layers, for which NEXTN is an alias."""
+    rows = [METHODS[ours] for ours, theirs in names_in(SGLANG).items() if theirs == algorithm]
+    layers = next(row for row in METHODS.values() if row.target_layers)
+    return layers if algorithm == "EAGLE" and not named else next(iter(rows), None)
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:

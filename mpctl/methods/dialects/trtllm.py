@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.methods.dialects.refuse import need_draft, need_k, need_keys, need_method
+from mpctl.methods.dialects.refuse import names_in, need_draft, need_k, need_keys, need_method
 from mpctl.methods.spec import Json, Spec
+from mpctl.methods.table import METHODS, TENSORRT_LLM
 
 ENGINE = "TensorRT-LLM"
 SOURCE = "TensorRT-LLM docs, Speculative Decoding (NVIDIA/TensorRT-LLM at 04c8822)"
-_TYPES = MappingProxyType(
-    {"ngram": "NGram", "eagle3": "Eagle3", "mtp": "MTP", "draft_model": "DraftTarget", "dflash": "DFlash"}
-)
 _PARALLEL = "PARD"  # draft_model with parallel_drafting
-_MISSING = MappingProxyType(
-    {
-        "ngram_gpu": "its n-gram lookup has one form, ngram",
-        "suffix": "its suffix automaton (SA) is another algorithm with other settings",
-        "eagle": "its Eagle3 cannot load heads of the first generations",
-        "p-eagle": "its Eagle3 drafts one token after the other",
-        "medusa": "the PyTorch backend has no Medusa heads",
-        "dspark": "it has no DSpark",
-    }
-)
 # The documentation's examples turn the overlap scheduler off for drafters outside the target's own graph.
 _NO_OVERLAP = ("NGram", "DraftTarget")
 
@@ -38,21 +25,23 @@ def write(spec: Spec) -> dict[str, Any]:
     """
     if spec.is_none:
         return {}
-    need_method(spec, ENGINE, _MISSING, _TYPES)
-    allowed = {"num_speculative_tokens"}
-    allowed |= {"prompt_lookup_max"} if spec.method == "ngram" else {"model"} if spec.method != "mtp" else set()
-    allowed |= {"parallel_drafting"} if spec.method == "draft_model" else set()
+    kind, method = need_method(spec, TENSORRT_LLM, ENGINE), METHODS[spec.method]
+    names_draft = method.loads_weights and not method.target_layers
+    allowed = {
+        "num_speculative_tokens",
+        "model" if names_draft else "" if method.loads_weights else "prompt_lookup_max",
+    }
+    allowed |= {"parallel_drafting"} if method.needs_draft == "model" else set()
     need_keys(spec, ENGINE, allowed)
-    kind = _TYPES[spec.method]
     if spec.settings.get("parallel_drafting") is True:
         kind = _PARALLEL
     inner: dict[str, Any] = {"decoding_type": kind, "max_draft_len": need_k(spec, ENGINE)}
-    if spec.method == "ngram":
+    if not method.loads_weights:
         if spec.settings.get("prompt_lookup_max") is not None:
             inner["max_matching_ngram_size"] = spec.settings["prompt_lookup_max"]
         # vLLM looks into the request's own tokens alone; one pool for all requests is another thing.
         inner["is_public_pool"] = False
-    elif spec.method != "mtp":
+    elif names_draft:
         inner["speculative_model"] = need_draft(spec, ENGINE)
     made: dict[str, Any] = {"speculative_config": inner}
     return {"disable_overlap_scheduler": True, **made} if kind in _NO_OVERLAP else made
@@ -79,33 +68,33 @@ def read(document: Mapping[str, Any]) -> Spec:
         return Spec("none")
     if not isinstance(inner, Mapping):
         raise InputError("must be a mapping", field="speculative_config")
-    left = dict(inner)
-    kind = left.pop("decoding_type", None)
+    unread = dict(inner)
+    kind = unread.pop("decoding_type", None)
     kind = "Eagle3" if kind == "Eagle" else kind  # documented alias
     settings: dict[str, Json] = {}
-    method = (
-        "draft_model" if kind == _PARALLEL else next((ours for ours, theirs in _TYPES.items() if theirs == kind), "")
-    )
-    if not method:
+    names = {theirs: METHODS[ours] for ours, theirs in names_in(TENSORRT_LLM).items()}
+    names[_PARALLEL] = next(row for row in METHODS.values() if row.needs_draft == "model")
+    method = names.get(kind)
+    if method is None:
         raise InputError(f"{ENGINE}'s {kind} has no equal here", field="speculative_config.decoding_type")
     if kind == _PARALLEL:
         settings["parallel_drafting"] = True
-    length = left.pop("max_draft_len", None)
+    length = unread.pop("max_draft_len", None)
     if length is not None:
         settings["num_speculative_tokens"] = length
     for name in ("speculative_model", "speculative_model_dir"):
-        if name in left:
-            settings["model"] = left.pop(name)
-    if "max_matching_ngram_size" in left:
-        settings["prompt_lookup_max"] = left.pop("max_matching_ngram_size")
-    if left.pop("is_public_pool", method != "ngram") not in (False, True) or (
-        method == "ngram" and inner.get("is_public_pool", True) is not False
+        if name in unread:
+            settings["model"] = unread.pop(name)
+    if "max_matching_ngram_size" in unread:
+        settings["prompt_lookup_max"] = unread.pop("max_matching_ngram_size")
+    if unread.pop("is_public_pool", method.loads_weights) not in (False, True) or (
+        not method.loads_weights and inner.get("is_public_pool", True) is not False
     ):
         raise InputError("a pool shared by all requests has no equal here", field="speculative_config.is_public_pool")
-    if method == "mtp" and left.get("num_nextn_predict_layers") == length:
-        left.pop("num_nextn_predict_layers", None)
-    if left:
+    if method.target_layers and unread.get("num_nextn_predict_layers") == length:
+        unread.pop("num_nextn_predict_layers", None)
+    if unread:
         raise InputError(
-            f"{ENGINE}'s {', '.join(sorted(left))} has no equal here", field=f"speculative_config.{min(left)}"
+            f"{ENGINE}'s {', '.join(sorted(unread))} has no equal here", field=f"speculative_config.{min(unread)}"
         )
-    return Spec(method, settings)
+    return Spec(method.name, settings)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 
 from mpctl.methods.keys import is_int
-from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, DraftKind, Facts
-from mpctl.methods.preflight.rule import Said, both, drafts_with_weights, method_of, names_draft, one_of, rule, sets_key
+from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, Facts
+from mpctl.methods.preflight.rule import (
+    Outcome,
+    both,
+    drafts_with_weights,
+    method_of,
+    names_draft,
+    rule,
+    sets_key,
+    where,
+)
 from mpctl.methods.spec import Spec, method_by_name
+from mpctl.methods.table import METHODS
 from mpctl.methods.versions import parse_version
 
 # vLLM's short name of one of its dtypes (MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP, CacheConfig.cache_dtype).
@@ -21,7 +31,7 @@ _CONTEXT = "vLLM #57941 (fix PR #57964 open), #48894, #21986, PR #22935, PR #246
     todo="name it with --draft, a path or repository made for this target",
     applies=drafts_with_weights,
 )
-def draft_missing(spec: Spec, facts: Facts) -> Said:
+def draft_missing(spec: Spec, facts: Facts) -> Outcome:
     """A head or draft model has to come from somewhere."""
     needs = method_of(spec).needs_draft
     if spec.draft is not None or needs == "optional":
@@ -34,26 +44,12 @@ def draft_missing(spec: Spec, facts: Facts) -> Said:
     "method-taken-from-name",
     source="vLLM 0.32.0, SpeculativeConfig: for these methods the draft's name decides",
     todo="use the method the name says, or rename the directory",
-    applies=both(names_draft, one_of("draft_model", "mtp", "medusa", "mlp_speculator")),
+    applies=both(names_draft, where(lambda method: METHODS[str(method.engine_method)].name_marker is None)),
 )
-def method_taken_from_name(spec: Spec, facts: Facts) -> Said:
+def method_taken_from_name(spec: Spec, facts: Facts) -> Outcome:
     """The engine overrides the method when the draft's path contains eagle-, eagle3, dflash or dspark."""
     taken = method_by_name(spec.draft or "")
     return ("warn", f"the engine will run '{spec.draft}' as {taken}, not as {spec.method}") if taken else None
-
-
-# The kind of checkpoint each method loads; mtp takes the target's own or an assistant checkpoint.
-_KINDS: dict[str, DraftKind] = {
-    "eagle": "eagle",
-    "eagle3": "eagle3",
-    "p-eagle": "eagle3",
-    "draft_model": "model",
-    "medusa": "medusa",
-    "mlp_speculator": "mlp_speculator",
-    "mtp": "mtp",
-    "dflash": "dflash",
-    "dspark": "dspark",
-}
 
 
 @rule(
@@ -63,16 +59,23 @@ _KINDS: dict[str, DraftKind] = {
     needs=("draft_kind",),
     applies=names_draft,
 )
-def draft_kind(spec: Spec, facts: Facts) -> Said:
+def draft_kind(spec: Spec, facts: Facts) -> Outcome:
     """The engine does not check that a checkpoint is the kind of draft the method needs."""
-    wanted = _KINDS[spec.method]
+    wanted = method_of(spec).checkpoint
     if facts.draft_kind == wanted:
         return None
     return "refuse", f"{spec.method} loads a checkpoint of kind {wanted}, '{spec.draft}' is of kind {facts.draft_kind}"
 
 
 def _in_one_pass(spec: Spec) -> bool:
-    return spec.method == "p-eagle" or spec.settings.get("parallel_drafting") is True
+    """By its method or by its setting; methods that imply it name their mask token in another way."""
+    return method_of(spec).parallel_drafting == "required" or spec.settings.get("parallel_drafting") is True
+
+
+def _has_parallel_form(spec: Spec) -> bool:
+    """Whether a head of this kind may have been trained for the method that drafts in one pass."""
+    engine_method = method_of(spec).engine_method
+    return any(one.parallel_drafting == "required" and one.engine_method == engine_method for one in METHODS.values())
 
 
 @rule(
@@ -80,9 +83,9 @@ def _in_one_pass(spec: Spec) -> bool:
     source="vLLM 0.32.0, _init_parallel_drafting_params: the draft model config must have a mask token",
     todo="p-eagle for a head that was trained for it, eagle3 for any other",
     needs=("draft_mask_token",),
-    applies=both(names_draft, lambda spec: spec.method == "eagle3" or _in_one_pass(spec)),
+    applies=both(names_draft, lambda spec: _has_parallel_form(spec) or _in_one_pass(spec)),
 )
-def parallel_drafting(spec: Spec, facts: Facts) -> Said:
+def parallel_drafting(spec: Spec, facts: Facts) -> Outcome:
     """One pass fills its places with a mask token that the draft's configuration names; without, the engine exits."""
     if _in_one_pass(spec):
         names = "mask_token_id, pard_token or ptd_token_id"
@@ -101,16 +104,17 @@ def parallel_drafting(spec: Spec, facts: Facts) -> Said:
     " configuration does not protect the engine, and with eagle3 it crashed at start-up in published runs",
     needs=("served_context", "draft_context"),
     asks=("engine_version", "v2_runner"),
-    applies=both(names_draft, lambda spec: spec.method != "medusa"),  # whose heads know no positions
+    applies=both(names_draft, where(lambda method: method.draft_positions)),
 )
-def draft_context(spec: Spec, facts: Facts) -> Said:
+def draft_context(spec: Spec, facts: Facts) -> Outcome:
     """Requests longer than the draft's context index past its position table and take the whole engine down."""
     served, context = facts.served_context, facts.draft_context
     if served is None or context is None or context >= served:
         return None
     reason = f"the draft's context is {context}, {served} are served"
     version = parse_version(facts.engine_version)
-    if spec.method in ("eagle", "eagle3", "p-eagle") and version is not None and version >= (0, 32, 0):
+    stretched = method_of(spec).positions_stretched_since
+    if stretched is not None and version is not None and version >= stretched:
         return "warn", f"{reason}: this engine stretches the head's positions, but it was not trained beyond {context}"
     if facts.v2_runner is False:
         return "warn", f"{reason}: Model Runner V1 stops speculating on longer requests"
@@ -124,7 +128,7 @@ def draft_context(spec: Spec, facts: Facts) -> Said:
     asks=("served_context", "draft_context"),
     applies=both(names_draft, sets_key("max_model_len")),
 )
-def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
+def draft_max_model_len(spec: Spec, facts: Facts) -> Outcome:
     """max_model_len inside the configuration is a test hook: above either context the engine exits."""
     limit = spec.settings["max_model_len"]
     if not is_int(limit):
@@ -132,7 +136,7 @@ def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
     for name, context in (("served", facts.served_context), ("draft's", facts.draft_context)):
         if context is not None and limit > context:
             return "refuse", f"max_model_len is {limit} in the configuration, above the {name} context of {context}"
-    if spec.method in ("eagle3", "p-eagle"):
+    if method_of(spec).max_model_len_fails:
         return "warn", f"max_model_len={limit} with an {spec.method} head stopped the engine in published runs"
     return None
 
@@ -143,9 +147,9 @@ def draft_max_model_len(spec: Spec, facts: Facts) -> Said:
     todo="choose a draft made for this target; position-0 acceptance under 30 % confirms a mismatch",
     needs=("target_family", "draft_family"),
     asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
-    applies=both(names_draft, one_of("draft_model")),
+    applies=both(names_draft, where(lambda method: method.needs_draft == "model")),
 )
-def family_mismatch(spec: Spec, facts: Facts) -> Said:
+def family_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A draft model of another family starts and serves, with acceptance too low to pay. A head's own type says
     nothing: most are written as llama, whatever their target.
     """
@@ -166,9 +170,9 @@ def _family(kind: str | None) -> str:
     source="DigitalOcean guide (1:8 to 1:12); Ruiz logs: 1:8 lost to 1:19 in all 102 cells, 1:57 gained on a 70B",
     todo="compare sizes with `mpctl bench --draft`; a larger draft accepts more and leaves less KV",
     needs=("target_params_b", "draft_params_b"),
-    applies=both(names_draft, one_of("draft_model")),
+    applies=both(names_draft, where(lambda method: method.needs_draft == "model")),
 )
-def draft_size(spec: Spec, facts: Facts) -> Said:
+def draft_size(spec: Spec, facts: Facts) -> Outcome:
     """Too large a draft costs what it saves; too small a one is refused too often."""
     target, draft = facts.target_params_b or 0.0, facts.draft_params_b or 0.0
     if target <= 0 or draft <= 0 or 8 <= target / draft <= 12:
@@ -187,7 +191,7 @@ def draft_size(spec: Spec, facts: Facts) -> Said:
     asks=("draft_kv_cache_dtype",),
     applies=drafts_with_weights,
 )
-def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Said:
+def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A draft that sees other KV values than it was trained on is accepted less."""
     own = spec.settings.get("kv_cache_dtype") or facts.draft_kv_cache_dtype
     if own is None or _FP8.get(own, own) == _FP8.get(facts.kv_cache_dtype, facts.kv_cache_dtype):
@@ -203,7 +207,7 @@ def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Said:
     asks=("draft_quantization",),
     applies=names_draft,
 )
-def quantization_mismatch(spec: Spec, facts: Facts) -> Said:
+def quantization_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A head trained on one precision's hidden states is accepted less on another's."""
     said = spec.settings.get("quantization")
     own = said if said not in (None, NAMES_NO_SCHEME) else facts.draft_quantization
@@ -217,9 +221,9 @@ def quantization_mismatch(spec: Spec, facts: Facts) -> Said:
     source="vLLM 0.32.0, SpeculativeConfig: Unsupported speculative method: 'mtp'; must be divisible by n_predict",
     todo="use eagle3 with a head for this target, or ngram; of some models a release with MTP layers is published",
     needs=("target_mtp_layers",),
-    applies=both(one_of("mtp"), lambda spec: spec.draft is None),
+    applies=both(where(lambda method: method.target_layers), lambda spec: spec.draft is None),
 )
-def mtp_layers(spec: Spec, facts: Facts) -> Said:
+def mtp_layers(spec: Spec, facts: Facts) -> Outcome:
     """Without a checkpoint of its own, mtp takes the layers from the target's; the engine exits where it has none."""
     layers, k = facts.target_mtp_layers or 0, spec.k or 0
     if layers == 0:
@@ -235,9 +239,9 @@ def mtp_layers(spec: Spec, facts: Facts) -> Said:
     source="vLLM 0.32.0 (seen): Following weights were not initialized from checkpoint",
     todo="set num_speculative_tokens to the number of heads, or below",
     needs=("medusa_heads",),
-    applies=both(names_draft, one_of("medusa")),
+    applies=both(names_draft, where(lambda method: method.one_head_per_token)),
 )
-def medusa_heads(spec: Spec, facts: Facts) -> Said:
+def medusa_heads(spec: Spec, facts: Facts) -> Outcome:
     """Each head drafts one place. The engine makes K heads, and exits at start-up where the draft holds fewer."""
     heads, k = facts.medusa_heads or 0, spec.k or 0
     return ("refuse", f"K={k}, and the draft holds {heads} heads") if k > heads else None
@@ -247,27 +251,13 @@ def medusa_heads(spec: Spec, facts: Facts) -> Said:
     "mtp-repeated-layer",
     source="vLLM 0.32.0 warns: multiple forwards on the same MTP layer; recipes use K 1 to 5",
     todo="start at K=1 and let measurement raise it",
-    applies=one_of("mtp"),
+    needs=("target_mtp_layers",),
+    applies=both(where(lambda method: method.target_layers), lambda spec: spec.draft is None),
 )
-def mtp_repeated_layer(spec: Spec, facts: Facts) -> Said:
+def mtp_repeated_layer(spec: Spec, facts: Facts) -> Outcome:
     """Most checkpoints carry one MTP layer; a larger K runs it again on its own guess."""
-    return (
-        ("note", f"K={spec.k} repeats the MTP layer where the checkpoint carries fewer") if (spec.k or 0) > 1 else None
-    )
-
-
-@rule(
-    "suffix-library",
-    source="vLLM 0.32.0: Arctic Inference is required for suffix decoding (arctic-inference 0.1.1)",
-    todo="build the image with arctic-inference, or use ngram",
-    applies=one_of("suffix"),
-)
-def suffix_library(spec: Spec, facts: Facts) -> Said:
-    """The suffix trees come from a library that vLLM's own image does not hold."""
-    return (
-        "note",
-        f"{spec.method} needs the arctic-inference package in the engine's image; it cannot be seen from here",
-    )
+    layers, k = facts.target_mtp_layers or 0, spec.k or 0
+    return ("note", f"K={k} runs the target's {layers} MTP layers more than once") if 0 < layers < k else None
 
 
 RULES = (
@@ -284,5 +274,4 @@ RULES = (
     mtp_layers,
     medusa_heads,
     mtp_repeated_layer,
-    suffix_library,
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mpctl.methods.keys import is_int
 from mpctl.methods.preflight.facts import Facts
-from mpctl.methods.preflight.rule import Said, both, method_of, names_draft, one_of, rule, sets_key
+from mpctl.methods.preflight.rule import Outcome, both, method_of, names_draft, rule, sets_key, where
 from mpctl.methods.spec import INFERRED, Spec
 from mpctl.methods.table import METHODS, UNMANAGED
-from mpctl.methods.version_limits import FLOORS, removed_flags
+from mpctl.methods.version_limits import removed_flags
 from mpctl.methods.versions import parse_version, show
 
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
@@ -19,7 +19,7 @@ _SCHEDULE = "num_speculative_tokens_per_batch_size"
     source="vLLM 0.32.0: custom_class runs user code, extract_hidden_states writes them to disk",
     todo="use one of: " + ", ".join(METHODS),
 )
-def unmanaged_method(spec: Spec, facts: Facts) -> Said:
+def unmanaged_method(spec: Spec, facts: Facts) -> Outcome:
     """Only methods whose needs and losses are known are rolled out."""
     if spec.known or spec.method == INFERRED:
         return None
@@ -31,9 +31,9 @@ def unmanaged_method(spec: Spec, facts: Facts) -> Said:
     "method-inferred",
     source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
     todo="write the method out, so that an engine upgrade cannot change it",
-    applies=one_of(INFERRED),
+    applies=lambda spec: spec.method == INFERRED,
 )
-def method_inferred(spec: Spec, facts: Facts) -> Said:
+def method_inferred(spec: Spec, facts: Facts) -> Outcome:
     """A configuration without a method leaves it to the engine, and every check below with it."""
     return "warn", f"the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"
 
@@ -42,20 +42,21 @@ def method_inferred(spec: Spec, facts: Facts) -> Said:
     "no-proposer",
     source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
     todo="use an eagle3 head for the same target",
-    applies=one_of("mlp_speculator"),
+    applies=where(lambda method: not method.has_proposer),
 )
-def no_proposer(spec: Spec, facts: Facts) -> Said:
-    """The V1 and V2 engines accept the configuration of mlp_speculator and have nothing that runs it."""
+def no_proposer(spec: Spec, facts: Facts) -> Outcome:
+    """The V1 and V2 engines accept its configuration and have nothing that runs it."""
     return "refuse", f"no current engine runs {spec.method}: it ended with the V0 engine"
 
 
 @rule(
     "engine-too-old",
-    source="first releases: " + "; ".join(f"{name} {show(floor.version)}" for name, floor in FLOORS.items()),
+    source="first releases: "
+    + "; ".join(f"{one.name} {show(one.floor.version)}" for one in METHODS.values() if one.floor),
     todo="raise the engine image, or choose a method the engine has",
     asks=("engine_version",),
 )
-def engine_too_old(spec: Spec, facts: Facts) -> Said:
+def engine_too_old(spec: Spec, facts: Facts) -> Outcome:
     """An engine older than the method exits at start-up, or worse, ignores it."""
     floor = method_of(spec).floor
     if facts.engine_version is None:
@@ -83,26 +84,13 @@ def engine_too_old(spec: Spec, facts: Facts) -> Said:
     needs=("argv",),
     applies=lambda spec: True,
 )
-def removed_flags_left(spec: Spec, facts: Facts) -> Said:
+def removed_flags_left(spec: Spec, facts: Facts) -> Outcome:
     """A flag the engine no longer has makes it exit at start-up."""
     gone = removed_flags(facts.argv or ())
     if not gone:
         return None
-    told = "; ".join(f"{entry.name} (gone since {entry.since}, use {entry.replacement})" for entry in gone)
-    return "refuse", f"the command line carries {told}"
-
-
-@rule(
-    "short-flags",
-    source="vLLM 0.32.0, arg_utils.py: mutually exclusive with --speculative-config",
-    todo="remove the short flags; the configuration says the same",
-    needs=("argv",),
-)
-def short_flags(spec: Spec, facts: Facts) -> Said:
-    """--spec-method and its like may not stand beside a speculative-config with the same key."""
-    short = ("--spec-method", "--spec-model", "--spec-tokens")
-    found = [flag for flag in short if _has(facts, flag)]
-    return ("refuse", f"the command line carries {', '.join(found)} beside --speculative-config") if found else None
+    listed = "; ".join(f"{entry.name} (gone since {entry.since}, use {entry.replacement})" for entry in gone)
+    return "warn" if spec.is_none else "refuse", f"the command line carries {listed}"
 
 
 @rule(
@@ -111,7 +99,7 @@ def short_flags(spec: Spec, facts: Facts) -> Said:
     todo="remove --logits-processors, or leave this service without speculation",
     needs=("argv",),
 )
-def custom_logits_processors(spec: Spec, facts: Facts) -> Said:
+def custom_logits_processors(spec: Spec, facts: Facts) -> Outcome:
     """The rejection sampler does not run custom logits processors; the engine refuses to start with both."""
     return ("refuse", "the command line carries --logits-processors") if _has(facts, "--logits-processors") else None
 
@@ -121,9 +109,9 @@ def custom_logits_processors(spec: Spec, facts: Facts) -> Said:
     source=_VLLM,
     todo="remove --kv-sharing-fast-prefill",
     needs=("argv",),
-    applies=one_of("eagle", "eagle3", "p-eagle", "mtp", "dflash", "dspark"),
+    applies=where(lambda method: method.prompt_states),
 )
-def fast_prefill(spec: Spec, facts: Facts) -> Said:
+def fast_prefill(spec: Spec, facts: Facts) -> Outcome:
     """Heads read the target's hidden states of every prompt token, which fast prefill does not compute."""
     found = _has(facts, "--kv-sharing-fast-prefill")
     return ("refuse", f"--kv-sharing-fast-prefill does not go with {spec.method}") if found else None
@@ -136,31 +124,32 @@ def _has(facts: Facts, flag: str) -> bool:
 @rule(
     "async-scheduling",
     source=_VLLM + "; seen in the log of 0.32.0; Alauda guide, caveats",
-    todo="compare against the baseline as it runs; ngram_gpu and heads keep async scheduling",
-    asks=("async_scheduling",),
+    todo="remove --async-scheduling, or use ngram_gpu or a head, which keep it",
+    needs=("async_scheduling",),
     applies=lambda spec: (
         method_of(spec).disables_async_scheduling or spec.settings.get("disable_padded_drafter_batch") is True
     ),
 )
-def async_scheduling(spec: Spec, facts: Facts) -> Said:
+def async_scheduling(spec: Spec, facts: Facts) -> Outcome:
     """Some proposers need the last tokens on the host, so the engine cannot schedule ahead."""
-    if facts.async_scheduling:
-        reason = f"--async-scheduling is asked for and {spec.method} does not support it: the engine exits at start-up"
-        return "refuse", reason, "remove --async-scheduling, or choose ngram_gpu or a head"
-    return "note", f"{spec.method} turns async scheduling off, about 8 % per step on an A10G"
+    if not facts.async_scheduling:
+        return None
+    return "refuse", f"--async-scheduling is set and {spec.method} does not support it: the engine exits at start-up"
 
 
 def _only_on_v1(spec: Spec) -> bool:
     """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
-    parallel = spec.settings.get("parallel_drafting") is True and spec.method in ("draft_model", "eagle")
-    return parallel or not method_of(spec).v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
+    method = method_of(spec)
+    parallel = spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
+    return parallel or not method.v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
 
 
 def _runner_matters(spec: Spec) -> bool:
-    if spec.method in ("none", "mlp_speculator"):
+    method = method_of(spec)
+    if spec.is_none or not method.has_proposer:
         return False
     adaptive = spec.settings.get("enable_adaptive_verification") is True
-    return adaptive or _only_on_v1(spec) or not method_of(spec).v1_runner
+    return adaptive or _only_on_v1(spec) or not method.v1_runner
 
 
 @rule(
@@ -170,7 +159,7 @@ def _runner_matters(spec: Spec) -> bool:
     asks=("v2_runner",),
     applies=_runner_matters,
 )
-def model_runner(spec: Spec, facts: Facts) -> Said:
+def model_runner(spec: Spec, facts: Facts) -> Outcome:
     """A method one runner lacks moves the candidate to the other runner, or does not start."""
     adaptive = spec.settings.get("enable_adaptive_verification") is True
     if facts.v2_runner is False and (not method_of(spec).v1_runner or adaptive):
@@ -190,9 +179,9 @@ def model_runner(spec: Spec, facts: Facts) -> Said:
     source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
     todo="use ngram, which looks the same tokens up",
     needs=("device",),
-    applies=one_of("ngram_gpu"),
+    applies=where(lambda method: method.needs_gpu),
 )
-def gpu_needed(spec: Spec, facts: Facts) -> Said:
+def gpu_needed(spec: Spec, facts: Facts) -> Outcome:
     """Its buffers lie in pinned memory, which only a GPU's driver gives."""
     return ("refuse", f"{spec.method} needs a GPU, the engine runs on a CPU") if facts.device == "CPU" else None
 
@@ -204,11 +193,11 @@ def gpu_needed(spec: Spec, facts: Facts) -> Said:
     asks=("data_parallel", "v2_runner"),
     applies=sets_key(_SCHEDULE),
 )
-def dynamic_k(spec: Spec, facts: Facts) -> Said:
+def dynamic_k(spec: Spec, facts: Facts) -> Outcome:
     """A batch-size schedule for K collapses on one runner, is ignored on the other and dropped under data parallel."""
     if facts.data_parallel is not None and facts.data_parallel > 1:
         return "refuse", f"the engine drops the K schedule with data parallel size {facts.data_parallel}"
-    if facts.v2_runner and not method_of(spec).parallel_draft and method_of(spec).loads_weights:
+    if facts.v2_runner and not method_of(spec).drafts_in_one_pass and method_of(spec).loads_weights:
         return "warn", f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says"
     if facts.v2_runner is False:
         return (
@@ -225,7 +214,7 @@ def dynamic_k(spec: Spec, facts: Facts) -> Said:
     needs=("tensor_parallel",),
     applies=both(names_draft, sets_key("draft_tensor_parallel_size")),
 )
-def draft_tensor_parallel(spec: Spec, facts: Facts) -> Said:
+def draft_tensor_parallel(spec: Spec, facts: Facts) -> Outcome:
     """The draft runs on one GPU or on all of the target's."""
     size = spec.settings["draft_tensor_parallel_size"]
     if not is_int(size) or size in (1, facts.tensor_parallel):
@@ -242,7 +231,7 @@ def draft_tensor_parallel(spec: Spec, facts: Facts) -> Said:
     todo="upgrade KServe, or stage target and draft on one PVC or in one Modelcar image",
     needs=("uses_storage_uris", "kserve_version"),
 )
-def kserve_storage_uris(spec: Spec, facts: Facts) -> Said:
+def kserve_storage_uris(spec: Spec, facts: Facts) -> Outcome:
     """Before 0.16 KServe does not know storageUris; the pod comes up with neither target nor draft mounted."""
     version = parse_version(facts.kserve_version)
     if not facts.uses_storage_uris:
@@ -260,7 +249,6 @@ RULES = (
     no_proposer,
     engine_too_old,
     removed_flags_left,
-    short_flags,
     custom_logits_processors,
     fast_prefill,
     async_scheduling,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeAlias
 
-DraftKind = Literal["model", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", "dspark"]
+DraftKind: TypeAlias = str  # the ``checkpoint`` of a method's row
 # A quantisation format of many schemes: the same name on both sides says nothing of bits.
 NAMES_NO_SCHEME = "compressed-tensors"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts for :func:`preflight`; whoever reads the service, the cluster and the checkpoints fills in what it can.
+    """Facts for :func:`preflight_findings`, filled from the service, the cluster and the checkpoints.
 
     Versions are texts as found (an image tag will do). ``served_context`` is max_model_len as served,
     ``draft_context`` the draft's max_position_embeddings. ``quantization`` is "none" for unquantised weights.
-    ``thinking`` is True where the chat template thinks unless told otherwise. ``async_scheduling`` is True only
-    when the command line asks for it. ``sampling_params_in_use`` names parameters clients send, an empty set says
-    that they were looked for and none was found. ``argv`` is the engine's command line.
-
-    ``target_model`` is what the command line names, often a path; ``target_name`` is organisation/model.
+    ``thinking`` is True where the chat template thinks by default. ``async_scheduling``: the command line sets it.
+    ``argv`` is the engine's command line. ``target_name`` is organisation/model.
     ``draft_expects_hidden``: width of the target's hidden states a head was built for. ``draft_reads_vocab``: size of
     the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
@@ -31,8 +28,6 @@ class Facts:
 
     engine_version: str | None = None
     kserve_version: str | None = None
-    target_model: str | None = None
-    draft_model: str | None = None
     draft_kind: DraftKind | None = None
     served_context: int | None = None
     draft_context: int | None = None
@@ -62,14 +57,12 @@ class Facts:
     target_is_moe: bool | None = None
     thinking: bool | None = None
     enable_lora: bool | None = None
-    structured_output: bool | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
     kv_cache_dtype: str | None = None
     draft_kv_cache_dtype: str | None = None
     quantization: str | None = None
     draft_quantization: str | None = None
-    sampling_params_in_use: frozenset[str] | None = None
     temperature: float | None = None
     v2_runner: bool | None = None
     device: str | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from mpctl.methods.preflight.facts import Facts
-from mpctl.methods.preflight.rule import Said, both, names_draft, one_of, rule
+from mpctl.methods.preflight.rule import Outcome, both, method_of, names_draft, rule, where
 from mpctl.methods.spec import Spec
 
-_HEADS = one_of("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark")
+_HEADS = where(lambda method: method.for_one_target)
 _OTHER = "choose a draft made for this target: mpctl drafts TARGET"
 # Ends of a repository's name that say how its weights are stored, not which model it is.
 _STORED = re.compile(
@@ -50,7 +50,7 @@ def plain_name(name: str) -> str:
     needs=("target_name", "draft_trained_for"),
     applies=both(names_draft, _HEADS),
 )
-def wrong_target(spec: Spec, facts: Facts) -> Said:
+def wrong_target(spec: Spec, facts: Facts) -> Outcome:
     """A head reads one model's hidden states; another's mean nothing to it."""
     ours, named = facts.target_name or "", facts.draft_trained_for or ""
     if same_model(ours, named):
@@ -69,7 +69,7 @@ def wrong_target(spec: Spec, facts: Facts) -> Said:
     needs=("target_hidden", "draft_expects_hidden"),
     applies=both(names_draft, _HEADS),
 )
-def hidden_size_mismatch(spec: Spec, facts: Facts) -> Said:
+def hidden_size_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A head built for hidden states of another width cannot be loaded, or reads them wrongly."""
     if facts.target_hidden == facts.draft_expects_hidden:
         return None
@@ -85,7 +85,7 @@ def hidden_size_mismatch(spec: Spec, facts: Facts) -> Said:
     needs=("target_vocab", "draft_reads_vocab"),
     applies=names_draft,
 )
-def vocabulary_mismatch(spec: Spec, facts: Facts) -> Said:
+def vocabulary_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """The draft reads the target's token ids, so both need a vocabulary of the same size."""
     if facts.target_vocab == facts.draft_reads_vocab or spec.settings.get("use_heterogeneous_vocab") is True:
         return None
@@ -102,7 +102,7 @@ def vocabulary_mismatch(spec: Spec, facts: Facts) -> Said:
     asks=("target_vocab", "draft_map_rows"),
     applies=both(names_draft, _HEADS),
 )
-def draft_vocabulary(spec: Spec, facts: Facts) -> Said:
+def draft_vocabulary(spec: Spec, facts: Facts) -> Outcome:
     """A head that proposes part of the vocabulary needs a table from its tokens to the target's."""
     own, rows, whole = facts.draft_vocab, facts.draft_map_rows, facts.target_vocab
     if own is not None and whole is not None and own > whole:
@@ -119,7 +119,7 @@ def draft_vocabulary(spec: Spec, facts: Facts) -> Said:
     needs=("target_tokenizer_digest", "draft_tokenizer_digest"),
     applies=names_draft,
 )
-def tokenizer_mismatch(spec: Spec, facts: Facts) -> Said:
+def tokenizer_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst."""
     target, draft = facts.target_tokenizer_digest or "", facts.draft_tokenizer_digest or ""
     if target == draft or _may_differ(spec):
@@ -134,7 +134,7 @@ def tokenizer_mismatch(spec: Spec, facts: Facts) -> Said:
     needs=("target_added_tokens_digest", "draft_added_tokens_digest"),
     applies=names_draft,
 )
-def added_tokens_mismatch(spec: Spec, facts: Facts) -> Said:
+def added_tokens_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """Added tokens carry the turns of a chat; a draft with others proposes them wrongly at every turn."""
     target, draft = facts.target_added_tokens_digest or "", facts.draft_added_tokens_digest or ""
     if target == draft or _may_differ(spec):
@@ -143,7 +143,8 @@ def added_tokens_mismatch(spec: Spec, facts: Facts) -> Said:
 
 
 def _may_differ(spec: Spec) -> bool:
-    return spec.method == "draft_model" and spec.settings.get("use_heterogeneous_vocab") is True
+    key = "use_heterogeneous_vocab"
+    return key in method_of(spec).own_keys and spec.settings.get(key) is True
 
 
 @rule(
@@ -153,7 +154,7 @@ def _may_differ(spec: Spec) -> bool:
     needs=("target_template_digest", "draft_template_digest"),
     applies=both(names_draft, _HEADS),
 )
-def chat_template_mismatch(spec: Spec, facts: Facts) -> Said:
+def chat_template_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A head learns the wrapping of prompts too; another chat template makes every prompt new to it."""
     if facts.target_template_digest == facts.draft_template_digest:
         return None

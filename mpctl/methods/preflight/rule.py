@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mpctl.methods.method import Method
 from mpctl.methods.preflight.facts import Facts
 from mpctl.methods.preflight.findings import Finding, Severity
 from mpctl.methods.spec import Spec
-from mpctl.methods.table import METHODS, Method
+from mpctl.methods.table import METHODS
 
-# Severity, reason and, where it differs from the rule's, the next step.
-Said = tuple[Severity, str] | tuple[Severity, str, str] | None
-Judge = Callable[[Spec, Facts], Said]
+# Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
+Outcome = tuple[Severity, str] | tuple[Severity, str, str] | None
+Judge = Callable[[Spec, Facts], Outcome]
 Applies = Callable[[Spec], bool]
 
 
@@ -44,11 +45,11 @@ class Rule:
         """The finding, or None: not applicable, not known, or nothing wrong."""
         if not self.applies(spec) or any(getattr(facts, name) is None for name in self.needs):
             return None
-        said = self.judge(spec, facts)
-        if said is None:
+        outcome = self.judge(spec, facts)
+        if outcome is None:
             return None
-        severity, reason, *other = said
-        return Finding(self.id, severity, reason, self.source, other[0] if other else self.todo)
+        severity, reason, *todo = outcome
+        return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
 
 
 def rule(
@@ -79,9 +80,9 @@ def method_of(spec: Spec) -> Method:
     return spec.known or METHODS["none"]
 
 
-def one_of(*names: str) -> Applies:
-    """The spec's method is one of these."""
-    return lambda spec: spec.method in names
+def where(test: Callable[[Method], object]) -> Applies:
+    """The method's row passes a test."""
+    return lambda spec: spec.known is not None and not spec.is_none and bool(test(spec.known))
 
 
 def drafts_with_weights(spec: Spec) -> bool:

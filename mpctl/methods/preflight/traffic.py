@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 from mpctl.methods.preflight.facts import Facts
-from mpctl.methods.preflight.rule import Said, both, drafts_with_weights, method_of, one_of, rule, speculates
+from mpctl.methods.preflight.rule import Outcome, both, drafts_with_weights, method_of, rule, speculates, where
 from mpctl.methods.spec import Spec
 
-_LOOKUP = one_of("ngram", "ngram_gpu", "suffix")
-
-# Parameters a request may not carry under speculation (vLLM 0.32.0, SamplingParams._validate_spec_decode).
-UNSUPPORTED_SAMPLING = frozenset({"min_p", "logit_bias"})
+_LOOKUP = where(lambda method: not method.loads_weights)
 
 # Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
 _BEST_K = ((256, 2), (128, 2), (64, 3))
 _HIGH_TEMPERATURE = 1.0
-
-
-@rule(
-    "unsupported-sampling",
-    source="vLLM PR #31982, #42744; 0.32.0 sampling_params.py; Alauda guide: older engines ignored them with a 200",
-    todo="find the clients that send them, or leave this service without speculation",
-    asks=("sampling_params_in_use",),
-)
-def unsupported_sampling(spec: Spec, facts: Facts) -> Said:
-    """min_p and logit_bias are not applied to verified tokens."""
-    if facts.sampling_params_in_use is None:
-        return (
-            "warn",
-            "requests with min_p or logit_bias fail with 400 (older engines ignored both); their use is unknown",
-        )
-    found = sorted(UNSUPPORTED_SAMPLING & facts.sampling_params_in_use)
-    if not found:
-        return None
-    return (
-        "refuse",
-        f"clients send {' and '.join(found)}; under speculation such requests fail with 400 or lose it silently",
-    )
 
 
 @rule(
@@ -45,7 +20,7 @@ def unsupported_sampling(spec: Spec, facts: Facts) -> Said:
     needs=("thinking",),
     applies=_LOOKUP,
 )
-def thinking(spec: Spec, facts: Facts) -> Said:
+def thinking(spec: Spec, facts: Facts) -> Outcome:
     """A think block is new text: there is nothing to look up."""
     return (
         ("warn", f"the model thinks by default, and {spec.method} cannot propose a think block")
@@ -55,40 +30,12 @@ def thinking(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
-    "structured-output",
-    source="vLLM #27969, #15554, #11484, #47025 (0.23, two L4s), #49694; after reasoning: #36138, #31858, #34650",
-    todo="measure with the schemas in use: the gate compares the rate of valid answers",
-    needs=("structured_output",),
-)
-def structured_output(spec: Spec, facts: Facts) -> Said:
-    """Grammar and draft have disagreed in several releases: crashes, or answers outside the schema."""
-    if not facts.structured_output:
-        return None
-    return (
-        "warn",
-        f"requests use structured output, which has crashed or slipped its grammar under {spec.method} or its like",
-    )
-
-
-@rule(
-    "p-eagle-json-schema",
-    source="vLLM #42004",
-    todo="use an autoregressive eagle3 head for this service",
-    needs=("structured_output",),
-    applies=one_of("p-eagle"),
-)
-def p_eagle_json_schema(spec: Spec, facts: Facts) -> Said:
-    """P-EAGLE's throughput falls off a cliff with a JSON schema."""
-    return ("warn", f"JSON schema requests fall off a cliff with {spec.method}") if facts.structured_output else None
-
-
-@rule(
     "lora",
     source="vLLM #4872, PR #11966, #20284 (n-gram); sglang #28395, #34337",
     todo="measure each adapter; a draft follows the base model, so acceptance falls with every adapter",
     needs=("enable_lora",),
 )
-def lora(spec: Spec, facts: Facts) -> Said:
+def lora(spec: Spec, facts: Facts) -> Outcome:
     """Adapters must not load into the draft, and the draft does not know them."""
     if not facts.enable_lora:
         return None
@@ -105,9 +52,9 @@ def lora(spec: Spec, facts: Facts) -> Said:
     source="vLLM #40756, club-3090 #1052",
     todo="watch restarts during the rollout, or serve with --no-enable-prefix-caching",
     needs=("prefix_caching",),
-    applies=one_of("mtp"),
+    applies=where(lambda method: method.prefix_caching_crashes),
 )
-def mtp_prefix_caching(spec: Spec, facts: Facts) -> Said:
+def mtp_prefix_caching(spec: Spec, facts: Facts) -> Outcome:
     """MTP with prefix caching has ended in illegal memory accesses."""
     return (
         ("warn", f"{spec.method} with prefix caching has ended in illegal memory accesses")
@@ -122,7 +69,7 @@ def mtp_prefix_caching(spec: Spec, facts: Facts) -> Said:
     todo="remove rejection_sample_method; it is for drills on a service without users",
     applies=lambda spec: spec.settings.get("rejection_sample_method") == "synthetic",
 )
-def synthetic_acceptance(spec: Spec, facts: Facts) -> Said:
+def synthetic_acceptance(spec: Spec, facts: Facts) -> Outcome:
     """Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design."""
     return "refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"
 
@@ -133,7 +80,7 @@ def synthetic_acceptance(spec: Spec, facts: Facts) -> Said:
     todo="measure with the temperature of production",
     needs=("temperature",),
 )
-def high_temperature(spec: Spec, facts: Facts) -> Said:
+def high_temperature(spec: Spec, facts: Facts) -> Outcome:
     """The flatter the target's distribution, the fewer proposals it accepts."""
     temperature = facts.temperature or 0.0
     high = temperature >= _HIGH_TEMPERATURE
@@ -147,7 +94,7 @@ def high_temperature(spec: Spec, facts: Facts) -> Said:
     needs=("temperature",),
     applies=both(drafts_with_weights, lambda spec: spec.settings.get("draft_sample_method") != "probabilistic"),
 )
-def greedy_draft(spec: Spec, facts: Facts) -> Said:
+def greedy_draft(spec: Spec, facts: Facts) -> Outcome:
     """A draft that always takes its best token is refused more often when the target samples."""
     temperature = facts.temperature or 0.0
     return (
@@ -164,7 +111,7 @@ def greedy_draft(spec: Spec, facts: Facts) -> Said:
     needs=("concurrency",),
     applies=lambda spec: speculates(spec) and spec.k is not None,
 )
-def high_concurrency(spec: Spec, facts: Facts) -> Said:
+def high_concurrency(spec: Spec, facts: Facts) -> Outcome:
     """A full batch leaves no idle compute: verifying K tokens per request costs throughput."""
     k, concurrency = spec.k or 0, facts.concurrency or 0
     best = next((best for at, best in _BEST_K if concurrency >= at), None)
@@ -181,16 +128,14 @@ def high_concurrency(spec: Spec, facts: Facts) -> Said:
     source="ArcticInference #185, #47",
     todo="measure at this concurrency, or use ngram_gpu",
     needs=("concurrency",),
-    applies=one_of("suffix"),
+    applies=where(lambda method: method.busy_above),
 )
-def suffix_concurrency(spec: Spec, facts: Facts) -> Said:
+def suffix_concurrency(spec: Spec, facts: Facts) -> Outcome:
     """The trees are walked on the host for every request of the batch."""
-    busy = (facts.concurrency or 0) > 20
-    return (
-        ("warn", f"{spec.method} slowed down above 20 concurrent requests, {facts.concurrency} expected")
-        if busy
-        else None
-    )
+    limit, expected = method_of(spec).busy_above or 0, facts.concurrency or 0
+    if expected <= limit:
+        return None
+    return "warn", f"{spec.method} slowed down above {limit} concurrent requests, {expected} expected"
 
 
 @rule(
@@ -199,7 +144,7 @@ def suffix_concurrency(spec: Spec, facts: Facts) -> Said:
     todo="measure at the concurrency of production, low and high",
     needs=("target_is_moe",),
 )
-def moe_target(spec: Spec, facts: Facts) -> Said:
+def moe_target(spec: Spec, facts: Facts) -> Outcome:
     """Verifying more tokens touches more experts, so a mixture of experts pays for K even at batch 1."""
     return (
         ("note", "the target is a mixture of experts: the gain starts lower and lasts longer")
@@ -209,23 +154,12 @@ def moe_target(spec: Spec, facts: Facts) -> Said:
 
 
 @rule(
-    "metrics-coverage",
-    source="vLLM's scheduler counts steps with a proposal only; Modelplane example: 4.27 against a 2.49x gain",
-    todo="read tokens per step, generated / (generated - accepted), and coverage beside acceptance",
-    applies=lambda spec: spec.known is not None and speculates(spec) and not method_of(spec).always_drafts,
-)
-def metrics_coverage(spec: Spec, facts: Facts) -> Said:
-    """A method that does not always propose looks better by acceptance length than it is."""
-    return "note", f"{spec.method} proposes in some steps only, so vLLM's acceptance length overstates its gain"
-
-
-@rule(
     "metrics-data-parallel",
     source="vLLM #23776, PR #24049; speculators #1095",
     todo="sum the counters over the engine label before dividing",
     needs=("data_parallel",),
 )
-def metrics_data_parallel(spec: Spec, facts: Facts) -> Said:
+def metrics_data_parallel(spec: Spec, facts: Facts) -> Outcome:
     """Under data parallel every engine has its own counters."""
     size = facts.data_parallel or 1
     return ("note", f"data parallel size {size}: speculation counters come once per engine") if size > 1 else None
@@ -233,10 +167,7 @@ def metrics_data_parallel(spec: Spec, facts: Facts) -> Said:
 
 RULES = (
     synthetic_acceptance,
-    unsupported_sampling,
     thinking,
-    structured_output,
-    p_eagle_json_schema,
     lora,
     mtp_prefix_caching,
     high_temperature,
@@ -244,6 +175,5 @@ RULES = (
     suffix_concurrency,
     greedy_draft,
     moe_target,
-    metrics_coverage,
     metrics_data_parallel,
 )

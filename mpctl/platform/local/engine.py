@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mpctl.errors import InputError, Refused
 from mpctl.manifest import Service, load, select
+from mpctl.methods import from_config
 
 ENGINE_MAIN = Path(__file__).parent / "in_engine" / "serve.py"
 
@@ -68,8 +70,9 @@ def check_model(service: Service, cwd: Path) -> None:
         Refused: the model, or the draft of the speculation, looks like a path and does not exist.
     """
     paths = {"--model": model_of(service)}
-    draft = (service.speculation() or {}).get("model")
-    if isinstance(draft, str) and draft != "ngram":
+    config: dict[str, Any] | None = service.speculation()
+    draft = from_config(config).draft
+    if draft is not None:
         paths["speculative-config model"] = draft
     for flag, value in paths.items():
         if value.startswith(("/", ".", "~")) and not (cwd / Path(value).expanduser()).exists():

@@ -12,7 +12,7 @@ from mpctl.estimate.facts import loaded_gib
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import load, select
 from mpctl.methods import build
-from mpctl.methods.preflight.names import match
+from mpctl.methods.preflight.pair import match
 
 THINKS = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
 NGRAM, _ = build("ngram")
@@ -37,7 +37,7 @@ def service(*args, model="Qwen/Qwen2.5-7B", extra=""):
 
 
 def facts(*args, model="Qwen/Qwen2.5-7B", **known):
-    return facts_of(service(*args, model=model), NGRAM, **known)
+    return facts_of(service(*args, model=model), **known)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_thinking(model, template, kwargs, thinking):
         (("--no_enable_prefix_caching",), "prefix_caching", False),
         (("--no-enable-prefix-caching", "--enable_prefix_caching"), "prefix_caching", True),
         (("--enable-prefix-caching", "--no-enable-prefix-caching"), "prefix_caching", False),
-        ((), "async_scheduling", None),
+        ((), "async_scheduling", False),
         (("--async-scheduling",), "async_scheduling", True),
         ((), "tensor_parallel", 1),
         (("-tp", "2"), "tensor_parallel", 2),
@@ -126,13 +126,9 @@ def test_thinking(model, template, kwargs, thinking):
         ((), "quantization", "awq"),
         (("-q", "fp8"), "quantization", "fp8"),
         ((), "engine_version", "vllm/vllm-openai:v0.23.0"),
-        ((), "draft_model", None),
-        ((), "target_model", "Qwen/Qwen2.5-7B"),
         ((), "target_family", "qwen2"),
         ((), "target_params_b", 7.6),
         ((), "uses_storage_uris", False),
-        ((), "structured_output", None),
-        ((), "sampling_params_in_use", None),
     ],
 )
 def test_facts_from_the_command_line(args, name, value):
@@ -164,17 +160,15 @@ def test_what_the_targets_weights_take_once_they_are_loaded(args, target, gib):
 
 def test_what_was_measured_elsewhere_is_passed_on():
     draft = ModelFacts(family="llama", context=2048, params_b=0.5, tokenizer_digest="d", draft_kind="eagle3")
-    spec, _ = build("eagle3", draft="/models/draft")
     found = facts_of(
         service(),
-        spec,
         engine_version="0.32.0",
         target=ModelFacts(tokenizer_digest="t", moe=True),
         draft=draft,
         concurrency=8,
         temperature=0.0,
     )
-    assert (found.engine_version, found.draft_model, found.draft_kind) == ("0.32.0", "/models/draft", "eagle3")
+    assert (found.engine_version, found.draft_kind) == ("0.32.0", "eagle3")
     assert (found.draft_context, found.draft_params_b, found.draft_family) == (2048, 0.5, "llama")
     assert (found.target_tokenizer_digest, found.draft_tokenizer_digest) == ("t", "d")
     assert (found.target_is_moe, found.concurrency, found.temperature) == (True, 8, 0.0)
@@ -343,7 +337,7 @@ def test_the_same_format_is_not_the_same_quantisation(ours, theirs, flag, verdic
         for groups in (ours, theirs)
     )
     spec, _ = build("eagle3", draft="/models/draft")
-    found = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), spec, target=target, draft=draft))}
+    found = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), target=target, draft=draft))}
     assert found["quantization-mismatch"] == verdict
 
 

@@ -172,7 +172,7 @@ def test_every_method_is_written_or_refused_by_name(engine, method):
     sets = ["prompt_lookup_min=null"] if method in ("ngram", "ngram_gpu") else []
     draft = "/d" if METHODS[method].needs_draft in ("head", "model") else None
     one = Spec("none") if method == "none" else spec(method, *sets, draft=draft)
-    why = DIALECTS[engine].obstacle(one)
+    why = DIALECTS[engine].unsupported(one)
     assert (why is None) is (method in RUNS[engine])
     if why is not None:
         assert f"cannot run {method}: " in why
@@ -184,7 +184,7 @@ def test_every_method_is_written_or_refused_by_name(engine, method):
 @pytest.mark.parametrize("engine", DIALECTS)
 def test_a_setting_without_a_word_is_refused_by_name(engine, key):
     name = key.partition("=")[0]
-    why = DIALECTS[engine].obstacle(spec("eagle3", key, draft="/d"))
+    why = DIALECTS[engine].unsupported(spec("eagle3", key, draft="/d"))
     assert why == f"{DIALECTS[engine].title} has no setting for {name}"
 
 
@@ -194,8 +194,8 @@ def test_what_is_missing_is_asked_for():
         (Spec("eagle3", {"model": "/d"}), "number of tokens"),
     ):
         for dialect in DIALECTS.values():
-            assert says in dialect.obstacle(one)
-    assert "prompt_lookup_min" in DIALECTS["tensorrt-llm"].obstacle(spec("ngram"))
+            assert says in dialect.unsupported(one)
+    assert "prompt_lookup_min" in DIALECTS["tensorrt-llm"].unsupported(spec("ngram"))
 
 
 paths = st.from_regex(r"/?[a-zA-Z][\w./-]{0,20}", fullmatch=True).filter(lambda text: text not in METHODS)

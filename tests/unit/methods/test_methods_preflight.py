@@ -3,7 +3,6 @@
 import pytest
 
 from mpctl.methods import (
-    FLOORS,
     METHODS,
     REMOVED,
     Facts,
@@ -13,14 +12,13 @@ from mpctl.methods import (
     removed_flags,
     unknowns,
 )
-from mpctl.methods.preflight.draft import _KINDS
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 
 
 def test_a_check_made_in_part_is_not_called_unmade():
     lines = unknowns(from_config(NGRAM), Facts())
-    assert "async-scheduling: checked in part, unknown: async_scheduling" in lines
+    assert "engine-too-old: checked in part, unknown: engine_version" in lines
     assert "thinking: not checked, unknown: thinking" in lines
 
 
@@ -70,14 +68,12 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
         target_is_moe=False,
         thinking=True,
         enable_lora=False,
-        structured_output=False,
         prefix_caching=True,
         async_scheduling=False,
         kv_cache_dtype="auto",
         draft_kv_cache_dtype="auto",
         quantization="none",
         draft_quantization="none",
-        sampling_params_in_use=frozenset({"temperature"}),
         temperature=0.0,
         v2_runner=True,
         uses_storage_uris=True,
@@ -98,8 +94,8 @@ def test_the_order_is_refuse_warn_note():
 
 def test_the_tables_name_their_sources():
     assert all(entry.why and entry.replacement and entry.source and entry.since for entry in REMOVED.values())
-    assert all(floor.source for floor in FLOORS.values())
-    assert set(_KINDS) == {name for name, method in METHODS.items() if method.loads_weights}
+    assert all(method.floor.source for method in METHODS.values() if method.floor)
+    assert all((method.checkpoint is not None) is method.loads_weights for method in METHODS.values())
     assert {name for name, method in METHODS.items() if method.floor is None} == {"none", "dspark", "mlp_speculator"}
 
 

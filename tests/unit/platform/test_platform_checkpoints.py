@@ -16,7 +16,7 @@ from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
 from mpctl.methods import build, preflight_findings
-from mpctl.methods.preflight.names import match
+from mpctl.methods.preflight.pair import match
 from mpctl.platform import hub
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 
@@ -83,7 +83,6 @@ def judged(tmp_path, *, head=None, args=(), **planted):
     spec, _ = build("eagle3", draft=str(draft))
     facts = facts_of(
         service(target, *args),
-        spec,
         target=read_checkpoint(Directory(target)),
         draft=read_checkpoint(Directory(draft)),
     )

@@ -1,0 +1,91 @@
+"""A row of the table of methods: everything that is known of one method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mpctl.methods.versions import Version
+
+NeedsDraft = Literal["none", "head", "model", "optional"]
+KeyGroup = Literal["lookup", "trees", "draft"]
+ParallelDrafting = Literal["never", "optional", "required", "implied"]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The first release that has a method, and the source."""
+
+    version: Version
+    source: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of speculative decoding. Rules, dialects and the catalogue ask the row and name no method.
+
+    ``needs_draft``: nothing; a head trained for exactly this target; a smaller model; or optional, when the weights
+    may be in the target's own checkpoint. ``engine_method``: vLLM's name, None for ``none``.
+
+    The setting. ``key_groups``: the groups of keys that act on it; ``own_keys``: keys that no other method takes.
+    ``parallel_drafting``: whether that key may, must or need not be set. ``k_from``: who decides K where the setting
+    does not: nobody, the draft's checkpoint or the method itself. ``aliases``, ``alias_suffix``: other spellings of
+    ``engine_method``. ``name_marker``: the part of a draft's name by which vLLM picks this method, and its rank.
+
+    The draft. ``checkpoint``: the kind of checkpoint it loads. ``for_one_target``: trained on one target's hidden
+    states. ``draft_positions``: its position table limits requests; ``positions_stretched_since``: the vLLM release
+    that stretches it. ``max_model_len_fails``: that key stopped the engine in published runs. ``prompt_states``: reads
+    the hidden states of every prompt token. ``target_layers``: without a draft it needs layers of the target's own.
+    ``one_head_per_token``: the checkpoint's heads limit K.
+
+    The engine. ``v1_runner``, ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above
+    which it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
+    ``notes``: true for every run, shown in docs/reference/methods.md.
+    """
+
+    name: str
+    engine_method: str | None
+    summary: str
+    needs_draft: NeedsDraft = "none"
+    defaults: tuple[tuple[str, int | bool], ...] = ()
+    defaults_source: str = ""
+    floor: Floor | None = None
+    key_groups: frozenset[KeyGroup] = frozenset()
+    own_keys: tuple[str, ...] = ()
+    parallel_drafting: ParallelDrafting = "never"
+    k_from: Literal["setting", "draft", "method"] = "setting"
+    aliases: tuple[str, ...] = ()
+    alias_suffix: str | None = None
+    name_marker: tuple[int, str] | None = None
+    checkpoint: str | None = None
+    for_one_target: bool = False
+    draft_positions: bool = True
+    positions_stretched_since: Version | None = None
+    max_model_len_fails: bool = False
+    prompt_states: bool = False
+    target_layers: bool = False
+    one_head_per_token: bool = False
+    disables_async_scheduling: bool = False
+    needs_gpu: bool = False
+    prefix_caching_crashes: bool = False
+    busy_above: int | None = None
+    v1_runner: bool = True
+    v2_runner: bool = True
+    engines: tuple[tuple[str, str], ...] = ()
+    missing_in: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether weights besides the target's may be loaded."""
+        return self.needs_draft != "none"
+
+    @property
+    def drafts_in_one_pass(self) -> bool:
+        """Whether one pass of the draft fills all K places."""
+        return self.parallel_drafting in ("required", "implied")
+
+    @property
+    def has_proposer(self) -> bool:
+        """Whether a current engine runs it."""
+        return self.v1_runner or self.v2_runner

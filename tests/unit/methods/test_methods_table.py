@@ -1,0 +1,52 @@
+"""A method's row is the only place that names it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mpctl.methods import METHODS
+from mpctl.methods.dialects import DIALECTS
+
+ROOT = Path(__file__).parents[3]
+# What a checkpoint's configuration reveals by its fields is no property of a method.
+NAMES_CHECKPOINTS = {"estimate/checkpoint.py"}
+
+
+def test_no_other_module_names_a_method():
+    names = set(METHODS) - {"none"}
+    found = {}
+    for path in (ROOT / "mpctl").rglob("*.py"):
+        file = path.relative_to(ROOT / "mpctl").as_posix()
+        if file == "methods/table.py" or file in NAMES_CHECKPOINTS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in names}
+        if texts:
+            found[file] = texts
+    assert found == {}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+def test_a_row_is_complete(method):
+    assert bool(method.defaults) <= bool(method.defaults_source)
+    assert method.loads_weights == (method.checkpoint is not None)
+    assert method.for_one_target <= method.loads_weights
+    if method.has_proposer and method.engine_method is not None:
+        names, missing = dict(method.engines), dict(method.missing_in)
+        assert set(names) | set(missing) == set(DIALECTS)
+        assert not set(names) & set(missing)
+
+
+def notes_section() -> str:
+    """The section of docs/reference/methods.md that the rows give."""
+    lines = []
+    for method in METHODS.values():
+        lines += [f"- **{method.name}**:", *(f"    - {note}" for note in method.notes)] if method.notes else []
+    return "\n".join(lines)
+
+
+def test_the_page_has_every_note():
+    page = (ROOT / "docs" / "reference" / "methods.md").read_text(encoding="utf-8")
+    section = page.partition("<!-- notes: begin -->\n")[2].partition("\n<!-- notes: end -->")[0]
+    assert section == notes_section(), "paste notes_section() between the marks"
