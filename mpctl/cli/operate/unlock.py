@@ -12,14 +12,17 @@ from mpctl.cli.settings import Settings
 
 @click.command("unlock")
 @name_argument
+@click.option(
+    "--force", is_flag=True, help="Unlock although the holder is alive; its command stops before its next write."
+)
 @ask_options
 @shared_options
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
-    """Show who holds a service, and take the hold away when its heartbeat has stopped.
+def command(ctx: click.Context, /, name: str | None, force: bool, **options: Any) -> None:
+    """Show who has locked a service, and unlock it when the holder's heartbeat has stopped.
 
-    A command that died on this machine, or whose heartbeat stopped more than 20 s ago on another, holds nothing any
-    more; the next command finds that out itself. A holder that is alive is never unlocked.
+    A holder is dead when its process on this machine is gone, or its heartbeat does not change for 20 s. The next
+    command finds that out by itself.
     """
     settings = Settings.of(ctx, options)
     from mpctl.app.session.open import open_session
@@ -33,16 +36,17 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
             "locks of this machine end with the process that holds them", hint=f"mpctl status {session.name}"
         )
     lease = session.store.held
-    found = lease.look()
-    if found is None:
+    holder = lease.read()
+    if holder is None:
         session.console.note(f"nobody holds {session.title}")
         return
     operation = open_operation(session.store.entries())
     under_way = f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
-    session.console.note(f"{session.title} is held by {found.describe()}{under_way}")
-    lease.require_dead(found)
-    session.console.confirm(f"Take {session.title} from {found.who}?")
-    lease.unlock()
+    session.console.note(f"{session.title} is held by {holder.describe()}{under_way}")
+    if not force:
+        lease.require_dead(holder)
+    session.console.confirm(f"Take {session.title} from {holder.who}?")
+    lease.unlock(holder, force=force)
     session.console.note(f"{session.title} is free")
     if operation is not None:
         session.console.next_command(f"resume {session.name}")

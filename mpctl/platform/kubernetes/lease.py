@@ -1,13 +1,14 @@
 """One operator at a time: a coordination.k8s.io Lease, renewed by a thread while it is held.
 
-Clocks of two machines differ, so the age of a foreign heartbeat is never computed from its time alone: a lease that
-looks expired is watched for one more heartbeat before it is taken. A holder on this very machine whose process is gone
-is known to be dead and its lease is taken at once; that makes ``mpctl resume`` after a crash immediate.
+The time that a Lease claims decides nothing: clocks differ, and whoever may write Leases may write any time. A holder
+is
+dead when its identity and heartbeat have not changed for a lease's duration by this machine's monotonic clock. A holder
+on this machine whose process is gone is dead at once, so ``mpctl resume`` after a crash does not wait.
 
-A lease that cannot be renewed is lost: from then on every write of the client raises, so the operation stops before
-its next step. What was begun stays resumable. Before every write the age of the last heartbeat is looked at, too: a
-process that was stopped for a while, or whose heartbeats hang in a connection, renews first, and writes nothing when
-the lease is somebody else's by then.
+A Lease that cannot be renewed is lost: from then on every write of the client raises, and the operation stops before
+its
+next step, resumable. Before every write the age of the own heartbeat is checked, too: a process that was stopped, or
+whose heartbeats hang in a connection, renews first, and writes nothing when the Lease has another holder by then.
 """
 
 from __future__ import annotations
@@ -33,34 +34,40 @@ HEARTBEAT_S = 5.0
 DURATION_S = 20  # the Lease's leaseDurationSeconds: three heartbeats may be lost
 _PURPOSE, _PROCESS, _WHO = "mpctl.dev/purpose", "mpctl.dev/process", "mpctl.dev/who"
 _TRIES = 4
-# Goes on while the machine sleeps, where there is such a clock.
+_WATCH_S = 1.0  # between two reads of a heartbeat
+# Counts while the machine sleeps, where such a clock exists.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a Lease says of its holder. ``process`` is boot id, process id and start time; empty elsewhere."""
+class Holder:
+    """The holder that a Lease names. ``process``: boot id, process id and start time; empty when not reported."""
 
-    holder: str
+    identity: str
     who: str
     purpose: str
     process: str
     renewed: str
     version: str
 
+    @property
+    def heartbeat(self) -> tuple[str, str]:
+        """Changes with every renewal."""
+        return self.identity, self.renewed
+
     def describe(self) -> str:
         """For messages."""
         return f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}"
 
 
-def evidence(lease: Json | None) -> Evidence | None:
-    """Who holds a Lease; None when nobody does."""
+def holder_of(lease: Json | None) -> Holder | None:
+    """Return the holder that a Lease names; None without one."""
     spec = (lease or {}).get("spec") or {}
     if lease is None or not spec.get("holderIdentity"):
         return None
     notes = lease["metadata"].get("annotations") or {}
-    return Evidence(
-        holder=spec["holderIdentity"],
+    return Holder(
+        identity=spec["holderIdentity"],
         who=notes.get(_WHO) or spec["holderIdentity"],
         purpose=notes.get(_PURPOSE, "?"),
         process=notes.get(_PROCESS, ""),
@@ -74,12 +81,13 @@ def this_process() -> str:
     return f"{_boot_id()} {os.getpid()} {_start_time(os.getpid())}"
 
 
-def known_dead(process: str) -> bool:
-    """Whether a process text names one of this machine that is gone."""
-    words = process.split()
-    if len(words) != 3 or words[0] != _boot_id() or not words[0]:
+def process_is_gone(process: str) -> bool:
+    """Whether a text of :func:`this_process` names a process of this machine that ended; any other text names none."""
+    boot, _, rest = process.partition(" ")
+    pid, _, started = rest.partition(" ")
+    if not boot or boot != _boot_id() or not pid.isdecimal() or not started.isdecimal():
         return False
-    return _start_time(int(words[1])) != words[2]
+    return _start_time(pid) != started
 
 
 def _boot_id() -> str:
@@ -90,7 +98,7 @@ def _boot_id() -> str:
         return ""
 
 
-def _start_time(pid: int) -> str:
+def _start_time(pid: int | str) -> str:
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -99,7 +107,7 @@ def _start_time(pid: int) -> str:
 
 
 class Lease:
-    """The lease of one service, as one operator."""
+    """The Lease of one service, as one operator."""
 
     def __init__(
         self,
@@ -125,24 +133,24 @@ class Lease:
         self._held_for = ""
         self._token = f"{who}/{secrets.token_hex(8)}"
 
-    def look(self) -> Evidence | None:
-        """Who holds the service now."""
-        return evidence(self._client.get(LEASE, lease_name(self._service), self._namespace))
+    def read(self) -> Holder | None:
+        """Return the current holder."""
+        return holder_of(self._client.get(LEASE, lease_name(self._service), self._namespace))
 
     def holder(self) -> str | None:
-        """Who holds the service in words; a process of this machine that is gone holds nothing."""
-        found = self.look()
-        return None if found is None or known_dead(found.process) else found.describe()
+        """Describe the current holder; a process of this machine that is gone holds nothing."""
+        holder = self.read()
+        return None if holder is None or process_is_gone(holder.process) else holder.describe()
 
     @contextmanager
     def hold(self, purpose: str) -> Iterator[None]:
-        """Take the lease, renew it, give it back.
+        """Acquire the Lease, renew it, release it.
 
         Raises:
-            Conflict: somebody else holds it.
+            Conflict: it has a live holder.
         """
         begun = self._elapsed()
-        self._take(purpose)
+        self._acquire(purpose)
         self._beaten, self._lost, self._held_for = begun, "", purpose
         self._stop.clear()
         beat = threading.Thread(target=self._beat, args=(purpose,), name="mpctl lease", daemon=True)
@@ -155,10 +163,10 @@ class Lease:
             self._client.guard = before
             self._stop.set()
             beat.join(timeout=self._heartbeat_s)
-            self._give_back()
+            self._release()
 
     def require(self) -> None:
-        """Raise when the lease is lost. One whose last heartbeat is older than others wait for is renewed first.
+        """Raise when the Lease is lost; renew it first when its heartbeat is as old as others wait for.
 
         Raises:
             Conflict: it is lost.
@@ -171,91 +179,95 @@ class Lease:
                 self._lost = error.message
         if self._lost:
             raise Conflict(
-                f"the lease of service {self._namespace}/{self._service} is lost: {self._lost}",
-                hint="nothing was written since; mpctl status shows who is at work, mpctl resume goes on",
+                f"{self._title} is not locked by this command any more: {self._lost}",
+                hint="nothing was written since; run 'mpctl status' to see the holder, 'mpctl resume' to continue",
             )
 
-    def unlock(self) -> Evidence | None:
-        """Take the lease from a holder that is not alive; returns what it last said, None when nobody holds it.
+    def unlock(self, holder: Holder, *, force: bool = False) -> None:
+        """Release the Lease of a dead holder; with ``force`` of any.
 
         Raises:
-            Conflict: its heartbeat is fresh.
+            Conflict: the holder is alive.
         """
-        found = self.look()
-        if found is None:
-            return None
-        self.require_dead(found)
-        self._client.merge(
-            LEASE,
-            lease_name(self._service),
-            self._namespace,
-            {"metadata": {"resourceVersion": found.version}, "spec": {"holderIdentity": None}},
-        )
-        return found
-
-    def require_dead(self, found: Evidence) -> None:
-        """Raise when a holder is alive.
-
-        Raises:
-            Conflict: its heartbeat is fresh.
-        """
-        if not self._is_dead(found):
-            raise Conflict(
-                f"service {self._namespace}/{self._service} is held by {found.describe()}, which is alive",
-                hint="ask them; when their process ends the lease is free within "
-                f"{DURATION_S + self._heartbeat_s:.0f} s",
-            )
-
-    # Taking
-
-    def _take(self, purpose: str) -> None:
-        name = lease_name(self._service)
+        if not force:
+            self.require_dead(holder)
         for _ in range(_TRIES):
-            there = self._client.get(LEASE, name, self._namespace)
-            found = evidence(there)
-            if found is not None and found.holder != self._token and not self._is_dead(found):
-                raise Conflict(
-                    f"service {self._namespace}/{self._service} is held by {found.describe()}",
-                    hint="wait until they are done; mpctl unlock shows more when they seem gone",
-                )
+            present = self.read()
+            if present is None or (not force and present.heartbeat != holder.heartbeat):
+                return  # released, or acquired by another operator meanwhile
             try:
-                if there is None:
+                self._clear(present)
+                return
+            except Stale:
+                continue
+        raise MpctlError(f"{self._title} could not be unlocked in {_TRIES} tries", hint="run the same command again")
+
+    def require_dead(self, holder: Holder) -> None:
+        """Raise unless a holder is dead, which takes up to ``DURATION_S`` to tell.
+
+        Raises:
+            Conflict: its heartbeat changes.
+        """
+        if not self._is_dead(holder):
+            raise Conflict(
+                f"{self._title} is held by {holder.describe()}, which is alive",
+                hint="ask the holder to stop, or use --force: its command stops before its next write",
+            )
+
+    @property
+    def _title(self) -> str:
+        return f"service {self._namespace}/{self._service}"
+
+    # Acquiring
+
+    def _acquire(self, purpose: str) -> None:
+        name = lease_name(self._service)
+        dead: tuple[str, str] | None = None
+        for _ in range(_TRIES):
+            lease = self._client.get(LEASE, name, self._namespace)
+            holder = holder_of(lease)
+            if holder is not None and holder.identity != self._token and holder.heartbeat != dead:
+                if _claims_fresh(holder) or not self._is_dead(holder):
+                    raise Conflict(
+                        f"{self._title} is held by {holder.describe()}",
+                        hint="wait for the holder, or run 'mpctl unlock' when it is gone",
+                    )
+                dead = holder.heartbeat
+            try:
+                if lease is None:
                     self._client.create(LEASE, self._body(name, purpose, {}, acquired=True))
                 else:
-                    self._client.replace(LEASE, self._body(name, purpose, there, acquired=True))
+                    self._client.replace(LEASE, self._body(name, purpose, lease, acquired=True))
                 return
             except (AlreadyExists, Stale, OutcomeUnknown):
-                continue  # look again: it is ours, or somebody was first
-        raise MpctlError(
-            f"the lease of service {self._namespace}/{self._service} could not be taken in {_TRIES} tries",
-            hint="the same command again tries anew",
-        )
+                continue  # read again: this command may hold it, or another one does
+        raise MpctlError(f"{self._title} could not be locked in {_TRIES} tries", hint="run the same command again")
 
-    def _is_dead(self, found: Evidence) -> bool:
-        """Whether a holder is gone for certain: its process is, or its heartbeat is old and does not come again."""
-        if known_dead(found.process):
+    def _is_dead(self, holder: Holder) -> bool:
+        """Whether the holder's process is gone, or its heartbeat stays the same for ``DURATION_S`` of our own clock."""
+        if process_is_gone(holder.process):
             return True
-        try:
-            age = (datetime.now(UTC) - datetime.fromisoformat(found.renewed.replace("Z", "+00:00"))).total_seconds()
-        except ValueError:
-            age = float("inf")
-        if age <= DURATION_S:
-            return False
-        self._pause(self._heartbeat_s * 1.5)
-        again = self.look()
-        return again is None or again == found
+        deadline = self._elapsed() + DURATION_S
+        while self._elapsed() < deadline:
+            self._pause(_WATCH_S)
+            present = self.read()
+            if present is None:
+                return True
+            if present.heartbeat != holder.heartbeat:
+                return False
+        return True
 
-    def _body(self, name: str, purpose: str, there: Json, *, acquired: bool) -> Json:
+    def _body(self, name: str, purpose: str, present: Json, *, acquired: bool) -> Json:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, Any] = {
-            **(there.get("metadata") or {}),
+            **(present.get("metadata") or {}),
             "name": name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
             "annotations": {_PURPOSE: purpose, _PROCESS: this_process(), _WHO: self._who},
         }
         metadata.pop("managedFields", None)
-        spec = there.get("spec") or {}
+        spec = present.get("spec") or {}
         changes = int(spec.get("leaseTransitions") or 0)
         return {
             "metadata": metadata,
@@ -268,7 +280,7 @@ class Lease:
             },
         }
 
-    # Keeping
+    # Renewing
 
     def _beat(self, purpose: str) -> None:
         missed = 0.0
@@ -289,24 +301,37 @@ class Lease:
         name = lease_name(self._service)
         for _ in range(_TRIES):
             begun = self._elapsed()
-            there = self._client.get(LEASE, name, self._namespace)
-            found = evidence(there)
-            if there is None or found is None or found.holder != self._token:
-                raise Conflict("it was taken by " + (found.describe() if found else "mpctl unlock"))
+            lease = self._client.get(LEASE, name, self._namespace)
+            holder = holder_of(lease)
+            if lease is None or holder is None or holder.identity != self._token:
+                raise Conflict("it was taken by " + (holder.describe() if holder else "mpctl unlock"))
             try:
-                self._client.replace(LEASE, self._body(name, purpose, there, acquired=False))
+                self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
                 self._beaten = begun
                 return
             except (Stale, OutcomeUnknown):
                 continue
         raise Unreachable("the heartbeat could not be written")
 
-    def _give_back(self) -> None:
-        """Best effort: what stays is found dead by the next one."""
+    def _release(self) -> None:
+        """Release the Lease, best effort: the next command finds a dead holder otherwise."""
         try:
-            found = self.look()
-            if found is not None and found.holder == self._token:
-                patch = {"metadata": {"resourceVersion": found.version}, "spec": {"holderIdentity": None}}
-                self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
+            holder = self.read()
+            if holder is not None and holder.identity == self._token:
+                self._clear(holder)
         except MpctlError:
             return
+
+    def _clear(self, holder: Holder) -> None:
+        patch = {"metadata": {"resourceVersion": holder.version}, "spec": {"holderIdentity": None}}
+        self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
+
+
+def _claims_fresh(holder: Holder) -> bool:
+    """Whether the heartbeat's time is within the last ``DURATION_S``: true for a dead holder at most that long, so a
+    command refuses at once instead of watching."""
+    try:
+        renewed = datetime.fromisoformat(holder.renewed.replace("Z", "+00:00"))
+        return 0 <= (datetime.now(UTC) - renewed).total_seconds() <= DURATION_S
+    except (ValueError, TypeError):
+        return False

@@ -101,4 +101,4 @@ def test_common_names_are_options_of_several_commands():
 
 def test_unlock_names_the_time_after_which_a_hold_ends():
     (command,) = [command for path, command in COMMANDS if path == ("unlock",)]
-    assert f"more than {DURATION_S} s ago" in " ".join(command.help.split())
+    assert f"does not change for {DURATION_S} s" in " ".join(command.help.split())

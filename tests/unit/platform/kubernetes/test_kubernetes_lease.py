@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.errors import Conflict
 from mpctl.platform.kubernetes.api.failure import Stale, Unreachable
-from mpctl.platform.kubernetes.lease import DURATION_S, Lease
+from mpctl.platform.kubernetes.lease import DURATION_S, Lease, process_is_gone, this_process
 
 
 class Server:
@@ -75,7 +75,7 @@ def test_a_lease_that_was_taken_meanwhile_stops_the_next_write_and_every_later_o
         server.there["metadata"]["annotations"]["mpctl.dev/who"] = "c@d"
         clock.now = DURATION_S + 1
         for _ in range(2):
-            with pytest.raises(Conflict, match="is lost: it was taken by c@d"):
+            with pytest.raises(Conflict, match="is not locked by this command any more: it was taken by c@d"):
                 server.guard()
     assert server.there["spec"]["holderIdentity"] == "c@d/1"
 
@@ -89,3 +89,74 @@ def test_nothing_is_written_while_an_old_heartbeat_cannot_be():
             server.guard()
         server.down = False
         server.guard()  # it was ours all the time
+
+
+# A Lease that others wrote: whatever it claims, a heartbeat that stands still for a lease's time is dead
+
+
+def foreign(renewed, process=""):
+    return {
+        "metadata": {"resourceVersion": "7", "annotations": {"mpctl.dev/process": process, "mpctl.dev/who": "x@y"}},
+        "spec": {"holderIdentity": "x@y/1", "renewTime": renewed},
+    }
+
+
+def watcher(server, *, beats=False):
+    """A lease whose clock moves with its pauses; with ``beats`` the foreign holder renews meanwhile."""
+    clock = Clock()
+
+    def pause(seconds):
+        clock.now += seconds
+        if beats:
+            server.there["spec"]["renewTime"] = f"9999-01-01T00:00:{int(clock.now) % 60:02}Z"
+
+    return Lease(server, "ns", "demo", "a@b", heartbeat_s=3600, elapsed=clock, pause=pause), clock
+
+
+@pytest.mark.parametrize(
+    "renewed", ["2999-01-01T00:00:00.000000Z", "1999-01-01T00:00:00Z", "never", "2999-01-01T00:00", ""]
+)
+def test_a_dead_holder_is_dead_whatever_time_it_claims(renewed):
+    server = Server()
+    server.there = foreign(renewed)
+    lease, clock = watcher(server)
+    with lease.hold("rollout"):
+        assert server.there["spec"]["holderIdentity"].startswith("a@b/")
+    assert DURATION_S <= clock.now < DURATION_S + 2
+
+
+@pytest.mark.parametrize("renewed", ["2999-01-01T00:00:00Z", "1999-01-01T00:00:00Z"])
+def test_a_heartbeat_that_changes_is_alive_whatever_time_it_claims(renewed):
+    server = Server()
+    server.there = foreign(renewed)
+    lease, _ = watcher(server, beats=True)
+    with pytest.raises(Conflict, match="is held by x@y"), lease.hold("rollout"):
+        pass
+
+
+def test_unlock_frees_a_lease_from_the_future_and_force_also_a_live_one():
+    server = Server()
+    server.there = foreign("2999-01-01T00:00:00Z")
+    lease, _ = watcher(server)
+    lease.unlock(lease.read())
+    assert server.there["spec"]["holderIdentity"] is None
+    server.there = foreign("2999-01-01T00:00:00Z")
+    lease, _ = watcher(server, beats=True)
+    with pytest.raises(Conflict, match="which is alive"):
+        lease.unlock(lease.read())
+    lease.unlock(lease.read(), force=True)
+    assert server.there["spec"]["holderIdentity"] is None
+
+
+@pytest.mark.parametrize("rest", ["notanint 5", "5 notanint", "²³ 5", "-1 5", "", "1 2 3"])
+def test_garbage_in_the_process_annotation_names_no_dead_process(rest):
+    assert not process_is_gone(f"{this_process().split()[0]} {rest}")
+
+
+def test_garbage_in_annotations_stops_neither_status_nor_a_rollout():
+    server = Server()
+    server.there = foreign("2999-01-01T00:00:00Z", f"{this_process().split()[0]} notanint 5")
+    lease, _ = watcher(server)
+    assert lease.holder() is not None
+    with lease.hold("rollback"):
+        pass

@@ -12,7 +12,7 @@ from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, N
 from mpctl.platform.kubernetes.api.names import label_of
 from mpctl.platform.kubernetes.autoscaler.hpa import autoscaler_record, limits_of, pinned, targets
 from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of
-from mpctl.platform.kubernetes.lease import known_dead, this_process
+from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
 
@@ -177,11 +177,11 @@ def test_an_autoscaler_of_another_deployment_is_left_alone():
 
 def test_a_process_of_this_machine_is_known_to_live_or_to_be_gone():
     mine = this_process()
-    assert not known_dead(mine)
+    assert not process_is_gone(mine)
     boot, pid, start = mine.split()
-    assert known_dead(f"{boot} {pid} {int(start) + 1}")
-    assert not known_dead(f"other-boot {pid} {int(start) + 1}")
-    assert not known_dead("")
+    assert process_is_gone(f"{boot} {pid} {int(start) + 1}")
+    assert not process_is_gone(f"other-boot {pid} {int(start) + 1}")
+    assert not process_is_gone("")
 
 
 def test_a_long_name_is_shortened_to_a_label_without_a_clash():
