@@ -1,0 +1,75 @@
+"""Check an account before ``cdktf deploy``: ``python -m stacks.preflight``, or ``scripts/preflight-cluster``.
+
+Reads the same environment variables as the stacks (MPCTL_ENV, MPCTL_FLEET, MPCTL_CLUSTER ...) and makes nothing.
+Exit codes: 0 nothing stands in the way; 2 wrong input; 4 no valid credentials; 6 something could not be read;
+9 the deploy would fail.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+from mpctl.errors import MpctlError, Refused, Undecided
+from stacks.base import Plan
+from stacks.main import load_fleet, load_settings, plans
+from stacks.preflight.checks import Finding, Outcome, assess
+from stacks.preflight.costs import costs, lines
+from stacks.preflight.facts import AccountFacts
+
+Readers = Mapping[str, Callable[[Plan], AccountFacts]]
+
+
+def read(plan: Plan) -> AccountFacts:
+    """The account of a cluster's cloud."""
+    if plan.cluster.provider == "EKS":
+        from stacks.preflight.aws import read_aws
+
+        return read_aws(plan)
+    from stacks.preflight.google import read_google
+
+    return read_google(plan)
+
+
+def report(plan: Plan, findings: Iterable[Finding]) -> str:
+    """What was found, a line each, and what the cluster costs."""
+    written = [f"{plan.name} ({plan.cluster.provider}, {plan.cluster.region}, Kubernetes {plan.minor})"]
+    for finding in findings:
+        written.append(f"  {finding.outcome.value:<8}{finding.check:<13}{finding.message}")
+        if finding.hint and finding.outcome is not Outcome.OK:
+            written.append(f"{'':<23}hint: {finding.hint}")
+    written += ["", *(f"  {line}" for line in lines(costs(plan), plan.cluster.provider))]
+    return "\n".join(written)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """9 when a check fails, 6 when one could not be read, else 0."""
+    outcomes = {finding.outcome for finding in findings}
+    if Outcome.FAIL in outcomes:
+        return Refused.exit_code
+    return Undecided.exit_code if Outcome.UNKNOWN in outcomes else 0
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Check every chosen cluster; the worst exit code."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        sys.stdout.write(f"{__doc__}\n")
+        return 0
+    codes = [0]
+    try:
+        settings = load_settings(environ)
+        for plan in plans(environ, settings, load_fleet(environ), dt.date.today()):
+            findings = assess(plan, read(plan))
+            sys.stdout.write(report(plan, findings) + "\n\n")
+            codes.append(exit_code(findings))
+    except MpctlError as error:
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}{hint}\n")
+        return error.exit_code
+    return max(codes)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

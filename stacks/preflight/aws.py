@@ -1,0 +1,131 @@
+"""Read an AWS account through boto3. A look-up that is not permitted is an unknown fact, never a pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.errors import MpctlError, NotPermitted
+from stacks.base import Plan
+from stacks.preflight.facts import AccountFacts, Quota
+
+# Service Quotas codes (AWS General Reference). G and VT in vCPUs on demand and spot; P likewise.
+GPU_CODES = {
+    ("g", False): ("L-DB2E81BA", "EC2 on-demand G and VT instances"),
+    ("g", True): ("L-3819A6DF", "EC2 spot G and VT instances"),
+    ("p", False): ("L-417A185B", "EC2 on-demand P instances"),
+    ("p", True): ("L-7212CCBC", "EC2 spot P instances"),
+}
+VPCS, ADDRESSES = "L-F678F1CE", "L-0263D0A3"
+DEFAULTS = {VPCS: 5.0, ADDRESSES: 5.0}
+
+
+def read_aws(plan: Plan) -> AccountFacts:
+    """What the account of the default credentials has in the cluster's region.
+
+    Raises:
+        NotPermitted: there are no credentials, or they are not valid.
+    """
+    return Reader(plan).facts()
+
+
+class Reader:
+    """The calls, each at most once."""
+
+    def __init__(self, plan: Plan) -> None:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError:
+            raise MpctlError("EKS needs boto3", hint="pip install -e '.[stacks,cloud]'") from None
+        self.plan = plan
+        self.session: Any = boto3.Session(region_name=plan.cluster.region)
+        self.config = Config(connect_timeout=5, read_timeout=20)
+
+    def facts(self) -> AccountFacts:
+        identity = self.identity()
+        machines = sorted({pool.hardware.machine for pool in self.plan.cluster.pools})
+        offered = {machine: self.offering(machine) for machine in machines}
+        return AccountFacts(
+            identity=identity,
+            zones=self.zones(),
+            offered={machine: zones for machine, zones in offered.items() if zones is not None},
+            quotas={**self.gpu_quotas(machines), **self.network_quotas()},
+            taken=self.taken(),
+        )
+
+    def ask(self, service: str, call: str, **arguments: Any) -> Any:
+        """The answer, or None where it is refused or does not come."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            client = self.session.client(service, config=self.config)
+            return getattr(client, call)(**arguments)
+        except (ClientError, BotoCoreError):
+            return None
+
+    def identity(self) -> str:
+        found = self.ask("sts", "get_caller_identity")
+        if found is None:
+            raise NotPermitted(
+                f"AWS did not accept the credentials for {self.plan.cluster.region}",
+                hint="aws sso login, or set AWS_PROFILE; 'aws sts get-caller-identity' shows who you are",
+            )
+        return f"{found['Arn']} in account {found['Account']}"
+
+    def zones(self) -> tuple[str, ...] | None:
+        found = self.ask("ec2", "describe_availability_zones")
+        return found and tuple(sorted(zone["ZoneName"] for zone in found["AvailabilityZones"]))
+
+    def offering(self, machine: str) -> tuple[str, ...] | None:
+        found = self.ask(
+            "ec2",
+            "describe_instance_type_offerings",
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": [machine]}],
+        )
+        return None if found is None else tuple(sorted(one["Location"] for one in found["InstanceTypeOfferings"]))
+
+    def gpu_quotas(self, machines: list[str]) -> dict[str, Quota]:
+        spot = self.plan.settings.capacity_type == "SPOT"
+        families = sorted({"p" if machine.startswith("p") else "g" for machine in machines})
+        made = {}
+        for family in families:
+            code, name = GPU_CODES[family, spot]
+            made[f"gpu-{family}"] = self.quota("ec2", code, name, "vCPUs", self.used_vcpus(family, spot))
+        return made
+
+    def quota(self, service: str, code: str, name: str, unit: str, used: float | None) -> Quota:
+        found = self.ask("service-quotas", "get_service_quota", ServiceCode=service, QuotaCode=code)
+        limit = found["Quota"]["Value"] if found else DEFAULTS.get(code)
+        region = self.plan.cluster.region
+        console = f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{service}/quotas/{code}"
+        return Quota(f"{name} in {region}", unit, limit, used, console)
+
+    def used_vcpus(self, family: str, spot: bool) -> float | None:
+        kinds = ["g*", "vt*"] if family == "g" else ["p*"]
+        found = self.ask(
+            "ec2",
+            "describe_instances",
+            Filters=[
+                {"Name": "instance-type", "Values": kinds},
+                {"Name": "instance-state-name", "Values": ["pending", "running"]},
+            ],
+        )
+        if found is None:
+            return None
+        running = [one for group in found["Reservations"] for one in group["Instances"]]
+        mine = [one.get("CpuOptions") or {} for one in running if (one.get("InstanceLifecycle") == "spot") == spot]
+        return float(sum(cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1) for cpu in mine))
+
+    def network_quotas(self) -> dict[str, Quota]:
+        vpcs = self.ask("ec2", "describe_vpcs")
+        made = {"network": self.quota("vpc", VPCS, "VPCs", "", vpcs and float(len(vpcs["Vpcs"])))}
+        if self.plan.settings.network.egress == "nat":
+            found = self.ask("ec2", "describe_addresses")
+            used = None if found is None else float(len(found["Addresses"]))
+            made["address"] = self.quota("ec2", ADDRESSES, "Elastic IP addresses", "", used)
+        return made
+
+    def taken(self) -> tuple[str, ...]:
+        found = self.ask("eks", "describe_cluster", name=self.plan.name)
+        return (f"EKS cluster {self.plan.name}",) if found else ()

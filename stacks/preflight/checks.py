@@ -1,0 +1,165 @@
+"""Judge what was read of an account against what a cluster needs. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stacks.base import Plan
+from stacks.cluster import zones
+from stacks.machines import machines
+from stacks.preflight.facts import AccountFacts, Quota
+
+
+class Outcome(StrEnum):
+    """fail: the deploy would stop half-way. warn: it may, later or at full size. unknown: could not be read."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: its object, what was found, and what to do where that is not fine."""
+
+    check: str
+    outcome: Outcome
+    message: str
+    hint: str = ""
+
+
+def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
+    """Every finding on one cluster, worst first within its check's order."""
+    return (
+        Finding("credentials", Outcome.OK, facts.identity),
+        *_zones(plan, facts),
+        *_offerings(plan, facts),
+        *_gpu_quota(plan, facts),
+        *_room(facts),
+        *_names(facts),
+        *_apis(facts),
+    )
+
+
+def cluster_zones(plan: Plan) -> tuple[str, ...]:
+    """Zones that the cluster's subnets or pools will name."""
+    if plan.cluster.provider == "EKS":
+        return tuple(zones(plan.cluster, plan.settings.network.zones))
+    return tuple(
+        sorted({zone for pool in plan.cluster.pools for zone in pool.zones} | set(plan.settings.network.zones))
+    )
+
+
+def _zones(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    if facts.zones is None:
+        yield Finding("zones", Outcome.UNKNOWN, f"zones of {plan.cluster.region} could not be read")
+        return
+    missing = [zone for zone in cluster_zones(plan) if zone not in facts.zones]
+    if missing:
+        yield Finding(
+            "zones",
+            Outcome.FAIL,
+            f"this account has no {', '.join(missing)}; it has {', '.join(facts.zones)}",
+            "set zones of the pools in the fleet manifest, and network.zones in the environment",
+        )
+    else:
+        yield Finding("zones", Outcome.OK, ", ".join(cluster_zones(plan)))
+
+
+def _offerings(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    for pool in plan.cluster.pools:
+        machine = pool.hardware.machine
+        if machine not in facts.offered:
+            yield Finding("machines", Outcome.UNKNOWN, f"zones that offer {machine} could not be read")
+            continue
+        without = [zone for zone in pool.zones if zone not in facts.offered[machine]]
+        if without:
+            offered = ", ".join(facts.offered[machine]) or "no zone of the region"
+            yield Finding(
+                "machines",
+                Outcome.FAIL,
+                f"pool {pool.name}: {', '.join(without)} does not offer {machine}; {offered} does",
+                "set zones of the pool in the fleet manifest",
+            )
+        else:
+            yield Finding("machines", Outcome.OK, f"pool {pool.name}: {machine} in {', '.join(pool.zones)}")
+
+
+def needed(plan: Plan, *, at_most: bool) -> int:
+    """What GPU pools count against the quota: vCPUs on AWS, GPUs on Google Cloud; at the start or at full size."""
+    total = 0
+    for pool in plan.cluster.pools:
+        machine = machines()[plan.cluster.provider][pool.hardware.machine]
+        nodes = pool.maximum if at_most else pool.nodes
+        total += nodes * (machine.vcpus if plan.cluster.provider == "EKS" else machine.gpus)
+    return total
+
+
+def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    first, full = needed(plan, at_most=False), needed(plan, at_most=True)
+    for purpose, quota in facts.quotas.items():
+        if not purpose.startswith("gpu"):
+            continue
+        if quota.limit is None:
+            yield Finding("quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}")
+            continue
+        free = quota.limit - (quota.used or 0)
+        text = f"{quota.name}: {quota.limit:g} {quota.unit}, {quota.used or 0:g} in use"
+        if free < first:
+            yield Finding(
+                "quota",
+                Outcome.FAIL,
+                f"{text}; the pools start with {first} {quota.unit}",
+                f"ask for at least {quota.limit + first - free:g} at {quota.console}, which can take days",
+            )
+        elif free < full:
+            yield Finding("quota", Outcome.WARN, f"{text}; the pools grow to {full} {quota.unit}", _raise(quota))
+        else:
+            yield Finding("quota", Outcome.OK, f"{text}; the pools grow to {full} {quota.unit}")
+
+
+def _raise(quota: Quota) -> str:
+    return f"lower maxNodeCount in the fleet manifest, or raise it at {quota.console}"
+
+
+def _room(facts: AccountFacts) -> Iterator[Finding]:
+    """One network and one address more must fit."""
+    for purpose, quota in facts.quotas.items():
+        if purpose.startswith("gpu"):
+            continue
+        if quota.limit is None or quota.used is None:
+            yield Finding("quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}")
+        elif quota.used + 1 > quota.limit:
+            yield Finding(
+                "quota",
+                Outcome.FAIL,
+                f"{quota.name}: {quota.used:g} of {quota.limit:g} in use, one more is needed",
+                f"raise it at {quota.console}, or delete one",
+            )
+        else:
+            yield Finding("quota", Outcome.OK, f"{quota.name}: {quota.used:g} of {quota.limit:g} in use")
+
+
+def _names(facts: AccountFacts) -> Iterator[Finding]:
+    if facts.taken:
+        yield Finding(
+            "names",
+            Outcome.WARN,
+            f"exists already: {', '.join(facts.taken)}",
+            "fine when this environment's state holds it; else choose another name for cluster or environment",
+        )
+    else:
+        yield Finding("names", Outcome.OK, "no cluster of this name")
+
+
+def _apis(facts: AccountFacts) -> Iterator[Finding]:
+    if facts.apis_off is None:
+        yield Finding("apis", Outcome.UNKNOWN, "enabled services of the project could not be read")
+    elif facts.apis_off:
+        off = " ".join(facts.apis_off)
+        yield Finding(
+            "apis", Outcome.FAIL, f"not enabled: {', '.join(facts.apis_off)}", f"gcloud services enable {off}"
+        )

@@ -1,0 +1,37 @@
+"""What an account offers, as it was read; None stands for what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit of the account: ``limit`` and ``used`` in ``unit``, None where it could not be read.
+
+    ``console``: where it is raised, for the hint.
+    """
+
+    name: str
+    unit: str
+    limit: float | None
+    used: float | None
+    console: str
+
+
+@dataclass(frozen=True)
+class AccountFacts:
+    """One account or project, in one region.
+
+    ``identity``: who deploys; ``offered``: machine type -> zones that offer it; ``quotas``: by the purpose they serve
+    (gpu, gpu-total, network, address); ``taken``: names that the deploy would make and that exist already;
+    ``apis_off``: services of Google Cloud that are not enabled.
+    """
+
+    identity: str
+    zones: tuple[str, ...] | None = None
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
+    apis_off: tuple[str, ...] | None = ()
