@@ -93,7 +93,7 @@ def parse(argv: Sequence[str]) -> tuple[tuple[Flag, ...], tuple[int, ...]]:
     positional: list[int] = []
     i = 0
     while i < len(argv):
-        if not _is_flag(argv[i]):
+        if not is_flag(argv[i]):
             positional.append(i)
             i += 1
             continue
@@ -102,7 +102,8 @@ def parse(argv: Sequence[str]) -> tuple[tuple[Flag, ...], tuple[int, ...]]:
     return tuple(flags), tuple(positional)
 
 
-def _is_flag(token: str) -> bool:
+def is_flag(token: str) -> bool:
+    """Whether a word is a flag; a negative number is a value."""
     return token.startswith("-") and len(token) > 1 and not _NUMBER.fullmatch(token)
 
 
@@ -117,11 +118,11 @@ def _flag(argv: Sequence[str], i: int) -> tuple[Flag, int]:
         return Flag(name, written, value, i, None), i + 1
     bare = name in BOOLEANS or name.startswith("--no-")
     following = argv[i + 1] if i + 1 < len(argv) else None
-    takes = following is not None and ("." in name or not _is_flag(following))
+    takes = following is not None and ("." in name or not is_flag(following))
     if bare or not takes:
         return Flag(name, written, None, i, None), i + 1
     after = i + 2
-    while name in _MANY and after < len(argv) and not _is_flag(argv[after]):
+    while name in _MANY and after < len(argv) and not is_flag(argv[after]):
         after += 1
     return Flag(name, written, following, i, i + 1), after
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from mpctl.errors import InputError
+from mpctl.manifest.engine.command import is_flag
 from mpctl.manifest.engine.locate import Engine, Token, is_all_positional
 from mpctl.manifest.text import list_items as listing
 from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
@@ -157,7 +158,7 @@ class Editor:
         script = self.engine.script
         assert script is not None
         words = [word for word in script.words if word.end <= after.end]
-        flags = [i for i in range(script.first, len(words)) if words[i].text.startswith("-")]
+        flags = [i for i in range(script.first, len(words)) if is_flag(words[i].text)]
         i = flags[-1] if flags else len(words) - 1
         before, at = words[i - 1].end, words[i].start
         if i == 0 or not _SEPARATOR.fullmatch(item.text()[before:at]):

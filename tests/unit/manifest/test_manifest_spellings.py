@@ -174,3 +174,10 @@ def test_a_key_that_dotted_flags_cannot_carry_is_refused_or_written_as_json() ->
 def test_a_config_that_is_not_json_is_refused(bad) -> None:
     with pytest.raises(InputError):
         only(container("args:\n- --model=m\n")).with_speculation(bad)
+
+
+def test_a_negative_value_is_no_flag_whose_line_break_is_followed():
+    text = script("vllm serve m \\\n  --served-model-name \\\n  ''\n")
+    first = {"method": None, "model": None}
+    original = load(text)[0].with_speculation(first, style="dotted")
+    assert original.with_speculation({"method": -1}).with_speculation(first).text == original.text
