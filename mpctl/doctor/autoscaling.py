@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl.doctor.access import holder_of
 from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, condition, each, is_true, place, title
 from mpctl.doctor.finding import Finding
 
@@ -98,8 +99,6 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Finding]:
-    from mpctl.doctor.access import holder_of
-
     if holder_of(facts, service) is None:
         yield Finding(
             "autoscaler-pinned",
