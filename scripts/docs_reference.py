@@ -112,7 +112,7 @@ def option_table(params: list[click.Parameter], here: click.Context) -> Iterator
     records = [record for param in params if (record := param.get_help_record(here))]
     if records:
         yield from ("| option | description |", "|---|---|")
-        yield from (f"| `{option.replace('|', chr(92) + '|')}` | {cell(text)} |" for option, text in records)
+        yield from (f"| `{option}` | {cell(text)} |" for option, text in records)
 
 
 def cell(text: str) -> str:

@@ -1,0 +1,51 @@
+"""What the documentation says about the command line, checked against the commands; scripts/docs checks its links."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from mpctl.cli.root import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def commands(text: str) -> Iterator[str]:
+    """Yield the mpctl commands of a page: lines of code blocks, and code within sentences."""
+    blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    for code in (*lines, *spans):
+        for part in re.split(r"[|;>]|&&|\s#\s", code):
+            if match := re.match(r"(?:\$ )?mpctl (.+)", part.strip()):
+                yield match[1]
+
+
+def unknown(line: str) -> list[str]:
+    """Return the words of a command line that no command or option has."""
+    words = shlex.split(line.replace("'", '"').replace("...", ""), posix=False)
+    command: click.Command = cli
+    here = click.Context(cli)
+    while words and isinstance(command, click.Group):
+        names = (*command.list_commands(here), "credential")  # kubectl calls it; no listing names it
+        name = words.pop(0) if words[0] in names else "run"  # mpctl bench qwen: run needs no name
+        below = command.get_command(here, name) if name in names else None
+        if below is None:
+            return [] if words[0][0] in "-<" else [words[0]]
+        command, here = below, click.Context(below, parent=here)
+    known = {name for param in (*command.get_params(here), *cli.get_params(here)) for name in param.opts}
+    return [word for word in (w.partition("=")[0] for w in words) if word.startswith("--") and word not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_of_a_page_exist(page):
+    found = {line: bad for line in commands(page.read_text()) if (bad := unknown(line))}
+    assert not found
+
+
+def test_the_pages_show_commands():
+    assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 100
