@@ -13,7 +13,7 @@ import math
 import sys
 from dataclasses import replace
 
-from mpctl.cli.runs import read_run
+from mpctl.app.bench.run_file import read_run
 from mpctl.experiment.run import Run
 from mpctl.gate.assess import Outcome
 from mpctl.rollout.measurement import judge_run

@@ -23,6 +23,7 @@ class CliContext:
         self.debug = False
         self.failure = 1  # the exit code of errors that have none of their own
         self.output = "table"
+        self.shared: Mapping[str, Any] = {}  # values of the shared options, for a command that opens no service
         self.find_place: Callable[[], Place] | None = None
         self._place: Place | None = None
         self._files: SettingsFiles | None = None

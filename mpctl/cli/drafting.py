@@ -48,7 +48,7 @@ def choose_draft(
     named = options["draft"] or "model" in config or any(one.startswith("model=") for one in options["set"])
     if method is None or not method.loads_weights or named:
         return Chosen(options["draft"], {})
-    from mpctl.cli.catalogue import load_catalogue
+    from mpctl.app.inspect.drafts import load_catalogue
 
     catalogue = load_catalogue(options.get("drafts"))
     target = target_name_of(before, name) or _served_as(before, catalogue)

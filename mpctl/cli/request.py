@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.app.files import read_file
+from mpctl.app.policy import read_policy
 from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
 from mpctl.cli.change import Change
@@ -183,12 +184,3 @@ def _draft_of(change: Change) -> str:
         return ""
     named = change.chosen.draft if change.chosen else None
     return named or change.spec.draft or f"the {known.name} layers of the target"
-
-
-def read_policy(path: str | None) -> Policy:
-    """The gate's limits from a file, or the defaults.
-
-    Raises:
-        InputError: the file is no mapping of known limits to numbers.
-    """
-    return Policy() if path is None else Policy.parse(read_file(path, "the policy"), file=path)

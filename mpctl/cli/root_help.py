@@ -54,8 +54,8 @@ Look:
   status     Show services, what runs and what is under way
   history    List recorded revisions, or print one
   diff       Compare the service with a revision or with a change
-  doctor     Say what a cluster lacks for rollouts
-  rbac       Print the least roles that mpctl needs
+  doctor     Check a cluster for what prevents rollouts
+  rbac       Print the minimal roles for mpctl
   bench      Measure without changing what serves
   report     Write a report of a measurement
   preflight  Check a change without making it
@@ -63,17 +63,17 @@ Look:
   gate       Explain the gate's rules, or its verdict on a measurement
   methods    List speculation methods and their defaults
   drafts     List published drafts per target
-  stage      Say how a draft gets into the pod, and prepare it
+  stage      Explain and prepare how a draft gets into the pod
 
 Platform:
   local  Run services as processes on this machine
 
 Clouds:
   connect   Write a kubeconfig entry for an EKS or GKE cluster
-  capacity  Say whether a rollout fits a cluster, and make room
+  capacity  Check whether a rollout fits a cluster, and resize its pool
 
 Other:
-  config      Show settings and where they come from
+  config      Show settings and their origin
   completion  Print a completion script for a shell
   help        Explain a command or a topic such as exit-codes
   version     Print versions

@@ -50,6 +50,7 @@ def configure(ctx: click.Context, own: dict[str, Any]) -> CliContext:
     context.output = own.get("output") or context.output
     shared = {name: pick(ctx, own, name) for name in _PLACE}
     local = ctx.parent is not None and ctx.parent.info_name == "local"
+    context.shared = shared
     context.find_place = lambda: _place(shared, context.terminal, local=local)
     return context
 

@@ -81,10 +81,10 @@ def make_room(cloud: Cloud, ledger: Ledger, pool: Pool, add: int, now: Callable[
     if last and last.event == "enlarged":
         if pool.size >= last.after:
             return pool.size, False
-        hint = f"Return it first: mpctl capacity {ledger.cluster} --pool {pool.name} --give-back --objects FILE"
+        hint = f"Return it first: mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE"
         raise Conflict(f"Pool {pool.name} was enlarged to {last.after} at {last.at} and has {pool.size} now", hint=hint)
     if last and last.event == "returning":
-        hint = f"Finish it first: mpctl capacity {ledger.cluster} --pool {pool.name} --give-back --objects FILE"
+        hint = f"Finish it first: mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE"
         raise Conflict(f"Pool {pool.name} is being returned since {last.at}", hint=hint)
     before, after = (last.before, last.after) if last and last.event == "enlarging" else (pool.size, pool.size + add)
     if after > pool.maximum:
@@ -113,7 +113,7 @@ def give_back(cloud: Cloud, ledger: Ledger, pool: Pool, now: Callable[[], dateti
         set_to = cloud.resize(pool, last.before)
     except MpctlError as error:
         error.hint = (
-            error.hint or f"mpctl capacity {ledger.cluster} --pool {pool.name} --give-back --objects FILE tries again"
+            error.hint or f"mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE tries again"
         )
         raise
     ledger.append("returned", set_to, last.after, now())

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from mpctl.cli import capacity, connect, credential
+from mpctl.cli.cluster import capacity, connect, credential
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
@@ -74,8 +74,8 @@ def test_connect_writes_an_entry_that_asks_mpctl_for_tokens(run: Callable[..., R
     path = tmp_path / "config"
     result = run(connect, "eks/us-east-1/serving", "--kubeconfig", str(path), "--profile", "prod", "-n", "inference")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"Wrote context eks/us-east-1/serving in {path}\n"
-    assert result.stderr == "Next: kubectl get nodes\n"
+    assert result.stdout == f"wrote context eks/us-east-1/serving in {path}\n"
+    assert result.stderr == "next: kubectl get nodes\n"
     document = yaml.safe_load(path.read_text())
     assert document["current-context"] == "eks/us-east-1/serving"
     (user,) = document["users"]
@@ -90,7 +90,7 @@ def test_connect_twice_says_so(run: Callable[..., Result], tmp_path: Path) -> No
     run(connect, *arguments)
     again = run(connect, *arguments)
     assert again.exit_code == 0
-    assert again.stdout.startswith("Already there: context eks/us-east-1/serving")
+    assert again.stdout.startswith("unchanged: context eks/us-east-1/serving")
 
 
 def test_connect_refuses_an_entry_of_somebody_else(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
 
 def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mpctl.cli.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
+        "mpctl.cli.cluster.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
     )
     result = run(credential, "eks/us-east-1/serving")
     failed(result, Refused)
@@ -150,33 +150,33 @@ def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], mo
 def test_capacity_fits_on_a_free_gpu(run: Callable[..., Result]) -> None:
     result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES))
     assert result.exit_code == 0, result.exception
-    assert result.stdout == ("Fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
+    assert result.stdout == ("fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
 
 
 def test_capacity_grows_the_pool_and_gives_it_back(run: Callable[..., Result], cloud: FakeCloud) -> None:
     where = ("eks/us-east-1/serving", "-y")
-    options = ("--objects", str(NODES), "--replicas", "2", "--make-room")
+    options = ("--objects", str(NODES), "--replicas", "2", "--grow")
     made = run(capacity, *where, *options)
     assert made.exit_code == 0, made.exception
-    assert "Fits after the pool grows" in made.stdout
-    assert "Set: pool l4 goes to 2 nodes" in made.stdout
-    assert "Already: pool l4 goes to 2 nodes" in run(capacity, *where, *options).stdout
-    returning = (*where, "--give-back", "--objects", str(NODES))
+    assert "fits after the pool grows" in made.stdout
+    assert "pool l4: set to 2 nodes" in made.stdout
+    assert "pool l4: unchanged at 2 nodes" in run(capacity, *where, *options).stdout
+    returning = (*where, "--restore", "--objects", str(NODES))
     back = run(capacity, *returning)
-    assert "the cloud chooses which nodes go" in back.stderr
-    assert back.stdout == "Set back: pool l4 has 1 nodes\n"
+    assert "the cloud chooses which nodes it removes" in back.stderr
+    assert back.stdout == "pool l4: set to 1 nodes\n"
     assert cloud.pool.size == 1
-    assert run(capacity, *returning).stdout == "Already as it was: pool l4 has 1 nodes\n"
+    assert run(capacity, *returning).stdout == "pool l4: unchanged at 1 nodes\n"
 
 
 def test_capacity_gives_no_node_back_that_serves(run: Callable[..., Result], cloud: FakeCloud, tmp_path: Path) -> None:
     options = ("eks/us-east-1/serving", "-y", "--objects")
-    run(capacity, *options, str(NODES), "--replicas", "2", "--make-room")
+    run(capacity, *options, str(NODES), "--replicas", "2", "--grow")
     listing = json.loads(NODES.read_text())
     claim = json.loads(json.dumps(listing["items"][-1]).replace("gpu-a", "gpu-b"))
     listing["items"].append(claim)
     (tmp_path / "busy.json").write_text(json.dumps(listing))
-    error = failed(run(capacity, *options, str(tmp_path / "busy.json"), "--give-back"), Refused)
+    error = failed(run(capacity, *options, str(tmp_path / "busy.json"), "--restore"), Refused)
     assert error.message == "2 nodes of pool l4 serve (gpu-a, gpu-b), and 1 would be left"
     assert cloud.pool.size == 2
 
@@ -184,9 +184,9 @@ def test_capacity_gives_no_node_back_that_serves(run: Callable[..., Result], clo
 @pytest.mark.parametrize(
     ("cluster", "change"),
     [
-        ("eks/us-east-1/serving", "--give-back"),
-        ("gke/p/us-central1/c", "--give-back"),
-        ("gke/p/us-central1/c", "--make-room"),
+        ("eks/us-east-1/serving", "--restore"),
+        ("gke/p/us-central1/c", "--restore"),
+        ("gke/p/us-central1/c", "--grow"),
     ],
 )
 def test_capacity_changes_no_pool_blindly(
@@ -203,7 +203,7 @@ def test_gkes_size_is_the_number_of_its_nodes(run: Callable[..., Result]) -> Non
 
 
 def test_capacity_changes_nothing_without_a_yes(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    failed(run(capacity, "eks/us-east-1/serving", "--make-room", "--accept-unchecked"), InputError)
+    failed(run(capacity, "eks/us-east-1/serving", "--grow", "--accept-unchecked"), InputError)
     assert cloud.pool.size == 1
 
 
@@ -240,7 +240,7 @@ def test_capacity_refuses_what_is_no_listing(run: Callable[..., Result], tmp_pat
 def test_help_imports_no_client_library(name: str) -> None:
     program = (
         "import sys\n"
-        f"from mpctl.cli.{name} import command\n"
+        f"from mpctl.cli.cluster.{name} import command\n"
         "command.main(['--help'], standalone_mode=False)\n"
         "heavy = {'boto3', 'botocore', 'google', 'grpc', 'ruamel', 'yaml'} & {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)\n"

@@ -127,7 +127,7 @@ def test_services_and_revisions_that_are_not_there(up):
         said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
         said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
         up("history", "--revision", "1", code=2)
-        said(up("local", "logs", "--arm", "arm-none", code=2), "there is no log of arm-none", "arm-")
+        said(up("local", "logs", "--arm", "arm-none", code=2), "log of arm-none not found", "arm-")
 
 
 def test_another_manifest_of_the_same_service_is_a_conflict(up):

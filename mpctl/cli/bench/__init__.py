@@ -1,4 +1,4 @@
-"""``mpctl bench``: measure without changing anything that serves."""
+"""``mpctl bench``: measure without changing what serves."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import click
 from mpctl.cli.group import LazyGroup
 
 _TABLE = {
-    "run": ("mpctl.cli.bench.run", "Measure a service, or two arms against each other; the default", "Commands"),
-    "compare": ("mpctl.cli.bench.compare", "Judge finished measurements again, from their raw samples", "Commands"),
+    "run": ("mpctl.cli.bench.run", "Measure a service, or two arms against each other (default)", "Commands"),
+    "compare": ("mpctl.cli.bench.compare", "Compare finished measurements from their raw samples", "Commands"),
 }
 _HELP = ("-h", "--help")
 
 
 class BenchGroup(LazyGroup):
-    """A group whose first command needs no name: ``mpctl bench qwen`` measures qwen."""
+    """A group with a default command: ``mpctl bench qwen`` means ``mpctl bench run qwen``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``run`` before what names no command."""
+        """Insert ``run`` unless the first argument names a command."""
         if not args or (args[0] not in self.table and args[0] not in _HELP):
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -25,12 +25,12 @@ class BenchGroup(LazyGroup):
 
 @click.group("bench", cls=BenchGroup, table=_TABLE)
 def command() -> None:
-    """Measure without changing anything that serves; figures, raw samples and conditions go to one file.
+    """Measure without changing what serves; figures, raw samples and conditions go to one file.
 
     \b
     Examples:
       mpctl bench                                  the only service, as it serves now
-      mpctl bench qwen --spec ngram                beside it, an engine with n-gram speculation
+      mpctl bench qwen --spec ngram                side by side with an engine that has n-gram speculation
       mpctl bench --url http://10.0.0.7:8000       any vLLM server that can be reached
       mpctl bench compare monday.json.gz friday.json.gz
     """

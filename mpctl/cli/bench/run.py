@@ -10,7 +10,7 @@ from mpctl.cli.options.measurement import load_options
 from mpctl.cli.options.shared import name_argument, output_option, shared_options, timeout_option
 from mpctl.cli.options.speculation import change_options
 from mpctl.cli.options.types import File, option
-from mpctl.cli.settings import Settings
+from mpctl.cli.settings import Settings, configure
 from mpctl.errors import InputError
 
 
@@ -44,13 +44,14 @@ def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
       mpctl bench qwen --spec ngram --prompts edits --prompts chat
       mpctl bench --url http://a:8000 --candidate-url http://b:8000 --rate 4
     """
-    settings = Settings.of(ctx, options)
+    context = configure(ctx, options)
+    settings = Settings(context.place, context.terminal)
     _check(name, options)
     from mpctl.cli.bench.targets import open_targets
     from mpctl.cli.bench.work import carry_out
 
     with open_targets(settings, name, options) as targets:
-        carry_out(settings.terminal, targets, options)
+        carry_out(context, targets, options)
 
 
 def _check(name: str | None, options: dict[str, Any]) -> None:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mpctl.app.bench.run_file import choose_file, write_run
+from mpctl.app.policy import read_policy
 from mpctl.app.session.base import who
-from mpctl.cli.bench.results import show
+from mpctl.cli.bench.result import emit_measurement
 from mpctl.cli.bench.targets import Targets
-from mpctl.cli.request import describe_workload, read_policy, read_workload
-from mpctl.cli.runs import read_run, write_run
-from mpctl.cli.terminal import Terminal
-from mpctl.errors import Conflict, InputError
+from mpctl.cli.context import CliContext
+from mpctl.cli.request import describe_workload, read_workload
+from mpctl.errors import Conflict
 from mpctl.experiment.arm import CANDIDATE
 from mpctl.gate.policy import Policy
 from mpctl.platform.local.files import state_root, try_lock
@@ -22,13 +23,14 @@ from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.measurement import Measurement, judge_run
 
 
-def carry_out(terminal: Terminal, targets: Targets, options: dict[str, Any]) -> None:
+def carry_out(context: CliContext, targets: Targets, options: dict[str, Any]) -> None:
     """Measure, write the file, print the figures.
 
     Raises:
         Conflict: the same measurement is under way.
         MpctlError: an arm cannot be measured; what was finished is kept.
     """
+    terminal = context.terminal
     workload = read_workload(options, targets.load)
     policy = read_policy(options["policy"])
     if not targets.speculates and options["policy"] is None:
@@ -39,7 +41,7 @@ def carry_out(terminal: Terminal, targets: Targets, options: dict[str, Any]) -> 
     home = state_root() / "bench"
     directory = _directory(home, f"{targets.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
-    file = _file(options["file"], run_id)
+    file = choose_file(options["file"], run_id)
     store = LocalStore(directory, who())
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = try_lock(home / f"{directory.name}.lock")
@@ -73,7 +75,7 @@ def carry_out(terminal: Terminal, targets: Targets, options: dict[str, Any]) -> 
         os.close(lock)
     both = CANDIDATE in targets.arms
     analysis, verdict = judge_run(run, policy, look=ended["rounds"], looks=workload.repeats)
-    show(terminal, run, analysis, verdict if both else None, options["output"], file)
+    emit_measurement(context, run, analysis, verdict if both else None, file)
     terminal.note(f"measured {ended['rounds']} rounds ({ended['ended']}); everything is in {file}")
     if both:
         terminal.note(f"the gate would {verdict.outcome.value if verdict.outcome != 'undecided' else 'not decide'}")
@@ -89,28 +91,3 @@ def _directory(home: Path, identity: str) -> Path:
     if last and not (current / "operations" / f"bench-{current.name}" / "finished.json").exists():
         return current
     return home / f"{key}-{last + 1}"
-
-
-def _is_run(file: str, run_id: str) -> bool:
-    """Whether the file is what this measurement wrote before it was killed."""
-    try:
-        return read_run(file).id == run_id
-    except InputError:
-        return False
-
-
-def _file(asked: str | None, run_id: str) -> str:
-    """Where the run goes; what is in its way, or not there at all, is found out before anything is measured.
-
-    Raises:
-        InputError: it cannot be written there, or something else is there.
-    """
-    file = asked or f"{run_id}.json.gz"
-    parent = Path(file).absolute().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(f"{parent} is no directory that can be written to", field="--run")
-    if Path(file).exists() and not _is_run(file, run_id):
-        raise InputError(
-            "is there already, and is another measurement or none", file=file, hint="another name for --run"
-        )
-    return file

@@ -6,9 +6,9 @@ import click
 
 from mpctl.cli.group import LazyGroup
 
-_TABLE = {"view": ("mpctl.cli.config.view", "Print the settings in force", "Commands")}
+_TABLE = {"view": ("mpctl.cli.config.view", "Print the effective settings", "Commands")}
 
 
 @click.group("config", cls=LazyGroup, table=_TABLE)
 def command() -> None:
-    """Show settings and where they come from; mpctl help config explains the files."""
+    """Show settings and their origin; 'mpctl help config' explains the files."""

@@ -1,4 +1,4 @@
-"""``mpctl gate``: what the gate asks."""
+"""``mpctl gate``: the rules of the gate."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 
 from mpctl.cli.group import LazyGroup
 
-_TABLE = {"explain": ("mpctl.cli.gate.explain", "Print every rule, its limit and why", "Commands")}
+_TABLE = {"explain": ("mpctl.cli.gate.explain", "Print every rule with its threshold and reason", "Commands")}
 
 
 @click.group("gate", cls=LazyGroup, table=_TABLE)
 def command() -> None:
-    """The gate that decides what is promoted; nothing here changes anything."""
+    """Explain the gate, which decides what is promoted; changes nothing."""

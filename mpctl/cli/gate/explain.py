@@ -1,4 +1,4 @@
-"""``mpctl gate explain``: every rule with its limit, its reason and its source; on a measurement, with its result."""
+"""``mpctl gate explain``: every rule with its threshold, reason and source; for a measurement, with its result."""
 
 from __future__ import annotations
 
@@ -7,105 +7,101 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mpctl.cli.context import CliContext
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import AboveZero, File, option
-from mpctl.cli.settings import Settings
+from mpctl.cli.printer import columns
+from mpctl.cli.settings import in_context
 from mpctl.cli.size import width
-from mpctl.errors import InputError
-
-_ALL = "All rules together: one that fails rejects, data that is missing is never a pass."
-_GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mpctl.cli.terminal import Terminal
-    from mpctl.gate.analysis import Analysis
-    from mpctl.gate.assess import Verdict
+    from mpctl.app.inspect.gate_explain import Explanation
     from mpctl.gate.policy import Policy
+
+_ALL = "All rules together: one that fails rejects, missing data is never a pass."
+_GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 
 @click.command("explain")
 @click.argument("run", required=False, metavar="[RUN]")
-@option("--policy", type=File(), metavar="FILE", help="Limits of the gate, YAML; for a RUN, instead of its own.")
-@option("--service", metavar="NAME", help="The service that RUN is a rollout of.")
-@option("--weights-gb", type=AboveZero(), metavar="GB", help="Size of the weights a step reads, for the memory floor.")
 @option(
-    "--bandwidth", type=AboveZero(), metavar="GB/S", help="What the device's memory reads per second, of its sheet."
+    "--policy",
+    "policy_file",
+    type=File(),
+    metavar="FILE",
+    help="Gate policy, YAML (default: the policy of RUN, else mpctl's).",
+)
+@option("--service", metavar="NAME", help="Service of the rollout RUN (default: the only one).")
+@option("--weights-gb", type=AboveZero(), metavar="GB", help="Weights that a step reads, for the memory floor.")
+@option(
+    "--bandwidth",
+    "bandwidth_gb_s",
+    type=AboveZero(),
+    metavar="GB/S",
+    help="Memory bandwidth of the device, from its data sheet, for the memory floor.",
 )
 @output_option
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, run: str | None, **options: Any) -> None:
-    """Print every rule of the gate, its limit, why it is so, and where that comes from.
+@in_context
+def command(context: CliContext, /, *, run: str | None, **given: Any) -> None:
+    """Print every rule of the gate with its threshold, reason and source.
 
-    With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges it again: what each rule found,
-    what is still needed, and why the speedup is not what the drafts promise. With the size of the weights and the
-    memory's bandwidth it also says how near to the fastest possible step the baseline runs.
+    With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement again: the result
+    of each rule, the requests still needed, and why the throughput ratio differs from the acceptance length. With
+    --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
 
     \b
     Examples:
-      mpctl gate explain                        the defaults
-      mpctl gate explain --policy strict.yaml   with limits of your own
+      mpctl gate explain                        the default policy
+      mpctl gate explain --policy strict.yaml   a policy of your own
       mpctl gate explain run.json.gz            one measurement, rule by rule
       mpctl gate explain run.json.gz --weights-gb 16.4 --bandwidth 300
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.cli.request import read_policy
+    from mpctl.app.inspect.gate_explain import explain_policy, explain_run
+    from mpctl.app.requests import ExplainRequest
 
-    policy = read_policy(options["policy"])
-    weights, bandwidth = options["weights_gb"], options["bandwidth"]
-    if (weights is None) != (bandwidth is None):
-        given, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
-        raise InputError(f"needs {other} too", field=given)
-    if run is None and weights is not None:
-        raise InputError("needs a RUN", field="--weights-gb")
+    request = ExplainRequest(run, **given)
     if run is None:
-        _explain_policy(settings.terminal, policy, options["output"])
-        return
-    from mpctl.cli.report import find_source
-    from mpctl.gate.decomposition import memory_floor_ms
-    from mpctl.rollout.measurement import judge_run
-
-    source = find_source(settings, run, options["service"])
-    chosen = policy if options["policy"] else source.run.policy
-    analysis, verdict = judge_run(source.run, chosen, look=source.look, looks=source.looks)
-    floor = memory_floor_ms(weights * 1e9, bandwidth * 1e9) if weights else None
-    _explain_run(settings.terminal, analysis, verdict, options["output"], floor)
-
-
-def _explain_policy(terminal: Terminal, policy: Policy, output: str) -> None:
-    values = policy.to_record()
-    terms = policy.terms()
-    if output in ("json", "yaml"):
-        items = [
-            {
-                "name": name,
-                "value": values[name],
-                "default": default,
-                "rule": term.rule,
-                "unit": term.unit,
-                "why": term.why,
-                "source": term.source,
-            }
-            for name, (default, term) in terms.items()
-        ]
-        terminal.record("GatePolicy", {"items": items}, output)
-    elif output == "name":
-        terminal.result("\n".join(terms))
+        _emit_policy(context, explain_policy(request))
     else:
-        terminal.result("\n".join(_sections(policy)))
+        _emit_run(context, explain_run(context.place, context.terminal, request))
+
+
+def _emit_policy(context: CliContext, policy: Policy) -> None:
+    context.emit(
+        "GatePolicy",
+        record=lambda: {"items": _policy_items(policy)},
+        names=policy.terms,
+        table=lambda _wide: "\n".join(_sections(policy)),
+    )
+
+
+def _policy_items(policy: Policy) -> list[dict[str, Any]]:
+    values = policy.to_record()
+    return [
+        {
+            "name": name,
+            "value": values[name],
+            "default": default,
+            "rule": term.rule,
+            "unit": term.unit,
+            "why": term.why,
+            "source": term.source,
+        }
+        for name, (default, term) in policy.terms().items()
+    ]
 
 
 def _sections(policy: Policy) -> Iterator[str]:
-    """Each rule, what it asks, and its limits."""
+    """Yield each rule with its description and its thresholds."""
     from mpctl.gate.assess import describe_rules
 
     values, terms = policy.to_record(), policy.terms()
-    rules = {**describe_rules(), "all": _ALL, "goodput": _GOODPUT}
-    for rule, asks in rules.items():
+    for rule, description in {**describe_rules(), "all": _ALL, "goodput": _GOODPUT}.items():
         yield rule
-        yield _wrapped(asks, "  ")
+        yield _wrapped(description, "  ")
         for name, (default, term) in terms.items():
             if term.rule != rule:
                 continue
@@ -116,47 +112,50 @@ def _sections(policy: Policy) -> Iterator[str]:
         yield ""
 
 
-def _explain_run(terminal: Terminal, analysis: Analysis, verdict: Verdict, output: str, floor_ms: float | None) -> None:
-    from mpctl.cli.printer import columns
-    from mpctl.gate.decomposition import Decomposition
-    from mpctl.report import gate_rows
-
-    parts = [Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells]
-    if output in ("json", "yaml"):
-        body = {"gate": verdict.to_record(), "decomposition": [p.to_record() if p else None for p in parts]}
-        terminal.record("GateVerdict", {"status": body}, output)
-        return
-    if output == "name":
-        terminal.result(verdict.outcome.value)
-        return
-    terminal.result(columns(gate_rows(verdict)))
-    terminal.result(
-        f"\n{verdict.outcome.value}: {verdict.summary}" if verdict.summary else f"\n{verdict.outcome.value}"
+def _emit_run(context: CliContext, explanation: Explanation) -> None:
+    verdict = explanation.verdict
+    context.emit(
+        "GateVerdict",
+        record=lambda: {
+            "status": {
+                "gate": verdict.to_record(),
+                "decomposition": [p.to_record() if p else None for p in explanation.decompositions],
+            }
+        },
+        names=lambda: [verdict.outcome.value],
+        table=lambda _wide: "\n".join(_explained(explanation)),
     )
+
+
+def _explained(explanation: Explanation) -> Iterator[str]:
+    from mpctl.report import gate_rows
+    from mpctl.report.words import duration
+
+    verdict = explanation.verdict
+    yield columns(gate_rows(verdict))
+    yield f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else "")
     for cell in verdict.cells:
         if cell.needed:
-            took = f", about {_duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
-            terminal.result(f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}")
-    for comparison, part in zip(analysis.cells, parts, strict=True):
+            took = f", about {duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
+            yield f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}"
+    for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
         if part is not None:
-            terminal.result(f"\n{comparison.cell.label}: {part.sentence}")
+            yield f"\n{comparison.cell.label}: {part.sentence}"
             rows = [[p.name, f"x {p.factor:.2f}", f"{p.after:.2f}x", p.text] for p in part.parts]
-            terminal.table(["FROM", "FACTOR", "SPEEDUP", "WHY"], rows)
+            yield columns([["FROM", "FACTOR", "RATIO", "WHY"], *rows])
 
 
 def _wrapped(text: str, indent: str) -> str:
-    """Paragraphs at most 100 columns wide; names of repositories are not broken at their hyphens."""
-    wide = min(width(), 100)
+    """Return a paragraph at most 100 columns wide; names of repositories are not broken at their hyphens."""
     return textwrap.fill(
-        text, wide, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        text,
+        min(width(), 100),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
 def _number(value: float | None) -> str:
     return "off" if value is None else f"{value:g}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -9,7 +9,7 @@ from mpctl.cli.group import LazyGroup
 _TABLE = {
     "up": ("mpctl.cli.local.up", "Start a service from its manifest", "Commands"),
     "down": ("mpctl.cli.local.down", "Stop a service; its history stays", "Commands"),
-    "logs": ("mpctl.cli.local.logs", "Print what an engine said", "Commands"),
+    "logs": ("mpctl.cli.local.logs", "Print the log of an engine", "Commands"),
 }
 
 

@@ -1,42 +1,32 @@
-"""``mpctl local logs``: what an engine said."""
+"""``mpctl local logs``: the log of an engine."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from mpctl.cli.context import CliContext
 from mpctl.cli.options.shared import name_argument, shared_options
 from mpctl.cli.options.types import option
-from mpctl.cli.settings import Settings
-from mpctl.errors import InputError
+from mpctl.cli.settings import in_context
 
 
 @click.command("logs")
 @name_argument
-@option("--arm", metavar="ID", help="Arm; default: the one that gets the traffic.")
-@option("--tail", type=click.IntRange(0), help="Only the last lines.")
+@option("--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic).")
+@option("--tail", type=click.IntRange(0), metavar="LINES", help="Print only the last lines (default: all).")
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, arm: str | None, tail: int | None, **shared: Any) -> None:
-    """Print what an engine said.
+@in_context
+def command(context: CliContext, /, *, name: str | None, arm: str | None, tail: int | None) -> None:
+    """Print the log of an engine.
 
     \b
     Examples:
       mpctl local logs --tail 20
       mpctl local logs qwen --arm arm-0123456789
     """
-    settings = Settings.of(ctx, shared)
-    from mpctl.app.session.local import open_local
-    from mpctl.platform.local.supervisor import log_path
+    from mpctl.app.local.logs import read_log
+    from mpctl.app.requests import LocalLogsRequest
 
-    session = open_local(settings.place, settings.terminal, name)
-    desired = session.platform.desired()
-    path = log_path(session.platform.directory, arm or desired.route)
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.log"))) or "none"
-        raise InputError(f"there is no log of {arm or desired.route}", hint=f"there are logs of: {known}")
-    lines = path.read_text(errors="replace").splitlines()
-    kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
-    if kept:
-        settings.terminal.result("\n".join(kept))
+    lines = read_log(context.place, context.terminal, LocalLogsRequest(name, arm, tail))
+    if lines:
+        context.terminal.result("\n".join(lines))

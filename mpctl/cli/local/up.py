@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import click
 
+from mpctl.cli.context import CliContext
 from mpctl.cli.options.shared import name_argument, shared_options, timeout_option
 from mpctl.cli.options.types import File, option
-from mpctl.cli.settings import Settings
-from mpctl.errors import Cancelled, InputError, MpctlError
-
-if TYPE_CHECKING:
-    from mpctl.app.session.local import LocalSession
-    from mpctl.platform.local.desired import Process
-
-_ADOPTED_S = 10.0
+from mpctl.cli.settings import in_context
 
 
 @click.command("up")
@@ -27,20 +17,31 @@ _ADOPTED_S = 10.0
     "--file",
     type=File(),
     metavar="FILE|-",
-    help="Manifest; - for standard input. Default: of the service that is up.",
+    help="Manifest, - for standard input (default: that of the service that is up).",
 )
-@option("--port", type=click.IntRange(1, 65535), help="Port of the service; default: a free one.")
-@option("--vllm", metavar="COMMAND", help="vllm command or its python; default: of this environment.")
-@option("--lifeline", type=int, metavar="PID", help="Take the service down when this process ends.")
-@option("--wait/--no-wait", default=True, help="Whether to wait until it answers.")
+@option("--port", type=click.IntRange(1, 65535), help="Port of the service (default: a free one).")
+@option("--vllm", metavar="COMMAND", help="vllm command or its python (default: of this environment).")
+@option("--lifeline", "lifeline_pid", type=int, metavar="PID", help="Stop the service when this process ends.")
+@option("--wait/--no-wait", default=True, help="Wait until the service answers.")
 @timeout_option("10m")
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, file: str | None, **options: Any) -> None:
+@in_context
+def command(
+    context: CliContext,
+    /,
+    *,
+    name: str | None,
+    file: str | None,
+    port: int | None,
+    vllm: str | None,
+    lifeline_pid: int | None,
+    wait: bool,
+    timeout: float,
+) -> None:
     """Start a service from its manifest: KServe InferenceService or Modelplane ModelDeployment.
 
-    The container's arguments are run as they are, with a loopback address of our own; image and resources are ignored.
-    The same command again finds the service up, and brings back what had been lost of it, as it was last written.
+    The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
+    are ignored. Repeating the command restores lost processes of the service, as it was last written.
 
     \b
     Examples:
@@ -48,69 +49,11 @@ def command(ctx: click.Context, /, name: str | None, file: str | None, **options
       mpctl local up qwen -f all.yaml --port 8000 --timeout 20m
       mpctl local up qwen                      after a restart of this machine
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.app.files import read_file
-    from mpctl.app.session.local import LocalSession, open_local
-    from mpctl.manifest import load, select
-    from mpctl.platform.local.engine import check_model, notes, python_of
-    from mpctl.platform.local.platform import check_port
+    from mpctl.app.local.up import up
+    from mpctl.app.requests import LocalUpRequest
 
-    if file is None:
-        live = open_local(settings.place, settings.terminal, name)
-        text, name = live.platform.read().text, live.name
-        namespace: str | None = live.namespace
-    else:
-        text, namespace = read_file(file, "the manifest"), settings.place.namespace
-    service = select(load(text, file=file or "<live>"), name)
-    cwd = Path(live.platform.desired().cwd) if file is None else Path.cwd()
-    check_model(service, cwd)
-    python = python_of(options["vllm"])
-    session = LocalSession(namespace or service.namespace or "default", service.name, settings.terminal)
-    existed = session.platform.exists()
-    lifeline = _lifeline(options["lifeline"])
-    if options["port"] and not existed:
-        check_port(options["port"])  # before anything of the service is written
-    with session.store.lease("local up"):
-        desired = session.platform.create(text, port=options["port"], cwd=str(cwd), python=python, lifeline=lifeline)
-        for note in () if existed else notes(service):
-            settings.terminal.note(f"note: {note}")
-        if options["wait"]:
-            _wait(session, text, options["timeout"], remove_on_failure=not existed)
-    already = "already " if existed else ""
-    word = "is" if options["wait"] else "will be"
-    settings.terminal.note(f"{session.title} {word} {already}up at http://127.0.0.1:{desired.port}/v1")
-    settings.terminal.next_command(f"rollout {session.name} --spec ngram")
-
-
-def _wait(session: LocalSession, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
-    from mpctl.rollout.ports import Arm
-    from mpctl.rollout.steps.ready import await_ready
-
-    session.console.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
-    interrupted = Cancelled(
-        f"interrupted; {session.title} goes on starting",
-        hint=f"mpctl status {session.name} -w watches it, mpctl local down {session.name} stops it",
-    )
-    try:
-        with session.world(interrupted=interrupted) as world:
-            await_ready(world, Arm(manifest), timeout_s)
-            end = time.monotonic() + _ADOPTED_S
-            while not session.platform.supervised() and time.monotonic() < end:
-                time.sleep(0.1)  # an engine found running answers before its new supervisor has opened our port
-    except Cancelled:
-        raise
-    except MpctlError:
-        if remove_on_failure:
-            session.platform.remove()
-        raise
-
-
-def _lifeline(pid: int | None) -> Process | None:
-    from mpctl.platform.local.processes import identify
-
-    if pid is None:
-        return None
-    process = identify(pid)
-    if process is None:
-        raise InputError(f"there is no process {pid}", field="--lifeline")
-    return process
+    request = LocalUpRequest(name, file, port, vllm, lifeline_pid, wait, timeout)
+    service = up(context.place, context.terminal, request)
+    state = ("is " if service.ready else "will be ") + ("already " if service.existed else "")
+    context.terminal.note(f"{service.title} {state}up at {service.url}")
+    context.terminal.next_command(f"rollout {service.name} --spec ngram")

@@ -49,7 +49,7 @@ output_option = option(
 def own_output_option(formats: Sequence[str], *, help: str) -> Callable[[F], F]:  # noqa: A002
     """``-o`` of a command whose formats are not those of the others. What is set for all of them, in MPCTL_OUTPUT or a
     settings file, is not meant for it and not read."""
-    return option("-o", "--output", type=Word(formats), envvar=None, show_envvar=False, help=help)
+    return option("-o", "--output", "form", type=Word(formats), envvar=None, show_envvar=False, help=help)
 
 
 ask_options = all_of(

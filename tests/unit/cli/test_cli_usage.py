@@ -35,10 +35,10 @@ CASES = [
         "--output: 'jsn' is not one of table, wide, json, yaml, name; did you mean json",
         "mpctl status --help explains the options",
     ),
-    (["help", "exit-code"], "there is no help on exit-code", "did you mean exit-codes"),
+    (["help", "exit-code"], "help on exit-code not found", "did you mean exit-codes"),
     (
         ["help", "local", "upp"],
-        "there is no help on local upp",
+        "help on local upp not found",
         "did you mean up",
     ),
     (

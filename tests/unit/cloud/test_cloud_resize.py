@@ -73,7 +73,7 @@ def test_a_run_that_died_is_repeated_or_undone(cloud: Any, ledger: Ledger, size_
     cloud.dies = True
     with pytest.raises(MpctlError, match="cut") as error:
         give_back(cloud, ledger, replace(POOL, size=2), now)
-    assert "--give-back" in (error.value.hint or "")
+    assert "--restore" in (error.value.hint or "")
     cloud.dies = False
     with pytest.raises(Conflict, match="being returned"):
         make_room(cloud, ledger, replace(POOL, size=2), 1, now)

@@ -19,8 +19,10 @@ import pytest
 from report_samples import empty, hostile, report, several
 from run_samples import make_run
 
+from mpctl.app.inspect.report import report_on
+from mpctl.app.inspect.run_source import Source
+from mpctl.cli.inspect.report import render
 from mpctl.cli.printer import API_VERSION
-from mpctl.cli.report import Source, render
 from mpctl.report import values
 from mpctl.report.values import _camel
 
@@ -119,9 +121,9 @@ def test_a_report_of_samples_fits_the_schema_in_json_and_in_yaml(validator):
     import yaml
 
     source = Source(make_run())
-    record = json.loads(render(source, "json"))
+    record = json.loads(render(report_on(source), "json"))
     validator.validate(record)
-    assert yaml.safe_load(render(source, "yaml")) == record
+    assert yaml.safe_load(render(report_on(source), "yaml")) == record
     assert record["metadata"] == {
         "name": "bench-1",
         "created": "2026-11-21T05:00:12+00:00",

@@ -1,0 +1,1 @@
+"""Use cases of ``mpctl bench``: measure, and compare finished measurements."""

@@ -1,0 +1,1 @@
+"""Use cases on a whole cluster: diagnosis, roles, capacity, access."""

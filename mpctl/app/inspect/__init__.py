@@ -1,0 +1,1 @@
+"""Use cases that read and change nothing."""

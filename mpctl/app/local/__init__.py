@@ -1,0 +1,1 @@
+"""Use cases of ``mpctl local``: services as processes of this machine."""

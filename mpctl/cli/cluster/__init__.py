@@ -1,0 +1,1 @@
+"""Commands that work on a whole cluster."""

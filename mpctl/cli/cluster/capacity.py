@@ -1,0 +1,125 @@
+"""``mpctl capacity CLUSTER``: whether a rollout fits, and a larger GPU pool where it does not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from mpctl.cli.cluster.options import cluster_options
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.shared import ask_options, output_option, shared_options
+from mpctl.cli.options.types import option
+from mpctl.cli.settings import in_context
+from mpctl.errors import InputError, Refused, Undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mpctl.app.cluster.capacity import CapacityOutcome
+    from mpctl.app.requests import CloudClusterRef
+    from mpctl.estimate.capacity import Fit
+
+_ANSWERS = {
+    "fits": "fits now",
+    "resize": "fits after the pool grows",
+    "no": "does not fit",
+    "unknown": "undecided: not everything could be checked",
+}
+
+
+@click.command("capacity")
+@cluster_options
+@option(
+    "--replicas", type=click.IntRange(1), default=1, help="Additional replicas; 1 for a candidate beside its baseline."
+)
+@option("--gpus", type=click.IntRange(1), default=1, help="GPUs per replica.")
+@option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
+@option(
+    "--objects",
+    type=click.File(),
+    metavar="FILE|-",
+    help="Output of: kubectl get nodes,resourceslices,resourceclaims -A -o json (default: count every GPU as taken).",
+)
+@option("--grow", is_flag=True, help="Enlarge the pool by the missing nodes; recorded first.")
+@option("--restore", is_flag=True, help="Set the pool back to its size before --grow.")
+@option("--accept-unchecked", is_flag=True, help="Count what could not be checked as capacity.")
+@ask_options
+@output_option
+@shared_options
+@in_context
+def command(
+    context: CliContext,
+    /,
+    *,
+    cluster: CloudClusterRef,
+    objects: IO[str] | None,
+    grow: bool,
+    restore: bool,
+    **needs: Any,
+) -> None:
+    """Decide whether a rollout fits: free GPUs, pool limits, zones and quota.
+
+    Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
+
+    \b
+    Examples:
+      kubectl get nodes,resourceslices,resourceclaims -A -o json | mpctl capacity eks/us-east-1/serving --objects -
+      mpctl capacity eks/us-east-1/serving --grow
+      mpctl capacity eks/us-east-1/serving --restore --objects listing.json
+    """
+    from mpctl.app.cluster.capacity import run
+    from mpctl.app.requests import CapacityRequest
+
+    if grow and restore:
+        raise InputError("cannot be combined with --grow", field="--restore")
+    request = CapacityRequest(
+        cluster,
+        objects=objects.read() if objects else None,
+        objects_file=objects.name if objects else "-",
+        change="grow" if grow else "restore" if restore else None,
+        **needs,
+    )
+    outcome = run(request, context.terminal)
+    context.emit(
+        "Capacity",
+        record=lambda: _record(outcome),
+        names=lambda: [outcome.fit.verdict] if outcome.fit else [],
+        table=lambda _wide: "\n".join(_lines(outcome)),
+    )
+    if grow and outcome.resize and outcome.pool:
+        context.terminal.next_command(
+            f"capacity {outcome.cluster} --pool {outcome.pool.name} --restore --objects FILE   # the previous size"
+        )
+    if outcome.fit is not None:
+        _require_fit(outcome.fit, accept_unchecked=request.accept_unchecked)
+
+
+def _require_fit(fit: Fit, *, accept_unchecked: bool) -> None:
+    if fit.verdict == "no":
+        raise Refused("the rollout does not fit", hint="try --strategy in-place, or fewer --gpus per replica")
+    if fit.verdict == "unknown" and not accept_unchecked:
+        raise Undecided(
+            "cannot decide whether the rollout fits",
+            hint="check what is listed as not checked, then add --accept-unchecked",
+        )
+
+
+def _record(outcome: CapacityOutcome) -> dict[str, Any]:
+    nothing = {"verdict": None, "add_nodes": 0, "reasons": (), "unchecked": ()}
+    return {
+        **(asdict(outcome.fit) if outcome.fit else nothing),
+        "pool": asdict(outcome.pool) if outcome.pool else None,
+        "resize": asdict(outcome.resize) if outcome.resize else None,
+    }
+
+
+def _lines(outcome: CapacityOutcome) -> Iterator[str]:
+    if outcome.fit is not None:
+        yield _ANSWERS[outcome.fit.verdict]
+        yield from (f"  {reason}" for reason in outcome.fit.reasons)
+        yield from (f"  not checked: {subject}" for subject in outcome.fit.unchecked)
+    if outcome.resize is not None:
+        done = "set to" if outcome.resize.changed else "unchanged at"
+        yield f"pool {outcome.resize.pool}: {done} {outcome.resize.nodes} nodes"

@@ -1,0 +1,107 @@
+"""``mpctl rbac``: roles with no more permissions than mpctl's own calls need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.shared import own_output_option, shared_options
+from mpctl.cli.options.types import Word, option
+from mpctl.cli.printer import columns
+from mpctl.cli.settings import in_context
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.platform.kubernetes.access.calls import Row
+
+_HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
+
+
+@click.command("rbac")
+@option(
+    "--role",
+    type=Word(["reader", "operator"]),
+    default="operator",
+    help="reader: status, history, diff, doctor. operator: everything, including rollouts.",
+)
+@option("--cluster-wide", is_flag=True, help="Cover the services of all namespaces.")
+@option(
+    "--to",
+    "bind_to",
+    multiple=True,
+    metavar="KIND:NAME",
+    help="Also print bindings: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
+)
+@option(
+    "--secret", "secrets", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
+)
+@option("--calls", is_flag=True, help="Print the API calls behind the role instead, with the commands that make them.")
+@own_output_option(
+    ["table", "yaml", "json"], help="Format; MPCTL_OUTPUT is not read.  [default: yaml; table with --calls]"
+)
+@shared_options
+@in_context
+def command(
+    context: CliContext,
+    /,
+    *,
+    role: Literal["reader", "operator"],
+    cluster_wide: bool,
+    bind_to: tuple[str, ...],
+    secrets: tuple[str, ...],
+    calls: bool,
+    form: str | None,
+) -> None:
+    """Print the minimal roles for mpctl, derived from the API calls it makes. Contacts nothing.
+
+    Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
+    and a Role in KServe's namespace for the doctor.
+
+    \b
+    Examples:
+      mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
+      mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
+      mpctl rbac --calls                       the API calls and their purpose
+    """
+    from mpctl.app.cluster.rbac import list_calls, make_roles
+    from mpctl.app.requests import RbacRequest
+
+    if calls:
+        context.output = form or "table"
+        _emit_calls(context, list_calls(role))
+        return
+    if form == "table":
+        raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")
+    roles = make_roles(RbacRequest(role, context.shared["namespace"], cluster_wide, bind_to, secrets))
+    context.terminal.result(_manifests(roles, form or "yaml"))
+    if not bind_to:
+        context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
+
+
+def _manifests(roles: tuple[dict[str, Any], ...], form: str) -> str:
+    """Return the roles as kubectl reads them, without apiVersion and kind of mpctl."""
+    if form == "json":
+        import json
+
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": roles}, indent=2)
+    from mpctl.platform.kubernetes.access.rbac import to_yaml
+
+    return to_yaml(roles)
+
+
+def _emit_calls(context: CliContext, rows: tuple[Row, ...]) -> None:
+    context.emit(
+        "CallList",
+        record=lambda: {
+            "items": [
+                {"call": r.call, "where": r.scope, "role": r.role, "commands": list(r.commands), "for": r.why}
+                for r in rows
+            ]
+        },
+        names=lambda: [r.call for r in rows],
+        table=lambda _wide: columns(
+            [_HEADER, *([r.call, r.scope, r.role, ", ".join(r.commands), r.why] for r in rows)]
+        ),
+    )

@@ -1,0 +1,143 @@
+"""``mpctl report``: a measurement as a page, a comment, test results or records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.shared import own_output_option, shared_options
+from mpctl.cli.options.types import File, option
+from mpctl.cli.printer import document
+from mpctl.cli.settings import in_context
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.app.inspect.report import MeasuredReport
+
+
+class _Format(NamedTuple):
+    """A format of the report, and the endings of file names that mean it."""
+
+    write: Callable[[MeasuredReport], str]
+    endings: tuple[str, ...]
+
+
+def _html(made: MeasuredReport) -> str:
+    from mpctl.report.html import html_report
+
+    return html_report(made.report)
+
+
+def _markdown(made: MeasuredReport) -> str:
+    from mpctl.report.markdown import markdown_report
+
+    return markdown_report(made.report)
+
+
+def _junit(made: MeasuredReport) -> str:
+    from mpctl.report.junit import junit_report
+
+    return junit_report(made.report)
+
+
+def _csv(made: MeasuredReport) -> str:
+    from mpctl.report.samples import samples_csv
+
+    return samples_csv(made.run)
+
+
+_FORMATS = {
+    "html": _Format(_html, (".html", ".htm")),
+    "md": _Format(_markdown, (".md",)),
+    "json": _Format(lambda made: document("Report", made.report.to_record(), "json") + "\n", (".json",)),
+    "yaml": _Format(lambda made: document("Report", made.report.to_record(), "yaml") + "\n", (".yaml",)),
+    "junit": _Format(_junit, (".xml",)),
+    "csv": _Format(_csv, (".csv",)),
+}
+
+
+@click.command("report")
+@click.argument("run", required=False, metavar="[RUN]")
+@option("-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one).")
+@own_output_option(
+    tuple(_FORMATS),
+    help="html: one offline page; md: for pull requests; junit: for CI; csv: every sample.  "
+    "[default: by --output-file, else md]",
+)
+@option("--output-file", type=File(), metavar="FILE", help="File to write (default: standard output).")
+@option("--force", is_flag=True, help="Overwrite a file that is not a report.")
+@option("--prices", "prices_file", type=File(), metavar="FILE", help="Price list, YAML (default: the shipped one).")
+@option(
+    "--policy",
+    "policy_file",
+    type=File(),
+    metavar="FILE",
+    help="Gate policy, YAML (default: the policy of the measurement).",
+)
+@shared_options
+@in_context
+def command(
+    context: CliContext,
+    /,
+    *,
+    run: str | None,
+    service: str | None,
+    form: str | None,
+    output_file: str | None,
+    force: bool,
+    prices_file: str | None,
+    policy_file: str | None,
+) -> None:
+    """Write a report of a measurement, computed again from its raw samples.
+
+    RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
+    measured). Changes nothing; the exit code does not depend on the verdict.
+
+    \b
+    Examples:
+      mpctl report --output-file report.html
+      mpctl report rollout-3 -o md
+      mpctl report bench-1a2b3c4d-1.json.gz -o junit --output-file TEST-gate.xml
+    """
+    form = _choose_format(form, output_file)
+    from mpctl.app.inspect.report import make_report, require_writable, write_report
+    from mpctl.app.requests import ReportRequest
+
+    path = None if output_file in (None, "-") else Path(str(output_file))
+    if path is not None:
+        require_writable(path, force=force)
+    request = ReportRequest(run, service, prices_file, policy_file)
+    text = render(make_report(context.place, context.terminal, request), form)
+    if path is None:
+        context.terminal.exact(text)
+        return
+    write_report(path, text)
+    context.terminal.note(f"wrote {path}")
+
+
+def render(made: MeasuredReport, form: str) -> str:
+    """Return the text of a report in a format.
+
+    Raises:
+        MpctlError: a library that the format needs is not installed.
+    """
+    return _FORMATS[form].write(made)
+
+
+def _choose_format(form: str | None, file: str | None) -> str:
+    """Return the format asked for, else the one of the file's ending, else Markdown."""
+    if form == "html" and file is None and sys.stdout.isatty():
+        raise InputError("an HTML page is not printed on a terminal", field="-o", hint="--output-file report.html")
+    if form or file is None:
+        return form or "md"
+    ending = Path(file).suffix.lower()
+    for name, known in _FORMATS.items():
+        if ending in known.endings:
+            return name
+    endings = ", ".join(e for known in _FORMATS.values() for e in known.endings)
+    raise InputError(f"unknown ending {ending!r}; known endings: {endings}", file=file, hint="choose a format with -o")

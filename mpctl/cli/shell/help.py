@@ -1,0 +1,109 @@
+"""``mpctl help [COMMAND|TOPIC]``: the help of a command, and topics that belong to no single command."""
+
+from __future__ import annotations
+
+import click
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.printer import columns, explain_formats
+from mpctl.cli.registry import COMMANDS
+from mpctl.cli.terminal import as_called
+from mpctl.errors import EXIT_CODES, InputError
+
+_ENVIRONMENT = (
+    ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
+    ("MPCTL_OUTPUT", "-o of every command except report and rbac, which have formats of their own"),
+    ("MPCTL_STATE_DIR", "directory of local services and their history (default: mpctl in the XDG state directory)"),
+    ("OPENAI_API_KEY", "API key of the server that 'mpctl bench --url' measures"),
+    ("XDG_CONFIG_HOME", "directory with the user's settings, mpctl/config.yaml (default: ~/.config)"),
+    ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "colour on or off; --color takes precedence"),
+    ("CI", "disables redrawn progress lines"),
+)
+_OTHERS = """\
+Three commands give some codes a meaning of their own:
+  mpctl diff      as kubectl: 0 no difference, 1 differences, more than 1 an error (2 instead of 1)
+  mpctl doctor    9: at least one finding fails
+  mpctl capacity  9: the rollout does not fit; 6: not everything could be checked"""
+_CONFIG = """\
+Flag > environment > project file > user file > default.
+
+The project file is mpctl.yaml in this directory or the nearest one above; the user file is mpctl/config.yaml in the XDG
+configuration directory. Names are those of the options. Within a file, a setting of a command takes precedence over one
+at the top:
+
+  platform: local
+  timeout: 20m
+  rollout:
+    concurrency: 8
+  local:
+    up:
+      port: 8000
+
+Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes and
+no-input; report and rbac do not read output. 'mpctl config view --origin' shows the effective settings and their
+origin."""
+
+
+def output_formats() -> str:
+    """Return the formats of -o."""
+    return (
+        f"{explain_formats()}\n\n"
+        "Results go to standard output, everything else to standard error. Several objects are one object with items."
+    )
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes."""
+    rows = columns([["CODE", "MEANING"], *([str(code), text] for code, text in EXIT_CODES.items())])
+    return f"{rows}\n\n{_OTHERS}"
+
+
+def environment() -> str:
+    """Return the table of environment variables."""
+    return columns([["VARIABLE", "MEANING"], *map(list, _ENVIRONMENT)])
+
+
+TOPICS = {
+    "exit-codes": (exit_codes, "Meaning of the exit codes"),
+    "environment": (environment, "Environment variables"),
+    "config": (lambda: _CONFIG, "Settings files and precedence"),
+    "output": (output_formats, "Formats of results"),
+}
+
+
+@click.command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _known(text))
+@click.pass_context
+def command(ctx: click.Context, /, words: tuple[str, ...]) -> None:
+    """Explain a command or a topic: exit-codes, environment, config, output."""
+    root = ctx.find_root()
+    context = root.obj
+    assert isinstance(context, CliContext)
+    if words and words[0] in TOPICS and words != ("config", "view"):
+        context.terminal.result(as_called(TOPICS[words[0]][0](), context.program))
+    elif words:
+        context.terminal.result(_of_command(root, words))
+    else:
+        topics = columns([[f"  {name}", text] for name, (_, text) in TOPICS.items()])
+        context.terminal.result(f"{root.get_help()}\n\nTopics of {context.program} help:\n{topics}")
+
+
+def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
+    ctx, found = root, root.command
+    for word in words:
+        below = found.get_command(ctx, word) if isinstance(found, click.Group) else None
+        if below is None:
+            import difflib
+
+            known = [*TOPICS, *found.list_commands(ctx)] if isinstance(found, click.Group) else []
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = (
+                f"did you mean {near[0]}" if near else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
+            )
+            raise InputError(f"help on {' '.join(words)} not found", hint=hint)
+        ctx, found = click.Context(below, info_name=word, parent=ctx), below
+    return found.get_help(ctx)
+
+
+def _known(text: str) -> list[str]:
+    return [name for name in (*TOPICS, *COMMANDS) if name.startswith(text)]

@@ -1,0 +1,173 @@
+"""Settings: flag > environment > project file > user file > default, and what is wrong with a file."""
+
+import json
+
+import pytest
+
+
+def namespace_of(cli, *before, behind=()):
+    done = cli(*before, "diff", *behind)
+    assert done.code == 2
+    return done.err.splitlines()[0].removeprefix("error: no service is up ")
+
+
+def test_each_level_wins_over_the_next(cli):
+    assert namespace_of(cli) == "on this machine"
+    cli.user("namespace: from-user\n")
+    assert namespace_of(cli) == "in namespace from-user"
+    cli.project("namespace: from-project\n")
+    assert namespace_of(cli) == "in namespace from-project"
+    cli.env(MPCTL_NAMESPACE="from-environment")
+    assert namespace_of(cli) == "in namespace from-environment"
+    assert namespace_of(cli, "-n", "early") == "in namespace early"
+    assert namespace_of(cli, behind=["-n", "late"]) == "in namespace late"
+    assert namespace_of(cli, "-n", "early", behind=["-n", "late"]) == "in namespace late"
+
+
+def test_each_level_wins_over_the_next_for_an_option_of_the_command(cli):
+    def apiversion():
+        done = cli("version", "--client")
+        return "json" if done.out.startswith("{") else done.out.split()[0]
+
+    assert apiversion() == "COMPONENT"
+    cli.user("version:\n  output: json\n")
+    assert apiversion() == "json"
+    cli.project("version:\n  output: yaml\n")
+    assert apiversion() == "apiVersion:"
+    cli.env(MPCTL_OUTPUT="name")
+    assert apiversion() == "mpctl"
+    done = cli("version", "--client", "-o", "table")
+    assert done.out.split()[0] == "COMPONENT"
+
+
+def test_a_flag_that_is_not_given_does_not_hide_a_file(cli):
+    """-q before the command, quiet in a file, and neither."""
+    assert cli("status").err != ""
+    assert cli("-q", "status").err == ""
+    assert cli("status", "-q").err == ""
+    cli.user("quiet: true\n")
+    assert cli("status").err == ""
+
+
+def test_below_the_command_is_stronger_than_the_top_of_the_same_file(cli):
+    cli.project("namespace: everywhere\ndiff:\n  namespace: for-diff\n")
+    assert namespace_of(cli) == "in namespace for-diff"
+    assert "in namespace everywhere" in cli("rollback").err
+
+
+def test_the_project_is_stronger_than_the_user_wherever_it_stands(cli):
+    cli.user("diff:\n  namespace: from-user\n")
+    cli.project("namespace: from-project\n")
+    assert namespace_of(cli) == "in namespace from-project"
+
+
+def test_commands_of_a_group_have_settings_too(cli):
+    cli.project("namespace: top\nlocal:\n  namespace: group\n  down:\n    namespace: mine\n")
+    assert "in namespace mine" in cli("local", "down").err
+    assert "in namespace group" in cli("local", "logs").err
+
+
+def test_the_nearest_project_file_counts(cli, monkeypatch):
+    cli.project("namespace: above\n")
+    below = cli.directory / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert namespace_of(cli) == "in namespace above"
+    (cli.directory / "a" / "mpctl.yaml").write_text("namespace: nearer\n")
+    assert namespace_of(cli) == "in namespace nearer"
+
+
+def test_dashes_and_underscores_are_the_same(cli):
+    for key in ("no-input", "no_input"):
+        cli.project(f"{key}: true\n")
+        assert cli("status").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("# x\nnamespce: a\n", ":2: namespce: there is no such setting", "did you mean namespace"),
+        (
+            "concurrency: 8\n",
+            ":1: concurrency: there is no such setting",
+            "it is an option of rollout, bench run: write it below that name",
+        ),
+        ("zzz: 8\n", ":1: zzz: there is no such setting", "mpctl help config explains the file"),
+        (
+            "quiet: true\nrollback:\n\n  stratgy: in-place\n",
+            ":4: stratgy: rollback has no such option",
+            "did you mean strategy",
+        ),
+        ("rollback: 3\n", ":1: rollback: must be a mapping of the command's options", None),
+        ("- a\n", ":1: must be a mapping of option names to values", None),
+        ("quiet: [\n", ":2: not YAML: ", None),
+        ("quiet: true\nquiet: false\n", ":2: quiet: is set twice", None),
+        (
+            "a: 1\x00",
+            ": cannot be read: ",
+            None,
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named_with_its_line(cli, text, message, hint):
+    for path in (cli.project(text), cli.user(text)):
+        done = cli("rollback")
+        lines = done.err.splitlines()
+        assert done.code == 2
+        assert lines[0].startswith(f"error: {path}{message}")
+        assert hint is None or lines[1:] == [f"hint: {hint}"]
+        path.unlink()
+
+
+def test_a_wrong_value_is_named_with_its_line(cli):
+    path = cli.project("rollout:\n  requests: many\n")
+    done = cli("rollout", "--spec", "ngram")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == f"error: {path}:2: --requests: 'many' is not a valid integer range"
+
+
+def test_a_wrong_value_of_a_variable_is_named(cli):
+    cli.env(MPCTL_TIMEOUT="soon")
+    assert cli("rollback").err.splitlines()[0] == (
+        "error: environment variable MPCTL_TIMEOUT: --timeout: 'soon' is no duration; write 90s, 10m or 1h30m"
+    )
+
+
+def test_help_works_whatever_the_files_say(cli):
+    cli.project("nonsense: [\n")
+    assert cli("rollback", "--help").code == 0
+    assert cli("help", "config").code == 0
+    assert cli("completion", "bash").code == 0
+    assert cli("rollback").code == 2
+    assert cli("config", "view").code == 2
+
+
+def test_view_says_what_is_in_force_and_where_it_comes_from(cli):
+    user = cli.user("timeout: 20m\nrollout:\n  concurrency: 4\n  requests: 3\n")
+    project = cli.project("\nrollout:\n  concurrency: 8\n")
+    cli.env(MPCTL_REPEATS="6", MPCTL_COLR="red")
+    done = cli("-n", "team", "config", "view", "--origin")
+    assert done.code == 0
+    rows = [line.split(maxsplit=2) for line in done.out.splitlines()]
+    assert rows == [
+        ["SETTING", "VALUE", "ORIGIN"],
+        ["color", "auto", "default"],
+        ["namespace", "team", "flag --namespace"],
+        ["platform", "auto", "default"],
+        ["repeats", "6", "environment MPCTL_REPEATS"],
+        ["timeout", "20m", f"{user}:1"],
+        ["rollout.concurrency", "8", f"{project}:3"],
+        ["rollout.requests", "3", f"{user}:4"],
+    ]
+    assert done.err == "warning: environment variable MPCTL_COLR is not a setting of mpctl\n"
+    record = json.loads(cli("config", "view", "-o", "json").out)
+    assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Settings")
+    assert {"setting": "rollout.concurrency", "value": "8", "origin": f"{project}:3"} in record["items"]
+    assert "ORIGIN" not in cli("config", "view").out
+
+
+def test_view_names_a_key_that_no_command_has(cli):
+    path = cli.project("rollout:\n  concurency: 8\n")
+    done = cli("config", "view")
+    assert done.code == 2
+    assert done.err == (f"error: {path}:2: concurency: rollout has no such option\nhint: did you mean concurrency\n")

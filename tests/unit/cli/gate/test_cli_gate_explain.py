@@ -1,0 +1,112 @@
+"""``mpctl gate explain`` through the front door."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench_samples import small_run as made
+
+from mpctl.app.bench.run_file import write_run
+from mpctl.gate.assess import describe_rules
+from mpctl.gate.policy import Policy
+
+
+def test_every_rule_and_limit_is_explained_with_its_source(cli):
+    done = cli("gate", "explain")
+    assert (done.code, done.err) == (0, "")
+    words = " ".join(done.out.split())
+    for rule, asks in describe_rules().items():
+        assert f"\n{rule}\n" in f"\n{done.out}"
+        assert asks in words
+    for name, (_, term) in Policy.terms().items():
+        assert f"\n  {name}: " in done.out
+        assert term.source.split()[0] in words
+    assert "  min_speedup: 1 x the baseline's\n" in done.out
+    assert "  max_e2e_p99_ratio: off\n" in done.out
+
+
+def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
+    Path("strict.yaml").write_text("min_speedup: 1.5\nslo_ttft_ms: 200\n", encoding="utf-8")
+    done = cli("gate", "explain", "--policy", "strict.yaml")
+    assert "  min_speedup: 1.5 x the baseline's (default 1)\n" in done.out
+    assert "  slo_ttft_ms: 200 ms (default off)\n" in done.out
+    items = {
+        i["name"]: i for i in json.loads(cli("gate", "explain", "--policy", "strict.yaml", "-o", "json").out)["items"]
+    }
+    assert (items["min_speedup"]["value"], items["min_speedup"]["default"]) == (1.5, 1.0)
+    assert list(items) == list(Policy.terms())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("min_speedup: quick\n", "strict.yaml:1: min_speedup: must be a number of zero or more, not 'quick'"),
+        ("min_speed: 1\n", "strict.yaml:1: min_speed: unknown"),
+    ],
+)
+def test_a_policy_file_that_cannot_be_used_is_refused(cli, text, message):
+    Path("strict.yaml").write_text(text, encoding="utf-8")
+    done = cli("gate", "explain", "--policy", "strict.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_a_measurement_is_judged_rule_by_rule(cli):
+    write_run("run.json", made(0.5))
+    done = cli("gate", "explain", "run.json")
+    assert (done.code, done.err) == (0, "")
+    assert "speedup" in done.out
+    assert "\npromote: promote for edits\n" in done.out
+    assert "edits, 1 at once: 2.00x and not " in done.out
+    record = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]
+    assert record["gate"]["outcome"] == "promote"
+    assert record["decomposition"][0]["parts"][-1]["after"] == pytest.approx(2.0, rel=0.03)
+    assert cli("gate", "explain", "run.json", "-o", "name").out == "promote\n"
+
+
+def test_the_memory_floor_needs_both_its_figures(cli):
+    write_run("run.json", made(0.5))
+    done = cli("gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300")
+    assert done.code == 0
+    assert "of what memory allows, where " in done.out
+    assert "memory allows" not in cli("gate", "explain", "run.json").out
+    floor = json.loads(
+        cli("gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300", "-o", "json").out
+    )["status"]["decomposition"][0]["floor"]
+    assert floor["step_ms"] == pytest.approx(5.0)
+    for wrong, message in (
+        (("run.json", "--weights-gb", "1"), "--weights-gb: needs --bandwidth too"),
+        (("run.json", "--bandwidth", "1"), "--bandwidth: needs --weights-gb too"),
+        (("--bandwidth", "1", "--weights-gb", "1"), "--weights-gb: needs a RUN"),
+        (("run.json", "--bandwidth", "0", "--weights-gb", "1"), "--bandwidth"),
+        (("run.json", "--bandwidth", "1", "--weights-gb", "nan"), "nan must be above 0"),
+        (("run.json", "--bandwidth", "inf", "--weights-gb", "1"), "inf must be above 0"),
+    ):
+        done = cli("gate", "explain", *wrong)
+        assert done.code == 2
+        assert message in done.err
+
+
+def test_a_measurement_is_judged_by_another_policy(cli):
+    write_run("run.json", made(0.5))
+    Path("strict.yaml").write_text("min_speedup: 3\n", encoding="utf-8")
+    assert cli("gate", "explain", "run.json", "--policy", "strict.yaml", "-o", "name").out == "reject\n"
+
+
+def test_what_is_still_needed_is_said_with_its_time(cli):
+    fast, slow = made(0.7), made(1.2)
+    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [b for b in slow.blocks if b.repeat % 2]
+    write_run("run.json", replace(fast, blocks=tuple(blocks)))
+    out = cli("gate", "explain", "run.json").out
+    assert "\nundecided: " in out
+    assert "more prompts would decide" in out
+
+
+def test_a_file_that_is_no_measurement_is_named(cli):
+    Path("run.json").write_text("{}", encoding="utf-8")
+    done = cli("gate", "explain", "run.json")
+    assert done.code == 2
+    assert "run.json: kind: must be Run" in done.err
