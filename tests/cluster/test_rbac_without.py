@@ -22,7 +22,8 @@ from mpctl.platform.kubernetes.service.reader import Pace
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.revision import Revision
 
-from .conftest import Namespace, make_mpctl
+from .conftest import make_mpctl
+from .fixtures import Namespace
 from .objects import MODEL, hpa, taken_route
 from .roles import without_row
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
