@@ -1,14 +1,15 @@
-"""Renders the manifests as the serving stack does and finds Prometheus' own binaries."""
+"""Renders the manifests as the serving stack does and finds Prometheus' own programs."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.cluster.rig import binaries
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMES = {"service": "llm", "namespace": "inference", "runbooks": "docs/runbooks", "slots": "16"}
@@ -27,10 +28,11 @@ def rule_groups() -> list[dict[str, Any]]:
 
 
 def binary(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on PATH: apt-get install prometheus (Debian) brings prometheus and promtool")
-    return found
+    """A program of Prometheus, built from its pinned module where it is not yet."""
+    try:
+        return binaries.find(binaries.PROMETHEUS)[name]
+    except binaries.Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

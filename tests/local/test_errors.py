@@ -74,7 +74,7 @@ def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
         "items": [],
         "orphans": [],
     }
-    assert not (mpctl.manifest / "desired.json").exists()
+    assert not (mpctl.service / "desired.json").exists()
 
 
 # A service is up, and the request cannot be
@@ -167,7 +167,7 @@ def running(mpctl, *arguments):
 
 
 def begun(mpctl, step):
-    ledger = mpctl.manifest / "ledger.jsonl"
+    ledger = mpctl.service / "ledger.jsonl"
     return ledger.exists() and f'"step": "{step}"' in ledger.read_text()
 
 
