@@ -124,5 +124,5 @@ def _lanes(config: pytest.Config) -> set[str]:
 def _missing() -> set[str]:
     from tests.cluster.rig import binaries
 
-    recipes = {"cluster": binaries.BASE, "promtool": binaries.PROMETHEUS}
+    recipes = {"cluster": binaries.BASE, "promtool": binaries.PROMTOOL}
     return {name for name in BUILT if not binaries.is_built(recipes[name])}

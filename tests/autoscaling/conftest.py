@@ -27,22 +27,22 @@ def rule_groups() -> list[dict[str, Any]]:
     return [group for document in rendered for group in document["spec"]["groups"]]
 
 
-def binary(name: str) -> str:
+def binary(recipe: binaries.Recipe) -> str:
     """A program of Prometheus, built from its pinned module where it is not yet."""
     try:
-        return binaries.find(binaries.PROMETHEUS)[name]
+        return binaries.find(recipe)[recipe.programs[0].name]
     except binaries.Missing as missing:
         pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    return binary("promtool")
+    return binary(binaries.PROMTOOL)
 
 
 @pytest.fixture(scope="session")
 def prometheus() -> str:
-    return binary("prometheus")
+    return binary(binaries.PROMETHEUS)
 
 
 @pytest.fixture(scope="session")

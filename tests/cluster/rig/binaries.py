@@ -86,17 +86,15 @@ class Recipe:
 BASE = Recipe(("kubernetes", "kserve"), PROGRAMS, DEFINITIONS, "kserve")
 # Without the service discovery of clouds, whose clients are most of a full build.
 _LEAN = "remove_all_sd,netgo"
-PROMETHEUS = Recipe(
-    ("prometheus",),
-    (
-        Program(
-            "promtool", "prometheus", "github.com/prometheus/prometheus/cmd/promtool", slow="3 minutes", tags=_LEAN
-        ),
-        Program("prometheus", "prometheus", "github.com/prometheus/prometheus/cmd/prometheus", tags=_LEAN),
-    ),
-    {},
-    "prometheus",
-)
+_PROMETHEUS = "github.com/prometheus/prometheus/cmd"
+
+
+def _prometheus(name: str) -> Recipe:
+    program = Program(name, "prometheus", f"{_PROMETHEUS}/{name}", slow="2 minutes", tags=_LEAN)
+    return Recipe(("prometheus",), (program,), {}, "prometheus")
+
+
+PROMTOOL, PROMETHEUS = _prometheus("promtool"), _prometheus("prometheus")
 
 
 class Missing(Exception):
