@@ -122,8 +122,8 @@ def test_requests_that_are_refused_before_anything(up):
 
 def test_services_and_revisions_that_are_not_there(up):
     with unchanged(up):
-        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "there is no service dmeo", "did you mean demo")
-        said(up("-n", "other", "status", "demo", code=2), "there is no service demo in namespace other")
+        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "service dmeo: not found", "did you mean demo")
+        said(up("-n", "other", "status", "demo", code=2), "service demo: not found in namespace other")
         said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
         said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
         up("history", "--revision", "1", code=2)
