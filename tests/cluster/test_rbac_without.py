@@ -233,7 +233,7 @@ def test_the_doctor_says_what_it_could_not_see(say):
             assert any("not allowed" in item["cause"] for item in items), (key, told)
             continue
         plural = "ledgers" if key == "list configmaps" else ROWS[key].kind.plural
-        unseen = " ".join(item["subject"] for item in items if item["id"] == "could-not-look")
+        unseen = " ".join(item["subject"] for item in items if item["id"] == "unread")
         assert plural in unseen, (key, unseen)
 
 
