@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mpctl import bounded
 from mpctl.experiment.cell import Cell
 
 _ENCODING = "gzip+base64"
@@ -27,7 +28,7 @@ def unpack(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     if record.get("encoding") != _ENCODING:
         raise ValueError(f"encoding is {record.get('encoding')!r}, not {_ENCODING}")
-    loaded = json.loads(gzip.decompress(base64.b64decode(record["data"], validate=True)))
+    loaded = bounded.loads(bounded.gunzip(base64.b64decode(record["data"], validate=True)))
     if not isinstance(loaded, dict):
         raise ValueError(f"holds no JSON object but a {type(loaded).__name__}")
     return loaded

@@ -11,8 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mpctl import bounded
 from mpctl.errors import InputError
 from mpctl.platform.checkpoints import read_checkpoint
+from mpctl.platform.http import NoAnswer, read_limited
 
 if TYPE_CHECKING:
     import httpx
@@ -52,7 +54,7 @@ def read_hub(repository: str, revision: str = "main") -> ModelFacts:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token.isascii():
         raise Unavailable("HF_TOKEN holds characters that no token has")
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+    headers = {"Accept-Encoding": "identity"} | ({"authorization": f"Bearer {token}"} if token else {})
     timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
     try:
         with httpx.Client(timeout=timeout, headers=headers, follow_redirects=True) as client:
@@ -84,25 +86,27 @@ class _Repository:
             if answer.status_code in (401, 403):
                 raise Unavailable(f"{self.where} needs a token that may read it (HF_TOKEN)")
             answer.raise_for_status()
-            body = bytearray()
-            for part in answer.iter_bytes():
-                body += part
-                if time.monotonic() > self._end:
-                    raise Unavailable(f"{self.where} takes longer than {WHOLE_S:.0f} s")
-                if len(body) > _LIMIT:
-                    raise Unavailable(f"{self.where}/{name} is larger than {_LIMIT // 2**20} MiB")
+            body = self._body(answer, name)
         try:
             return body.decode()
         except UnicodeDecodeError as error:
             raise Unavailable(f"{self.where}/{name} is not UTF-8") from error
 
+    def _body(self, answer: httpx.Response, name: str) -> bytes:
+        """Read a body within its limits; of a compressed one, one chunk more may be decompressed."""
+        try:
+            return read_limited(answer.iter_bytes(), f"{self.where}/{name}", self._end, _LIMIT)
+        except NoAnswer as error:
+            raise Unavailable(error.message) from error
+
     def sizes(self) -> Mapping[str, int]:
         """Sizes as the hub lists them; empty when it does not."""
-        answer = self._client.get(self._listing)
-        if answer.status_code != 200:
-            return {}
+        with self._client.stream("GET", self._listing) as answer:
+            if answer.status_code != 200:
+                return {}
+            body = self._body(answer, "listing")
         try:
-            listed = answer.json().get("siblings") or []
+            listed = bounded.loads(body).get("siblings") or []
             return {str(one["rfilename"]): int(one["size"]) for one in listed if one.get("size") is not None}
         except (ValueError, AttributeError, KeyError, TypeError):
             return {}

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import MpctlError
 from mpctl.rollout.revision import Revision
 
@@ -78,7 +79,7 @@ class Entry:
     @classmethod
     def from_line(cls, line: str) -> Entry:
         """The value :meth:`to_line` wrote."""
-        record = json.loads(line)
+        record = bounded.loads(line)
         return cls(**{**record, "event": Event(record["event"])})
 
 

@@ -48,8 +48,8 @@ class Endpoint:
     """Where an arm answers.
 
     ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
-    with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the same for whoever is in
-    the cluster, where there is one.
+    with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the URL inside
+    the cluster, where there is one. ``socket``: the unix socket that leads to ``base_url``, where there is one.
     """
 
     base_url: str
@@ -57,6 +57,7 @@ class Endpoint:
     tokenizer: str
     token: str | None = field(default=None, repr=False)
     inside: str | None = None
+    socket: str | None = None
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def hold_to_the_table(monkeypatch):
     """From now on a request of mpctl's client that the table does not list fails."""
     from mpctl.platform.kubernetes.api.client import Client
 
-    real = Client._once
+    real = Client._send
 
     def once(self, method, path, *rest, **more):
         request = request_of(method, path)
@@ -56,7 +56,7 @@ def hold_to_the_table(monkeypatch):
         )
         return real(self, method, path, *rest, **more)
 
-    monkeypatch.setattr(Client, "_once", once)
+    monkeypatch.setattr(Client, "_send", once)
 
 
 def unlisted_calls(proxy):

@@ -18,12 +18,11 @@ from mpctl.platform.kubernetes.access.calls import TABLE
 from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
-from mpctl.platform.kubernetes.service.reader import Pace
+from mpctl.platform.kubernetes.service.reader import ReadBudget
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.revision import Revision
 
-from .conftest import make_mpctl
-from .fixtures import Namespace
+from .conftest import Namespace, make_mpctl
 from .objects import MODEL, hpa, taken_route
 from .roles import without_row
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
@@ -182,7 +181,7 @@ def say(shared, monkeypatch, capsys):
     for key in [k for k in hand.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
         monkeypatch.setenv(key, hand.environment[key])
     monkeypatch.setenv("KUBECONFIG", str(hand.kubeconfig))
-    monkeypatch.setattr(Pace, "wait", lambda self: None)
+    monkeypatch.setattr(ReadBudget, "wait", lambda self: None)
     opened, real = [], Client.__init__
 
     def remembered(self, *connection, **more):
@@ -233,7 +232,7 @@ def test_the_doctor_says_what_it_could_not_see(say):
             assert any("not allowed" in item["cause"] for item in items), (key, told)
             continue
         plural = "ledgers" if key == "list configmaps" else ROWS[key].kind.plural
-        unseen = " ".join(item["subject"] for item in items if item["id"] == "unread")
+        unseen = " ".join(item["subject"] for item in items if item["id"] == "could-not-look")
         assert plural in unseen, (key, unseen)
 
 

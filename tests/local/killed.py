@@ -1,7 +1,6 @@
-"""Runs ``mpctl`` and ends it with SIGKILL right after a ledger entry is on the disk.
+"""Runs ``mpctl`` and ends it with SIGKILL right after its N-th ledger entry is on the disk.
 
-``python killed.py WHEN rollout --spec ngram ...``: WHEN is the number of the entry among those that this process
-writes (0 never kills), or its event and step, such as ``begun:promote``. The kill is in this test program, not in the
+``python killed.py N rollout --spec ngram ...``; N = 0 never kills. The kill is in this test program, not in the
 product.
 """
 
@@ -12,7 +11,7 @@ import sys
 from mpctl.cli.main import run
 from mpctl.platform.local.store import LocalStore
 
-when = sys.argv[1]
+limit = int(sys.argv[1])
 append = LocalStore.append
 written = []
 
@@ -20,7 +19,7 @@ written = []
 def append_and_die(self, entry):
     append(self, entry)
     written.append(entry.seq)
-    if when in (str(len(written)), f"{entry.event.value}:{entry.step}"):
+    if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import zlib
 from pathlib import Path
 
+from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run
 
@@ -23,12 +23,11 @@ def read_run(path: str) -> Run:
     """
     try:
         data = Path(path).read_bytes()
-        text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode()
-        record = json.loads(text)
+        text = (bounded.gunzip(data) if data.startswith(_GZIP) else data).decode()
+        record = bounded.loads(text)
     except OSError as error:
-        # gzip's own errors are OSErrors without a number
-        raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
-    except (EOFError, zlib.error, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path) from error
+    except ValueError as error:
         raise InputError(f"not a measurement: {error}", file=path, hint=_WRITERS) from error
     if not isinstance(record, dict):
         raise InputError("not a measurement: not a JSON object", file=path, hint=_WRITERS)

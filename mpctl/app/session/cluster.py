@@ -199,6 +199,7 @@ class ClusterSession(Session):
                 python = python_of(os.environ.get(_VLLM))
             except Refused:
                 python = sys.executable  # a way back does without
+            self.platform.reader.forwards.use_loopback()  # the load client knows no unix sockets
             return BenchClient(python, str(Path.cwd()))
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
         from mpctl.platform.kubernetes.load_job.job_pod import LoadPod

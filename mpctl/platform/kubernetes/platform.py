@@ -140,7 +140,7 @@ class KubernetesPlatform:
         return autoscaler_record(scalers, self._live.schedulable_replicas(isvc), isvc)
 
     def pin(self, scaling: Json) -> None:
-        """KServePin the autoscaler."""
+        """Pin the autoscaler."""
         Autoscalers(self.client, self._namespace).pin(scaling)
         self._pin.set(scaling)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
@@ -165,13 +166,18 @@ class KubernetesStore:
             packed += base64.b64decode(piece["binaryData"]["piece"])
         if hashlib.sha256(packed).hexdigest() != data.get("sha256"):
             raise MpctlError(f"record {name} of {operation} is damaged: it does not have the recorded digest")
-        record: dict[str, Any] = json.loads(gzip.decompress(packed))
+        try:
+            record = bounded.loads(bounded.gunzip(packed))
+        except ValueError as error:
+            raise MpctlError(f"record {name} of {operation} is damaged: {error}") from error
+        if not isinstance(record, dict):
+            raise MpctlError(f"record {name} of {operation} is damaged: not an object")
         return record
 
     # Lease
 
     def lease(self, purpose: str) -> AbstractContextManager[None]:
-        """KServePin the service; a lost lease stops every later write of the client."""
+        """Lock the service; a lost lease stops every later write of the client."""
         return self.held.hold(purpose)
 
     def holder(self) -> str | None:

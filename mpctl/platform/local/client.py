@@ -14,10 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from mpctl import bounded
 from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
+from mpctl.platform import http
 from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.files import state_root
@@ -86,14 +88,13 @@ class BenchClient:
         Raises:
             MpctlError: it did not start or does not answer.
         """
-        import httpx
 
         def truth() -> list[dict[str, float]]:
             try:
-                found = httpx.get(f"{endpoint.base_url}/truth", trust_env=False).json()
-            except httpx.HTTPError as error:
+                times = http.get(f"{endpoint.base_url}/truth").json()
+            except (http.NoAnswer, ValueError) as error:
                 raise MpctlError(f"the server of known timing: {error}", hint=WITHOUT) from error
-            return found if isinstance(found, list) else []
+            return times if isinstance(times, list) else []
 
         command = [sys.executable, str(PACED), pace.to_line()]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as server:
@@ -158,7 +159,7 @@ class BenchClient:
         assert self._worker is not None
         self._worker.ask(request, limit_s)
         try:
-            return json.loads(result.read_text(encoding="utf-8"))
+            return bounded.loads(result.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise MpctlError("vllm bench serve ended without a result", hint=self._worker.last_lines) from error
         except ValueError as error:
@@ -215,7 +216,7 @@ class _Worker:
         finally:
             watchdog.cancel()
         try:
-            answer = json.loads(line) if line else {"error": f"it ended, or gave no answer in {timeout_s:.0f} s"}
+            answer = bounded.loads(line) if line else {"error": f"it ended, or gave no answer in {timeout_s:.0f} s"}
         except ValueError:
             answer = {"error": f"it answered what is not JSON: {line.rstrip()[:300]}"}
         if not isinstance(answer, dict) or "error" in answer:

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import MpctlError
 
 RESTORE = "restore this file from a copy; leave what lies beside it, revisions and ledger are the way back"
@@ -78,7 +79,7 @@ def read_json(path: Path, *, hint: str = RESTORE) -> Any | None:
         MpctlError: it is not JSON; ``hint`` says what may be done about it.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return bounded.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -3,7 +3,6 @@ completion over HTTP."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -12,10 +11,12 @@ from mpctl.experiment.calibration import Pace, calibrate, requests_for
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.run import Calibration
+from mpctl.platform import http
 from mpctl.platform.load import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
+_COMPLETION_S = 120.0  # of four tokens, also on a busy engine
 _READ_LOG = "read the engine's log: mpctl local logs"
 _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
 
@@ -41,13 +42,11 @@ class LocalMeter:
         return self.client.close()
 
     def complete(self, endpoint: Endpoint) -> None:
-        """One short chat completion.
+        """Request one short chat completion.
 
         Raises:
             MpctlError: no answer, or one without content tokens.
         """
-        import httpx
-
         body = {
             "model": endpoint.model,
             "messages": [{"role": "user", "content": "Say something"}],
@@ -56,16 +55,18 @@ class LocalMeter:
         }
         url = f"{endpoint.base_url}/v1/chat/completions"
         try:
-            answer = httpx.post(url, json=body, headers=_headers(endpoint), timeout=120.0, trust_env=False)
-        except httpx.HTTPError as error:
-            raise MpctlError(f"{url}: {error}", hint=_READ_LOG) from error
-        if answer.status_code != 200:
-            raise MpctlError(f"{url} answered {answer.status_code}: {answer.text[:300]}", hint=_READ_LOG)
+            answer = http.request(
+                "POST", url, json=body, headers=_headers(endpoint), seconds=_COMPLETION_S, socket=endpoint.socket
+            )
+        except http.NoAnswer as error:
+            raise MpctlError(error.message, hint=_READ_LOG) from error
+        if answer.status != 200:
+            raise MpctlError(f"{url} answered {answer.status}: {answer.text[:300]}", hint=_READ_LOG)
         try:
-            told = answer.json()
+            completion = answer.json()
         except ValueError as error:
-            raise MpctlError(f"{url} answered what is not JSON: {answer.text[:300]}", hint=_READ_LOG) from error
-        usage = told.get("usage") if isinstance(told, dict) else None
+            raise MpctlError(f"{url}: the answer is not JSON: {answer.text[:300]}", hint=_READ_LOG) from error
+        usage = completion.get("usage") if isinstance(completion, dict) else None
         if not isinstance(usage, dict) or not usage.get("completion_tokens"):
             raise MpctlError(f"{url} answered without a single token", hint=_READ_LOG)
 
@@ -83,8 +84,8 @@ class LocalMeter:
         Raises:
             CounterError: /metrics does not answer.
         """
-        version = _told(endpoint, "/version").get("version")
-        served = _told(endpoint, "/v1/models").get("data") or [{}]
+        version = _get_json(endpoint, "/version").get("version")
+        served = _get_json(endpoint, "/v1/models").get("data") or [{}]
         root = served[0].get("root") if isinstance(served, list) and isinstance(served[0], dict) else ""
         pool = _POOL.search(self._metrics(endpoint))
         here = is_here(endpoint) and not self._forwarded
@@ -124,13 +125,13 @@ class LocalMeter:
         return calibrate(sent.result, truth, pace, concurrency)
 
     def _metrics(self, endpoint: Endpoint) -> str:
-        import httpx
-
         url = f"{endpoint.base_url}/metrics"
         try:
-            answer = httpx.get(url, headers=_headers(endpoint), timeout=30.0, trust_env=False).raise_for_status()
-        except httpx.HTTPError as error:
-            raise CounterError(f"{url}: {error}") from error
+            answer = http.get(url, headers=_headers(endpoint), socket=endpoint.socket)
+        except http.NoAnswer as error:
+            raise CounterError(error.message) from error
+        if answer.status != 200:
+            raise CounterError(f"{url} answered {answer.status}")
         return answer.text
 
 
@@ -145,13 +146,11 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
     return {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
 
 
-def _told(endpoint: Endpoint, path: str) -> dict[str, Any]:
-    """A JSON object the engine answers with; empty where it does not, since none of it decides anything."""
-    import httpx
-
+def _get_json(endpoint: Endpoint, path: str) -> dict[str, Any]:
+    """Return a JSON object from the engine; empty without one, since it decides nothing."""
     try:
-        answer = httpx.get(f"{endpoint.base_url}{path}", headers=_headers(endpoint), timeout=30.0, trust_env=False)
-        record = json.loads(answer.text) if answer.status_code == 200 else {}
-    except (httpx.HTTPError, ValueError):
+        answer = http.get(f"{endpoint.base_url}{path}", headers=_headers(endpoint), socket=endpoint.socket)
+        record = answer.json() if answer.status == 200 else {}
+    except (http.NoAnswer, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
@@ -130,7 +130,7 @@ def _revision(path: Path) -> Revision:
 
 def _holder(note: Path) -> str:
     try:
-        record = json.loads(note.read_text(encoding="utf-8"))
+        record = bounded.loads(note.read_text(encoding="utf-8"))
         return f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another mpctl"

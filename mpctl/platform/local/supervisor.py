@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mpctl.errors import MpctlError
+from mpctl.platform.http import ANSWER_BYTES
 from mpctl.platform.local.desired import (
     DESIRED,
     OBSERVED,
@@ -241,7 +242,7 @@ def _busy(port: int) -> bool:
 def _get(port: int, path: str) -> str | None:
     try:
         with _DIRECT.open(f"http://127.0.0.1:{port}{path}", timeout=2.0) as answer:
-            content: bytes = answer.read()
+            content: bytes = answer.read(ANSWER_BYTES)
             return content.decode() if answer.status == 200 else None
     except (OSError, http.client.HTTPException):
         return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import stat
 
-import httpx
 import pytest
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
+from mpctl.platform import http
 from mpctl.platform.load import bench_arguments
 from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.hardware import device, model_digest
@@ -94,12 +94,9 @@ def served(monkeypatch, answers):
     def get(url, *, headers, **_):
         assert headers == {"Authorization": "Bearer key"}
         path = url.removeprefix(ENDPOINT.base_url)
-        request = httpx.Request("GET", url)
-        if path not in answers:
-            return httpx.Response(404, request=request)
-        return httpx.Response(200, text=answers[path], request=request)
+        return http.Answer(200, answers[path].encode()) if path in answers else http.Answer(404, b"")
 
-    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(http, "get", get)
 
 
 def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):

@@ -11,7 +11,9 @@ from test_platform_load_job import POD
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
+from mpctl.platform.http import Answer, NoAnswer
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
 from mpctl.rollout.ports import Endpoint
@@ -112,7 +114,7 @@ def world(pod_side, monkeypatch):
     def client():
         pod = LoadPod(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
         pod._forwards = SimpleNamespace(
-            url=lambda name, port: pod_side.url, refusal=lambda name, port: None, close=lambda: None
+            target=lambda name, port: Target(pod_side.url), refusal=lambda name, port: None, close=lambda: None
         )
         return JobClient(pod)
 
@@ -187,12 +189,12 @@ def test_a_pod_that_ends_is_named_with_its_last_words(world):
 
 def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):
     def hang_up(method, url, **_):
-        import httpx
-
+        if url.endswith("/ready"):
+            return Answer(200, b"{}")
         world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "Error", "exitCode": 1}}
-        raise httpx.ReadError("gone")
+        raise NoAnswer("gone")
 
-    monkeypatch.setattr("httpx.request", hang_up)
+    monkeypatch.setattr("mpctl.platform.http.request", hang_up)
     with pytest.raises(MpctlError, match=r"load Job chat/mpctl-demo-rollout-\w+ ended: pod pod-u1: Error with code 1"):
         send(world.client())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-import httpx
 import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
+from mpctl.platform import http
 from mpctl.platform.load import limit_s
 from mpctl.platform.local import client as bench
 from mpctl.platform.local.client import BenchClient
@@ -136,20 +136,20 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"<html>", "answered what is not JSON: <html>"),
-        (b"\xff", "answered what is not JSON"),
+        (b"<html>", "the answer is not JSON: <html>"),
+        (b"\xff", "the answer is not JSON"),
         (b"[]", "without a single token"),
         (b'{"usage": null}', "without a single token"),
         (b'{"usage": {"completion_tokens": 0}}', "without a single token"),
     ],
 )
 def test_a_completion_that_is_none(monkeypatch, body, message):
-    monkeypatch.setattr(httpx, "post", lambda url, **_: httpx.Response(200, content=body))
+    monkeypatch.setattr(http, "request", lambda method, url, **_: http.Answer(200, body))
     with pytest.raises(MpctlError, match=message):
         meter_of("python", ".").complete(ENDPOINT)
 
 
 def test_a_completion(monkeypatch):
     body = json.dumps({"usage": {"completion_tokens": 4}}).encode()
-    monkeypatch.setattr(httpx, "post", lambda url, **_: httpx.Response(200, content=body))
+    monkeypatch.setattr(http, "request", lambda method, url, **_: http.Answer(200, body))
     meter_of("python", ".").complete(ENDPOINT)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
+from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.kubernetes.api.failure import Call, OutcomeUnknown, Unreachable, error_of, retry_after, status_of
 from mpctl.platform.kubernetes.api.kinds import LEASE, POD, Kind
@@ -35,6 +36,7 @@ _MERGE = "application/merge-patch+json"
 _PAGE = 500  # objects per list request, as kubectl
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
+_LOG_BYTES = str(2**20)  # a line may be of any length
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
 
 
@@ -143,7 +145,12 @@ class Client:
     def log(self, name: str, namespace: str, *, container: str = "", tail: int = 50, previous: bool = False) -> str:
         """Return the last lines of a container's log; empty without one."""
         call = Call("get", POD, namespace, name, "log")
-        query = {"tailLines": str(tail), "container": container, "previous": "true" if previous else ""}
+        query = {
+            "tailLines": str(tail),
+            "limitBytes": str(_LOG_BYTES),
+            "container": container,
+            "previous": "true" if previous else "",
+        }
         answer = self._send("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
         if isinstance(answer, NoAnswer) or answer.code in (400, 404) or answer.code >= 500:
             return ""  # 400: the container has not started
@@ -384,7 +391,7 @@ def json_object(body: bytes | str) -> Json:
         MpctlError: not a JSON object, for example the page of a proxy.
     """
     try:
-        record = json.loads(body)
+        record = bounded.loads(body)
     except ValueError as error:
         raise MpctlError(
             f"the API server's answer is not JSON: {body[:200]!r}",

@@ -5,12 +5,12 @@ Callers act on three classes: an object that exists already, a stale version, an
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.kinds import Kind
 
@@ -62,7 +62,7 @@ def status_of(body: bytes | str) -> dict[str, Any]:
     """Return the ``Status`` of an answer; for another answer, one with its text as the message."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     try:
-        record = json.loads(text)
+        record = bounded.loads(text)
     except ValueError:
         return {"message": text.strip()[:300]}
     return record if isinstance(record, dict) else {"message": text.strip()[:300]}

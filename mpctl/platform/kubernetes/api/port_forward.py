@@ -1,16 +1,20 @@
-"""A pod's port on this machine: a loopback listener with_transition_strategy to the API server's port-forward.
+"""A pod's port on this machine: a private listener bridged to the API server's port-forward.
 
-Every connection to the listener gets a stream of its own, as ``kubectl port-forward`` does; nothing listens beyond
-loopback.
+Every connection to the listener gets its own stream, as with ``kubectl port-forward``. The listener is a unix socket
+that
+only this user may open: other users of a shared machine could reach a loopback port. A load client on this machine,
+which cannot use unix sockets, gets a loopback port.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+import tempfile
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.failure import Call, error_of
@@ -21,7 +25,16 @@ if TYPE_CHECKING:
 
 _CHUNK = 65536
 _CONNECT_S = 30.0
+_BACKLOG = 128
+_LONGEST_PATH = 90  # of a directory for unix sockets, whose path may have 107 bytes (unix(7))
 _PROTOCOL = "v4.channel.k8s.io"
+
+
+class Target(NamedTuple):
+    """``url`` of a pod's port for this machine, and the unix ``socket`` that leads there."""
+
+    url: str
+    socket: str | None = None
 
 
 class Forwards:
@@ -31,13 +44,31 @@ class Forwards:
         self._client = client
         self._namespace = namespace
         self._open: dict[tuple[str, int], Forward] = {}
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._loopback = False
 
-    def url(self, pod: str, port: int) -> str:
-        """``http://127.0.0.1:PORT`` that leads to a pod's port."""
+    def use_loopback(self) -> None:
+        """Listen on loopback ports from now on."""
+        self._loopback = True
+
+    def target(self, pod: str, port: int) -> Target:
+        """Return where this machine reaches a pod's port."""
         key = (pod, port)
         if key not in self._open:
-            self._open[key] = Forward(self._client, self._namespace, pod, port)
-        return f"http://127.0.0.1:{self._open[key].port}"
+            listener = _loopback_listener() if self._loopback else self._private_listener()
+            self._open[key] = Forward(self._client, self._namespace, pod, port, listener)
+        return self._open[key].target
+
+    def _private_listener(self) -> socket.socket:
+        """Return a unix socket in a directory of its own, both for this user alone."""
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="mpctl-", dir=_short_directory())
+        path = Path(self._directory.name) / str(len(self._open))
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(_BACKLOG)
+        return listener
 
     def refusal(self, pod: str, port: int) -> MpctlError | None:
         """Why the API server would not forward the last connection to a port; None when it did."""
@@ -48,20 +79,25 @@ class Forwards:
         for forward in self._open.values():
             forward.close()
         self._open.clear()
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
 
 
 class Forward:
     """One listener."""
 
-    def __init__(self, client: Client, namespace: str, pod: str, port: int) -> None:
+    def __init__(self, client: Client, namespace: str, pod: str, port: int, listener: socket.socket) -> None:
         self._client = client
         self._pod = namespace, pod
         self._path = POD.path(namespace, pod, "portforward")
         self._remote = port
         self._sockets: set[Any] = set()
         self.refusal: MpctlError | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = listener
+        name = listener.getsockname()
+        private = listener.family == socket.AF_UNIX
+        self.target = Target(f"http://{pod}:{port}", name) if private else Target(f"http://127.0.0.1:{name[1]}")
         threading.Thread(target=self._accept, name=f"mpctl forward {pod}", daemon=True).start()
 
     def _accept(self) -> None:
@@ -126,6 +162,15 @@ class Forward:
         for connection in list(self._sockets):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _loopback_listener() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+
+
+def _short_directory() -> str | None:
+    """Return a directory whose paths fit a unix socket; None for the default one of temporary files."""
+    return None if len(tempfile.gettempdir()) < _LONGEST_PATH - len("/mpctl-12345678") else "/tmp"
 
 
 def _pump(source: Any, target: Any) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import MpctlError
+from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, EVENT, JOB, POD
@@ -37,6 +39,7 @@ _TRIES = 4
 _START_S = 900.0  # an image of 10 GB that is not on the node, and the client's own start
 _POLL_S = 1.0  # two reads per poll, at most two reads per second
 _ANSWER_S = 60.0  # longer than the pod delays an answer
+_ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of a compressed block with all its requests
 _SILENT_S = 60.0  # without an answer while the pod runs
 
 
@@ -172,13 +175,22 @@ class LoadPod:
         return alive[0] if alive else None
 
     def _loaded(self) -> bool:
-        import httpx
-
-        url = f"{self._forwards.url(self._pod, PORT)}/ready"
         try:
-            return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == 200
-        except httpx.HTTPError:
+            return self._request("GET", "/ready").status == 200
+        except http.NoAnswer:
             return False
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> http.Answer:
+        target = self._forwards.target(self._pod, PORT)
+        return http.request(
+            method,
+            f"{target.url}{path}",
+            json=body,
+            seconds=_ANSWER_S,
+            limit=_ANSWER_BYTES,
+            socket=target.socket,
+            decompressed=bounded.RECORD_BYTES,
+        )
 
     def _require_alive(self) -> None:
         pod = self._read_pod()
@@ -195,19 +207,16 @@ class LoadPod:
         Raises:
             MpctlError: the pod is gone, or silent for too long.
         """
-        import httpx
-
         silent = time.monotonic()
         while True:
-            base = self._forwards.url(self._pod, PORT)
             try:
-                answer = httpx.request(method, f"{base}{path}", json=body, timeout=_ANSWER_S, trust_env=False)
-                return answer.status_code, answer.json()
-            except (httpx.HTTPError, ValueError) as error:
+                answer = self._request(method, path, body)
+                return answer.status, answer.json()
+            except (http.NoAnswer, ValueError) as error:
                 refused = self._forwards.refusal(self._pod, PORT)
                 self._require_alive()
                 if time.monotonic() - silent > _SILENT_S:
-                    why = refused.message if refused else repr(error)
+                    why = refused.message if refused else str(error)
                     raise MpctlError(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
             self._sleep(_POLL_S)
 

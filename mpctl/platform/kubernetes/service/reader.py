@@ -13,6 +13,7 @@ from typing import Any
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters
+from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
 from mpctl.platform.kubernetes.api.port_forward import Forwards
@@ -159,26 +160,24 @@ class ServiceReader:
             MpctlError: it does not answer yet.
             NotPermitted: its port or its API key may not be read.
         """
-        import httpx
-
         pod = next(p for p in found.pods if p["metadata"]["name"] == pod_name)
         container = engine_container(pod["spec"]["containers"])
         port = port_of(container)
-        base = self.forwards.url(pod_name, port)
+        target = self.forwards.target(pod_name, port)
         token = self._token(container)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            models = httpx.get(f"{base}/v1/models", headers=headers, timeout=30.0, trust_env=False)
-            metrics = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False)
-        except httpx.HTTPError as error:
+            models = http.get(f"{target.url}/v1/models", headers=headers, socket=target.socket)
+            metrics = http.get(f"{target.url}/metrics", socket=target.socket)
+        except http.NoAnswer as error:
             refused = self.forwards.refusal(pod_name, port)
             if refused is not None:
                 raise refused from error
-            raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error!r}") from error
-        if models.status_code != 200 or metrics.status_code != 200:
+            raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error.message}") from error
+        if models.status != 200 or metrics.status != 200:
             raise MpctlError(
-                f"pod {pod_name} is ready, its engine answers {models.status_code} on /v1/models and "
-                f"{metrics.status_code} on /metrics"
+                f"pod {pod_name} is ready, its engine answers {models.status} on /v1/models and "
+                f"{metrics.status} on /metrics"
             )
         try:
             model = str(models.json()["data"][0]["id"])
@@ -186,11 +185,10 @@ class ServiceReader:
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
-        return Endpoint(base, model, "", token, inside=_address(pod, port)), counters
+        return Endpoint(target.url, model, "", token, inside=_address(pod, port), socket=target.socket), counters
 
     def requests(self, found: Workload) -> tuple[float, tuple[str, ...]]:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
-        import httpx
         from prometheus_client.parser import text_string_to_metric_families
 
         total, unanswered = 0.0, []
@@ -198,10 +196,10 @@ class ServiceReader:
             name = pod["metadata"]["name"]
             port = port_of(engine_container(pod["spec"]["containers"]))
             try:
-                base = self.forwards.url(name, port)
-                text = httpx.get(f"{base}/metrics", timeout=30.0, trust_env=False).text
+                target = self.forwards.target(name, port)
+                text = http.get(f"{target.url}/metrics", socket=target.socket).text
                 families = list(text_string_to_metric_families(text))
-            except (httpx.HTTPError, MpctlError, ValueError):
+            except (MpctlError, ValueError):
                 families = []
             counts = [s.value for f in families for s in f.samples if s.name in _OPEN_REQUESTS]
             total += sum(counts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mpctl.errors import MpctlError
+from mpctl.platform import http
+from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.service import candidate
 from mpctl.platform.kubernetes.service.candidate import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
@@ -67,17 +69,15 @@ def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
 
 
 def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
-    import httpx
-
     def get(url, **_):
         if "lost" in url:
-            raise httpx.ConnectError("connection refused")
-        return httpx.Response(500 if "odd" in url else 200, text="oops" if "odd" in url else text)
+            raise http.NoAnswer("connection refused")
+        return http.Answer(500 if "odd" in url else 200, b"oops" if "odd" in url else text)
 
-    text = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
+    text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
     reader = ServiceReader(None, "ns")
-    monkeypatch.setattr(reader.forwards, "url", lambda name, port: f"http://{name}")
-    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(reader.forwards, "target", lambda name, port: Target(f"http://{name}"))
+    monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
     assert reader.requests(Workload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
 

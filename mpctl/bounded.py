@@ -1,0 +1,41 @@
+"""Parsing of data that others wrote: limits on decompressed bytes and nesting, every failure a ValueError."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+MEBIBYTE = 2**20
+RECORD_BYTES = 256 * MEBIBYTE  # a stored measurement; the largest seen has 40 MiB
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def loads(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON is nested too deeply") from error
+
+
+def gunzip(data: bytes, *, limit: int = RECORD_BYTES) -> bytes:
+    """Decompress gzip data.
+
+    Raises:
+        ValueError: damaged, or larger than ``limit`` bytes.
+    """
+    decompressor = zlib.decompressobj(_GZIP)
+    try:
+        text = decompressor.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"damaged gzip data: {error}") from error
+    if len(text) > limit:
+        raise ValueError(f"larger than {limit // MEBIBYTE} MiB when decompressed")
+    if not decompressor.eof:
+        raise ValueError("truncated gzip data")
+    return text

@@ -1,0 +1,186 @@
+"""A measurement asked for on a command line: the classes of traffic and how they are sent, the gate's limits, the plan
+that pins them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from mpctl.app.files import read_file
+from mpctl.app.policy import read_policy
+from mpctl.app.session.base import Session
+from mpctl.app.session.local import LocalSession
+from mpctl.cli.change import Change
+from mpctl.errors import InputError
+from mpctl.estimate import target_name_of
+from mpctl.experiment.workload import Traffic, Workload, read_prompts
+from mpctl.gate.policy import Policy
+from mpctl.rollout.plan import Kind, Plan, Strategy
+
+BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
+DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
+_MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<rest>.+)", re.DOTALL)
+_SHARED = re.compile(r"(?P<rest>.+):(?P<share>\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
+
+# (data set, path or repository, how many) -> its prompts
+Loader = Callable[[str, str, int], tuple[str, ...]]
+
+
+def read_workload(options: dict[str, Any], load: Loader | None = None) -> Workload:
+    """The classes of traffic and how they are sent. ``load`` reads data sets that only the load client knows.
+
+    Raises:
+        InputError: an option or a file cannot be used, or there are too few distinct prompts.
+    """
+    kinds = [read_traffic(text) for text in options["prompts"]]
+    rates = options["rate"] or ()
+    shape: dict[str, Any] = {
+        "repeats": options["repeats"],
+        "requests": options["requests"],
+        "concurrency": options["concurrency"] or (() if rates else (1,)),
+        "rates": rates,
+        "temperatures": options["temperature"] or (0.0,),
+        "max_tokens": options["max_tokens"],
+        "max_time_s": options["max_time"] or 0.0,
+        "reuse": options["reuse_prompts"],
+        "calibrate": options["calibrate"],
+    }
+    kinds += [_read_dataset(text, load) for text in options["dataset"]]
+    return Workload(traffic=tuple(kinds) or (read_traffic(BUILT_IN[0]),), **shape)
+
+
+def read_traffic(text: str) -> Traffic:
+    """``edits``, ``FILE``, ``NAME=FILE``, each with ``:SHARE`` behind it if it has one.
+
+    Raises:
+        InputError: the file cannot be used, or the name or the share is none.
+    """
+    source, share = _share(text)
+    if source in BUILT_IN and not Path(source).exists():
+        built_in = resources.files("mpctl.experiment") / "prompts" / f"{source}.jsonl"
+        prompts, repeated = read_prompts(built_in.read_text(encoding="utf-8"), file=source)
+        return Traffic(source, prompts, share, repeated)
+    name, path = _named(source)
+    prompts, repeated = read_prompts(read_file(path, "the prompts"), file=path)
+    return Traffic(name, prompts, share, repeated)
+
+
+def _read_dataset(text: str, load: Loader | None) -> Traffic:
+    """``NAME=DATASET:PATH``, with ``:SHARE`` behind it if it has one."""
+    named = _NAMED.fullmatch(text)
+    dataset, _, rest = (named["rest"] if named else "").partition(":")
+    if named is None or dataset not in DATASETS or not rest:
+        raise InputError(
+            f"{text!r} is not NAME=DATASET:PATH",
+            field="--dataset",
+            hint=f"DATASET is one of {', '.join(DATASETS)}; for example math=hf:openai/gsm8k, chat=sharegpt:FILE.json",
+        )
+    if load is None:
+        raise InputError(
+            "no load client of this machine can read data sets",
+            field="--dataset",
+            hint="write the prompts to a JSONL file: --prompts NAME=FILE",
+        )
+    path, share = _share(rest)
+    found = load(dataset, path, _MOST)
+    distinct = tuple(dict.fromkeys(found))
+    return Traffic(_class_name(named["name"]), distinct, share, len(found) - len(distinct))
+
+
+def loader_for(session: Session) -> Loader:
+    """Reads data sets with the load client of the session's engine, which takes some seconds to start."""
+
+    def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
+        from mpctl.platform.local.client import BenchClient
+        from mpctl.platform.local.engine import model_of, python_of
+
+        service = session.service()
+        desired = session.platform.desired() if isinstance(session, LocalSession) else None
+        client = BenchClient(
+            desired.python if desired else python_of(None), desired.cwd if desired else str(Path.cwd())
+        )
+        name, _, directory = path.rpartition("@")
+        where = Path(directory)
+        shown = f"{name}@{where.absolute()}" if name else str(where.absolute() if where.exists() else path)
+        try:
+            return client.prompts_of(dataset, shown, service.command.get("tokenizer") or model_of(service), count)
+        finally:
+            client.close()
+
+    return load
+
+
+def _share(text: str) -> tuple[str, float]:
+    shared = None if Path(text).exists() else _SHARED.fullmatch(text)
+    return (shared["rest"], float(shared["share"])) if shared else (text, 1.0)
+
+
+def _named(source: str) -> tuple[str, str]:
+    """A class's name and file; a file without a name gives it its own."""
+    named = None if Path(source).exists() else _NAMED.fullmatch(source)
+    if named:
+        return _class_name(named["name"]), named["rest"]
+    stem = "prompts" if source == "-" else Path(source).stem
+    return _class_name(stem), source
+
+
+def _class_name(text: str) -> str:
+    """Lower-case letters, digits and hyphens, as cells are named."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "prompts"
+
+
+def describe_workload(workload: Workload) -> str:
+    """What is sent to an arm, in a phrase: ``at most 12 rounds of 8 prompts (edits) at concurrency 1``."""
+    kinds = ", ".join(f"{n} {s:.0%}" if len(workload.shares) > 1 else n for n, s in workload.shares.items())
+    loops = []
+    if workload.concurrency:
+        loops.append(f"concurrency {_listed(workload.concurrency)}")
+    if workload.rates:
+        loops.append(f"{_listed(workload.rates)} requests/s")
+    warm = "" if workload.temperatures == (0.0,) else f", temperature {_listed(workload.temperatures)}"
+    rounds = f"at most {workload.repeats} rounds of {workload.per_round} prompts ({kinds})"
+    return f"{rounds} at {' and '.join(loops)}{warm}"
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{v:g}" for v in values)
+
+
+def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Plan:
+    """Pin everything that the rollout will do."""
+    policy = read_policy(options["policy"])
+    if change.spec.config() is None:
+        # Taking speculation away is judged by speed and output; there are no drafts to count.
+        policy = Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
+    return Plan(
+        kind=Kind.ROLLOUT,
+        strategy=Strategy(options["strategy"]),
+        baseline=change.old_text,
+        text=change.new_text,
+        spec=change.spec.describe(),
+        baseline_spec=change.old_spec.describe(),
+        policy=policy,
+        workload=f"workload-{workload.digest()[:12]}",
+        ready_timeout_s=options["timeout"],
+        keep_baseline=options["keep_baseline"],
+        downtime=options["accept_downtime"],
+        why=f"rollout of {change.words}",
+        draft=_draft_of(change),
+        load=options["load"],
+        target_model=target_name_of(change.before) or change.before.model or change.before.name,
+    )
+
+
+def _draft_of(change: Change) -> str:
+    """What drafts by the name it is known by, where it is weights that have to fit the target; empty for lookup
+    methods. In the pod it may lie at a path that says nothing.
+    """
+    known = change.spec.known
+    if known is None or not known.loads_weights:
+        return ""
+    named = change.chosen.draft if change.chosen else None
+    return named or change.spec.draft or f"the {known.name} layers of the target"

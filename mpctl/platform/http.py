@@ -1,0 +1,149 @@
+"""HTTP requests to servers that mpctl does not trust: engines, hubs, the load agent.
+
+An answer has a limit of bytes and a deadline for all of it, so that neither an endless nor a slow one ties up memory or
+time. Encodings are refused (a small compressed answer may be huge), and so are redirects and proxies: the API key goes
+to the given address alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mpctl import bounded
+from mpctl.errors import MpctlError
+
+if TYPE_CHECKING:
+    import httpx
+
+ANSWER_BYTES = 16 * bounded.MEBIBYTE
+ANSWER_S = 30.0
+
+
+class NoAnswer(MpctlError):
+    """The server did not answer, or its answer is too large, too slow or encoded."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status and body of an answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode(errors="replace")
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            ValueError: not JSON, or nested too deeply.
+        """
+        return bounded.loads(self.body)
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    json: Any = None,
+    seconds: float = ANSWER_S,
+    limit: int = ANSWER_BYTES,
+    socket: str | None = None,
+    decompressed: int = 0,
+) -> Answer:
+    """Send one request. ``seconds``: for the whole answer; ``limit``: its bytes; ``socket``: a unix socket to use;
+    ``decompressed``: bytes that a gzip answer may have when decompressed, 0 to refuse encoded answers.
+
+    Raises:
+        NoAnswer: no answer within these limits.
+    """
+    import httpx
+
+    deadline = time.monotonic() + seconds
+    sent = {**(headers or {}), "Accept-Encoding": "gzip" if decompressed else "identity", "Connection": "close"}
+    try:
+        with (
+            httpx.Client(transport=_transport(url, deadline, socket), trust_env=False, timeout=seconds) as client,
+            client.stream(method, url, headers=sent, json=json) as response,
+        ):
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity" and not (decompressed and encoding == "gzip"):
+                raise NoAnswer(f"{url}: the answer is encoded although identity was requested")
+            body = read_limited(response.iter_raw(), url, deadline, limit)
+            return Answer(
+                response.status_code, bounded.gunzip(body, limit=decompressed) if encoding == "gzip" else body
+            )
+    except httpx.TimeoutException as error:
+        raise NoAnswer(f"{url}: no complete answer within {seconds:g} s") from error
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise NoAnswer(f"{url}: {error or type(error).__name__}") from error
+
+
+get = partial(request, "GET")
+
+
+def read_limited(parts: Iterable[bytes], url: str, deadline: float, limit: int) -> bytes:
+    """Join the parts of a body.
+
+    Raises:
+        NoAnswer: it has more than ``limit`` bytes, or is not complete at the ``deadline`` of the monotonic clock.
+    """
+    body = bytearray()
+    for part in parts:
+        body += part
+        if len(body) > limit:
+            raise NoAnswer(f"{url}: the answer is larger than {limit / bounded.MEBIBYTE:g} MiB")
+        if time.monotonic() > deadline:
+            raise NoAnswer(f"{url}: no complete answer in time")
+    return bytes(body)
+
+
+def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTransport:
+    """Return a transport whose every read ends at the deadline: httpx itself limits each read, not their sum, so that a
+    server that sends one byte of a header at a time would never be left."""
+    import httpcore
+    import httpx
+
+    class Stream(httpcore.NetworkStream):
+        def __init__(self, inner: httpcore.NetworkStream) -> None:
+            self._inner = inner
+
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise httpcore.ReadTimeout("deadline")
+            return self._inner.read(max_bytes, remaining)
+
+        def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            self._inner.write(buffer, max(0.001, deadline - time.monotonic()))
+
+        def close(self) -> None:
+            self._inner.close()
+
+        def start_tls(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
+            return Stream(self._inner.start_tls(*args, **options))
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._inner.get_extra_info(info)
+
+    class Backend(httpcore.SyncBackend):
+        def connect_tcp(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
+            return Stream(super().connect_tcp(*args, **options))
+
+        def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
+            return Stream(super().connect_unix_socket(*args, **options))
+
+    context = httpx.create_ssl_context(trust_env=False) if url.startswith("https:") else None
+    transport = httpx.HTTPTransport(verify=context or False, uds=socket, trust_env=False)
+    transport._pool = httpcore.ConnectionPool(
+        ssl_context=context, uds=socket, network_backend=Backend(), keepalive_expiry=0
+    )
+    return transport

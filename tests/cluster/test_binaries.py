@@ -1,0 +1,104 @@
+"""Where the rig's programs come from; builds nothing."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import ROOT
+from .rig import binaries, knative
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """An empty cache, and no Go."""
+    monkeypatch.setenv("MPCTL_RIG_CACHE", str(tmp_path / "cache"))
+    for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(binaries.shutil, "which", lambda *_, **__: None)
+    monkeypatch.delenv("MPCTL_GO", raising=False)
+    return tmp_path
+
+
+def fake_go(folder, version, *, switches):
+    """A go command that says it is ``version``, and what GOTOOLCHAIN asks for where it can switch."""
+    path = folder / "go"
+    switched = '"$GOTOOLCHAIN"' if switches else version
+    path.write_text(
+        f'#!/bin/sh\n[ "$GOTOOLCHAIN" = local ] && v={version} || v={switched}\necho go version $v linux/amd64\n'
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_versions_named_in_the_code_are_those_of_the_modules():
+    pinned = (binaries.HERE / "kubernetes" / "go.mod").read_text()
+    assert re.search(rf"k8s.io/kubernetes {re.escape(binaries.KUBERNETES)}\b", pinned)
+    assert re.search(r"^go 1\.26", pinned, re.MULTILINE)
+    for recipe in (binaries.BASE, knative.RECIPE):
+        source = (binaries.HERE / recipe.source / "go.mod").read_text()
+        for module, _ in recipe.definitions.values():
+            assert f"{module} v" in source
+
+
+def test_without_go_the_way_to_get_it_is_named(nowhere):
+    with pytest.raises(binaries.Missing) as missing:
+        binaries.find()
+    for word in ("no Go toolchain", "apt install", "go.dev/dl", binaries.GO, "MPCTL_RIG_ASSETS", "kserve-manager"):
+        assert word in str(missing.value)
+
+
+def test_another_go_is_switched_to_ours(nowhere, monkeypatch):
+    monkeypatch.setenv("MPCTL_GO", fake_go(nowhere, "go1.27.3", switches=True))
+    _, environment = binaries._go()
+    assert environment["GOTOOLCHAIN"] == binaries.GO
+
+
+def test_a_go_that_cannot_switch_is_refused_by_name(nowhere, monkeypatch):
+    monkeypatch.setenv("MPCTL_GO", fake_go(nowhere, "go1.19.8", switches=False))
+    with pytest.raises(binaries.Missing, match=r"is go1\.19\.8 and cannot switch to go1\.26"):
+        binaries._go()
+
+
+def test_given_programs_and_definitions_are_taken(nowhere, monkeypatch):
+    folder = nowhere / "mine"
+    (folder / "definitions").mkdir(parents=True)
+    for program in binaries.PROGRAMS:
+        (folder / program.name).touch()
+    for name in binaries.DEFINITIONS:
+        (folder / "definitions" / f"{name}.json").write_text("[]")
+    monkeypatch.setenv("MPCTL_RIG_ASSETS", str(folder))
+    found = binaries.find()
+    assert found["etcd"] == str(folder / "etcd")
+    assert found.definitions == folder / "definitions"
+
+
+def test_a_folder_that_is_not_there_is_refused(nowhere, monkeypatch):
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(nowhere / "nosuch"))
+    with pytest.raises(binaries.Missing, match="nosuch is not a directory"):
+        binaries.find()
+
+
+def test_a_version_change_moves_the_cache(monkeypatch):
+    before = binaries.digest()
+    monkeypatch.setattr(binaries, "GO", "go1.26.9")
+    assert binaries.digest() != before
+
+
+def test_the_script_says_what_is_missing(nowhere):
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("MPCTL_GO", "MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")
+    }
+    environment |= {"MPCTL_RIG_CACHE": str(nowhere / "cache"), "MPCTL_GO": str(nowhere / "nosuch")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.rig.binaries"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "error: " in done.stderr and "apt install" in done.stderr

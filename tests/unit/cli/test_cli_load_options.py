@@ -1,0 +1,82 @@
+"""Where the load client runs: as asked, as it was planned, or as the platform has it."""
+
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from mpctl.app.session.load_client import place_load
+from mpctl.cli.main import run
+from mpctl.errors import InputError, Refused
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.ports import Arm, Live
+
+
+def operation(plan=None, **changes):
+    of = plan or Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, baseline="old", text="new", spec="ngram", **changes)
+    return Operation("rollout-1", of, opened_at="2026-01-01T00:00:00+00:00", who="ann")
+
+
+@pytest.mark.parametrize(
+    ("asked", "platform", "unfinished", "where"),
+    [
+        ("auto", "kubernetes", None, "job"),
+        ("auto", "local", None, "local"),
+        ("auto", "kubernetes", operation(load="local"), "local"),
+        ("local", "kubernetes", operation(load="job"), "local"),
+        ("job", "kubernetes", operation(load="local"), "job"),
+        ("auto", "kubernetes", operation(load="job").undo_plan(why=""), "job"),
+        ("auto", "kubernetes", operation(load="local").undo_plan(why=""), "job"),
+        ("auto", "local", operation(load="local").undo_plan(why=""), "local"),
+    ],
+)
+def test_where(asked, platform, unfinished, where):
+    found = operation(unfinished) if isinstance(unfinished, Plan) else unfinished
+    assert place_load(asked, platform, unfinished=found) == where
+
+
+class Fake(SimpleNamespace):
+    """A session in which nothing can send a load, as on a machine without vLLM."""
+
+    def require_load_client(self):
+        if self.load != "job":
+            raise Refused("no vLLM is installed")
+
+
+@pytest.mark.parametrize("asked", ["auto", "local"])
+def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, monkeypatch):
+    """The same rollout again, after its way back could not be finished."""
+    data = {"plan": operation(load="job").undo_plan(why="", automatic=True).to_record()}
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    back = Entry.after(None, at=at, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
+    session = Fake(
+        title="service ns/demo",
+        load=None,
+        ready_timeout_s=lambda asked: 600.0,
+        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None),
+        store=SimpleNamespace(entries=lambda: (back,), lease=lambda purpose: nullcontext()),
+        platform=SimpleNamespace(read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
+        world=lambda: nullcontext(None),
+    )
+    carried = []
+    monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *args, **named: session)
+    monkeypatch.setattr("mpctl.cli.change.read_change", lambda *args, **options: None)
+    for name in ("show_findings", "require_allowed", "show_pool"):
+        monkeypatch.setattr(f"mpctl.cli.change.{name}", lambda *args: None)
+    monkeypatch.setattr("mpctl.cli.request.make_plan", lambda *args: operation().plan)
+    monkeypatch.setattr("mpctl.cli.outcome.carry_out", lambda *args: carried.append((args[3].id, session.load)))
+    assert run(["rollout", "demo", "--spec", "ngram", "--platform", "kubernetes", "--load", asked]) == 0
+    assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
+
+
+def test_no_job_without_a_cluster():
+    with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
+        place_load("job", "local")
+
+
+def test_a_server_at_an_address_is_measured_from_here(capsys):
+    assert run(["bench", "--url", "http://127.0.0.1:1", "--load", "job"]) == 2
+    assert "--load: there is no cluster to run a Job in" in capsys.readouterr().err

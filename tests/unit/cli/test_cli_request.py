@@ -1,0 +1,140 @@
+"""A measurement asked for on a command line."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+
+from mpctl.cli.options.measurement import load_options
+from mpctl.cli.request import describe_workload, read_traffic, read_workload
+from mpctl.errors import InputError
+from mpctl.experiment.workload import Traffic
+
+
+def asked(*arguments, load=None):
+    """The workload of these arguments, by the options that rollout and bench share."""
+    found = {}
+
+    @click.command()
+    @load_options
+    def command(**options):
+        found["workload"] = read_workload(options, load)
+
+    command.main(list(arguments), standalone_mode=False)
+    return found["workload"]
+
+
+@pytest.fixture
+def prompts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, texts):
+        (tmp_path / name).write_text("".join(json.dumps({"prompt": t}) + "\n" for t in texts))
+        return name
+
+    return write
+
+
+def test_what_is_sent_when_nothing_is_said():
+    made = asked()
+    assert [t.name for t in made.traffic] == ["edits"]
+    assert (made.concurrency, made.rates, made.temperatures) == ((1,), (), (0.0,))
+    assert (made.repeats, made.requests, made.calibrate, made.reuse) == (12, 8, True, False)
+    assert describe_workload(made) == "at most 12 rounds of 8 prompts (edits) at concurrency 1"
+
+
+def test_a_matrix(prompts):
+    mine = prompts("My Traffic.jsonl", [f"p{i}" for i in range(500)])
+    made = asked(
+        *("--prompts", "edits:3", "--prompts", mine, "--repeats", "2", "--concurrency", "1,4", "--rate", "2.5"),
+        *("--temperature", "0,0.7", "--max-time", "5m", "--no-calibrate"),
+    )
+    assert [(t.name, t.share) for t in made.traffic] == [("edits", 3.0), ("my-traffic", 1.0)]
+    assert len(made.cells) == 2 * 2 * 3
+    assert (made.max_time_s, made.calibrate) == (300.0, False)
+    assert describe_workload(made) == (
+        "at most 2 rounds of 96 prompts (edits 75%, my-traffic 25%) at concurrency 1, 4 and 2.5 requests/s, "
+        "temperature 0, 0.7"
+    )
+
+
+def test_a_rate_alone_is_an_open_loop_only():
+    made = asked("--rate", "2")
+    assert (made.concurrency, made.rates) == ((), (2.0,))
+    assert describe_workload(made) == "at most 12 rounds of 8 prompts (edits) at 2 requests/s"
+
+
+@pytest.mark.parametrize("name", ["edits", "rag", "chat", "math", "fresh"])
+def test_built_in_sets(name):
+    assert len(read_traffic(name).prompts) == 192
+
+
+def test_a_name_and_a_share_for_a_file(prompts):
+    file = prompts("t.jsonl", ["a", "b", "a"])
+    assert read_traffic(file) == Traffic("t", ("a", "b"), 1.0, 1)
+    assert read_traffic(f"Code_Review={file}:0.25") == Traffic("code-review", ("a", "b"), 0.25, 1)
+
+
+def test_a_file_wins_over_what_its_name_could_mean_else(prompts):
+    assert read_traffic(prompts("x=y:2", ["a"])) == Traffic("x-y-2", ("a",))
+    assert read_traffic(prompts("edits", ["a"])) == Traffic("edits", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nowhere.jsonl", "nowhere.jsonl: the prompts cannot be read"),
+        ("chat=nowhere.jsonl:2", "nowhere.jsonl: the prompts cannot be read"),
+        ("edits:0", "share of edits must be above 0"),
+    ],
+)
+def test_a_class_that_cannot_be_read(prompts, text, message):
+    with pytest.raises(InputError, match=message):
+        read_traffic(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--concurrency", "1,x"), "'x' in '1,x' is no whole number"),
+        (("--concurrency", "0"), "0 must be at least 1"),
+        (("--concurrency", "1.5"), "'1.5' in '1.5' is no whole number"),
+        (("--concurrency", "8,8"), "names a number twice"),
+        (("--rate", "0"), "0 must be above 0"),
+        (("--rate", "inf"), "inf must be above 0"),
+        (("--temperature", "nan"), "nan must be at least 0"),
+        (("--temperature", "-1"), "-1 must be at least 0"),
+        (("--temperature", ""), "'' in '' is no number"),
+    ],
+)
+def test_numbers_that_are_none(arguments, message):
+    with pytest.raises(click.BadParameter, match=message):
+        asked(*arguments)
+
+
+def test_too_few_prompts_are_found_before_anything_starts():
+    with pytest.raises(InputError, match="192 distinct prompts of edits are too few"):
+        asked("--concurrency", "1,8,32")
+    assert asked("--concurrency", "1,8,32", "--reuse-prompts").repeated("edits") > 0
+    assert asked("--concurrency", "1,8,32", "--repeats", "2").repeated("edits") == 0
+
+
+def test_a_data_set_is_read_by_the_load_client():
+    seen = []
+
+    def load(dataset, path, count):
+        seen.append((dataset, path, count))
+        return tuple(f"q{i % 150}" for i in range(200))
+
+    made = asked("--dataset", "Maths=hf:openai/gsm8k@./copy:2", load=load)
+    assert seen == [("hf", "openai/gsm8k@./copy", 2000)]
+    assert [(t.name, t.share, len(t.prompts), t.repeated) for t in made.traffic] == [("maths", 2.0, 150, 50)]
+
+
+@pytest.mark.parametrize("text", ["gsm8k", "math=gsm8k", "math=gsm8k:FILE", "math=hf:", "=hf:x"])
+def test_a_data_set_that_is_none(text):
+    with pytest.raises(InputError, match=r"is not NAME=DATASET:PATH") as caught:
+        asked("--dataset", text, load=lambda *_: ("a",))
+    assert caught.value.field == "--dataset"

@@ -1,0 +1,154 @@
+"""Traffic steps and a kept arm, as they are asked for and as they are explained."""
+
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from mpctl.cli import strategy
+from mpctl.cli.operate import rollback
+from mpctl.cli.options.types import Percentages
+from mpctl.errors import InputError, Refused
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.ports import Arm, RetainedBaseline
+
+ROUTE = {"name": "users", "spec": {}}
+ASKED = {"strategy": "auto", "traffic_steps": None, "step_duration": 120.0, "route": None, "force": False}
+
+
+@pytest.mark.parametrize(("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))])
+def test_percentages(text, steps):
+    assert Percentages().convert(text, None, None) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0,10", "must be at least 1"),
+        ("10,5", "must rise from step to step"),
+        ("10,10", "names a number twice"),
+        ("10,101", "more than 100 percent"),
+        ("1.5", "is no whole number"),
+        ("1,,2", "is no whole number"),
+    ],
+)
+def test_no_percentages(text, said):
+    with pytest.raises(click.BadParameter, match=said):
+        Percentages().convert(text, None, None)
+
+
+class Platform:
+    """Room for all of it, or for nothing."""
+
+    rolls = True
+
+    def __init__(self, *, kept=None, room=True, route=ROUTE):
+        self._kept, self._room, self._route = kept, room, route
+        self.asked = None
+
+    def retained_baseline(self):
+        return self._kept
+
+    def check(self, arm, *, side_by_side, downtime=False, retain=False):
+        self.asked = (side_by_side, downtime, retain)
+        if side_by_side and not self._room:
+            raise Refused("there is no GPU")
+        return ("room",)
+
+    def route(self, name, steps, *, force=False):
+        if self._route is None:
+            raise Refused("no HTTPRoute of yours")
+        return self._route
+
+    def scaling(self):
+        return None
+
+
+def session(**platform):
+    return SimpleNamespace(platform=Platform(**platform), title="service ns/demo", start_time=lambda: "")
+
+
+def plan(**changes):
+    more = {"strategy": Strategy.SIDE_BY_SIDE, "baseline": "old", "text": "new", "spec": "ngram"} | changes
+    return Plan(Kind.ROLLOUT, **more)
+
+
+def fitted(one, asked=None, **changes):
+    options = ASKED | (asked or {})
+    return strategy.fitting(one, strategy.with_traffic(plan(**changes), options), options)
+
+
+def test_without_steps_no_route_is_asked_for():
+    found, notes = fitted(session(route=None))
+    assert (found.route, found.traffic_steps, notes) == (None, (), ("room",))
+    assert strategy.describe_traffic(found) == ""
+
+
+def test_steps_pin_the_route_and_are_explained():
+    found, _ = fitted(session(), {"traffic_steps": (1, 10)})
+    assert (found.route, found.traffic_steps, found.step_duration_s) == (ROUTE, (1, 10), 120.0)
+    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in strategy.describe_traffic(found)
+
+
+@pytest.mark.parametrize("way", [{"traffic_steps": (10,)}, {}])
+def test_in_place_there_is_nothing_to_share_with(way):
+    with pytest.raises(InputError) as caught:
+        fitted(session(), way, strategy=Strategy.IN_PLACE, keep_baseline=not way)
+    assert caught.value.field == ("--traffic-steps" if way else "--keep-baseline")
+
+
+def test_a_route_that_nothing_uses_is_a_mistake():
+    with pytest.raises(InputError, match="only used by --traffic-steps and --keep-baseline"):
+        fitted(session(), {"route": "users"})
+
+
+def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
+    found, _ = fitted(session(room=False), downtime=True)
+    assert found.strategy is Strategy.IN_PLACE
+    with pytest.raises(Refused, match="no GPU"):
+        fitted(session(room=False), {"traffic_steps": (10,)}, downtime=True)
+
+
+def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
+    one = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
+    found, notes = fitted(one, keep_baseline=True)
+    assert one.platform.asked == (True, False, True)
+    assert found.releases
+    assert "arm-1, kept since 2026-01-01T00:00:00Z, ends first" in notes[0]
+    assert strategy.describe_back(one, found) == "one write, the old engine is kept"
+
+
+def back(**changes):
+    return Plan(Kind.ROLLBACK, Strategy.SIDE_BY_SIDE, baseline="new", text="old", spec="none", **changes)
+
+
+def kept(**changes):
+    return RetainedBaseline(
+        **{"arm": Arm("old").id, "since": "", "route": "users", "pods_ready": 2, "pods": 2} | changes
+    )
+
+
+def test_a_rollback_to_the_kept_arm_is_one_write():
+    one = session(kept=kept())
+    found, notes = rollback.as_found(one, back())
+    assert (found.instant, found.route, notes) == (True, ROUTE, ())
+    assert "one write gives the kept engine all traffic of HTTPRoute users" in rollback.explain(one, found)
+
+
+@pytest.mark.parametrize(
+    ("platform", "said"),
+    [
+        ({"kept": kept(arm="arm-other")}, "it is not what is restored"),
+        ({"kept": kept(pods_ready=1)}, "1 of its pods are ready, the service has 2"),
+        ({"kept": kept(), "route": None}, "no HTTPRoute of yours"),
+    ],
+)
+def test_a_kept_arm_that_cannot_serve_is_said_and_not_used(platform, said):
+    found, notes = rollback.as_found(session(**platform), back())
+    assert (found.instant, found.route) == (False, None)
+    assert said in notes[0]
+
+
+def test_what_undoes_an_operation_keeps_what_that_found():
+    undo = back(undoes="rollout-1", route=ROUTE)
+    assert rollback.as_found(session(kept=kept()), undo) == (undo, ())
