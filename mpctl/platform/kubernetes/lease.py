@@ -329,7 +329,9 @@ class Lease:
 
 def _claims_fresh(holder: Holder) -> bool:
     """Whether the heartbeat's time is within the last ``DURATION_S``: true for a dead holder at most that long, so a
-    command refuses at once instead of watching."""
+    command refuses at once instead of watching. A process of this machine that is gone claims nothing."""
+    if process_is_gone(holder.process):
+        return False
     try:
         renewed = datetime.fromisoformat(holder.renewed.replace("Z", "+00:00"))
         return 0 <= (datetime.now(UTC) - renewed).total_seconds() <= DURATION_S

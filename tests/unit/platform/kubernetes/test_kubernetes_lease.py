@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 
 import pytest
 
@@ -146,6 +147,24 @@ def test_unlock_frees_a_lease_from_the_future_and_force_also_a_live_one():
         lease.unlock(lease.read())
     lease.unlock(lease.read(), force=True)
     assert server.there["spec"]["holderIdentity"] is None
+
+
+def test_a_holder_of_this_machine_that_was_killed_just_now_is_dead_at_once():
+    server = Server()
+    boot, pid, started = this_process().split()
+    server.there = foreign(datetime.now(UTC).isoformat(), f"{boot} {pid} {int(started) + 1}")
+    lease, clock = watcher(server)
+    with lease.hold("resume"):
+        assert clock.now == 0
+
+
+def test_a_fresh_heartbeat_of_another_machine_is_refused_at_once():
+    server = Server()
+    server.there = foreign(datetime.now(UTC).isoformat())
+    lease, clock = watcher(server)
+    with pytest.raises(Conflict, match="is held by x@y"), lease.hold("resume"):
+        pass
+    assert clock.now == 0
 
 
 @pytest.mark.parametrize("rest", ["notanint 5", "5 notanint", "²³ 5", "-1 5", "", "1 2 3"])
