@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.conftest import Namespace, make_mpctl
+from tests.cluster.conftest import make_mpctl
+from tests.cluster.fixtures import Namespace
 from tests.cluster.objects import CONTAINERS
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.proxy import Call

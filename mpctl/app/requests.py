@@ -1,9 +1,131 @@
-"""What a user asked of a command: frozen values with units in their names."""
+"""What a user asked for, one frozen value per command; built by the command line, read by the use cases."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
+
+
+class DryRun(StrEnum):
+    """none: act. client: all checks and the change, nothing is done. server: the same on a cluster."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class StagingRequest:
+    """How the draft gets into the pod, and the facts about the cluster that decide it. None: unknown."""
+
+    mode: str | None = None
+    claim: str | None = None
+    claim_is_shared: bool | None = None
+    registry: str | None = None
+    air_gapped: bool = False
+    kserve_version: str | None = None
+    kubernetes_version: str | None = None
+    node_disk_gib: float | None = None
+    draft_size_gib: float | None = None
+    token_secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationRequest:
+    """A method with its settings and its draft. ``settings``: KEY=VALUE; ``config``: JSON, or ``@FILE`` with it;
+    ``catalogue`` and the listings: files; ``ignored``: preflight checks to override."""
+
+    method: str
+    settings: tuple[str, ...] = ()
+    config: str | None = None
+    draft: str | None = None
+    catalogue: str | None = None
+    draft_listing: str | None = None
+    target_listing: str | None = None
+    gpu: str | None = None
+    staging: StagingRequest = field(default_factory=StagingRequest)
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRequest:
+    """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
+    where the load client runs, auto, job or local; ``policy``: a file with the gate's limits."""
+
+    prompts: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    requests: int = 8
+    rounds: int = 12
+    time_limit_s: float = 0.0
+    concurrency: tuple[int, ...] = ()
+    requests_per_s: tuple[float, ...] = ()
+    temperatures: tuple[float, ...] = (0.0,)
+    max_tokens: int = 384
+    reuse_prompts: bool = False
+    load: str = "auto"
+    calibrate: bool = True
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficRequest:
+    """How production traffic moves to the candidate. ``route``: the HTTPRoute, needed where there are several."""
+
+    steps_percent: tuple[int, ...] = ()
+    step_duration_s: float = 120.0
+    route: str | None = None
+    keep_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """``strategy``: auto, side-by-side or in-place. ``ready_timeout_s``: None follows from the service."""
+
+    speculation: SpeculationRequest
+    measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
+    traffic: TrafficRequest = field(default_factory=TrafficRequest)
+    strategy: str = "auto"
+    accept_downtime: bool = False
+    force: bool = False
+    ready_timeout_s: float | None = None
+    dry_run: DryRun = DryRun.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """``to_revision``: None is the one before. ``strategy``: None is that of the rollout that is undone."""
+
+    to_revision: int | None = None
+    strategy: str | None = None
+    force: bool = False
+    accept_downtime: bool = False
+    ready_timeout_s: float | None = None
+    dry_run: DryRun = DryRun.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRequest:
+    """A change to check. ``ask_engine``: also by the installed vLLM's own configuration class."""
+
+    speculation: SpeculationRequest
+    ask_engine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenderRequest:
+    """A change to print. ``candidate``: only the InferenceService that runs it next to the first."""
+
+    speculation: SpeculationRequest
+    candidate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """Compare the service with a revision, None for the one before, or with a change."""
+
+    revision: int | None = None
+    speculation: SpeculationRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from mpctl.cli.printer import Result, render
 from mpctl.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from mpctl.app.change.source import Source
     from mpctl.app.session.base import Session
     from mpctl.app.session.place import Place
     from mpctl.cli.settings_files import SettingsFiles
@@ -58,6 +59,28 @@ class CliContext:
         from mpctl.app.session.open import open_session
 
         return open_session(self.place, self.terminal, name, gone=gone)
+
+    def open_source(self, name: str | None, file: str | None) -> Source:
+        """The service of a manifest file, or without one the running service.
+
+        Raises:
+            InputError: there is none, or several; the file cannot be read.
+        """
+        if file is None:
+            return self.open_session(name)
+        from mpctl.app.change.source import FileSource
+
+        return FileSource(file, name)
+
+    def open_named_in(self, file: str, name: str | None) -> Session:
+        """The running service that a manifest file names.
+
+        Raises:
+            InputError: the file cannot be used, or the service does not run.
+        """
+        from mpctl.app.session.open import open_named_in
+
+        return open_named_in(self.place, self.terminal, file, name)
 
     def emit(
         self,

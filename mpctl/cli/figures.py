@@ -1,4 +1,4 @@
-"""The measured figures of both arms as tables."""
+"""Measured figures and the gate's rules as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mpctl.cli.printer import columns
 
 if TYPE_CHECKING:
     from mpctl.gate.analysis import Comparison
+    from mpctl.gate.verdict import Verdict
 
 
 def comparison_tables(cells: Sequence[Comparison], *, baseline: str, candidate: str) -> Iterator[str]:
@@ -20,3 +21,16 @@ def comparison_tables(cells: Sequence[Comparison], *, baseline: str, candidate: 
         if len(compared) > 1:
             yield f"\n{comparison.cell.label}"
         yield columns(comparison_rows(comparison, baseline=baseline, candidate=candidate))
+
+
+def rules_table(verdict: Verdict, *, every_rule: bool) -> str:
+    """The gate's rules that failed or could not decide, or every one; empty when there is none."""
+    from mpctl.gate.outcome import Outcome
+    from mpctl.report import gate_rows
+
+    rows = gate_rows(verdict)
+    if not every_rule:
+        settled = (Outcome.PASS, Outcome.SKIP)
+        open_messages = {r.message for r in verdict.rules if r.outcome not in settled}
+        rows = [rows[0], *(row for row in rows[1:] if row[2] in open_messages)]
+    return columns(rows) if len(rows) > 1 else ""

@@ -17,29 +17,23 @@ Usage: mpctl [OPTIONS] COMMAND [ARGS]...
 Options:
   --version                       Show the version and exit.
   --platform [auto|local|kubernetes]
-                                  Where services run; auto: a cluster where
-                                  one is named, else this machine where a
-                                  service is up.  [env var: MPCTL_PLATFORM;
-                                  default: auto]
-  -n, --namespace NAME            Namespace of the service; default: on a
-                                  cluster that of the context, on this machine
-                                  wherever it is.  [env var: MPCTL_NAMESPACE]
-  --context NAME                  Context of the kubeconfig.  [env var:
-                                  MPCTL_CONTEXT]
-  --kubeconfig FILE               Path of the kubeconfig.  [env var:
-                                  MPCTL_KUBECONFIG]
-  --as USER                       Act on the cluster as another user.  [env
-                                  var: MPCTL_AS]
-  --request-timeout DURATION      Longest wait for one answer; default 30s.
-                                  [env var: MPCTL_REQUEST_TIMEOUT]
-  --color [auto|always|never]     Colour on a terminal.  [env var:
-                                  MPCTL_COLOR; default: auto]
-  -v, --verbose                   Say more; twice: with the time before each
-                                  line.  [env var: MPCTL_VERBOSE; default: 0]
-  -q, --quiet                     Say nothing but results, warnings and
-                                  errors.  [env var: MPCTL_QUIET]
-  --debug                         Show a stack trace with every error.  [env
-                                  var: MPCTL_DEBUG]
+                                  Where services run; auto: a named cluster,
+                                  else this machine if a service is up on it.
+                                  [default: auto]
+  -n, --namespace NAME            Kubernetes namespace (default: the
+                                  context's; local platform: any).
+  --context NAME                  Context of the kubeconfig (default: the
+                                  current one).
+  --kubeconfig FILE               Kubeconfig file (default: KUBECONFIG,
+                                  ~/.kube/config).
+  --as USER                       User to impersonate on the cluster.
+  --request-timeout DURATION      Longest wait for one answer of the API
+                                  server (default: 30s).
+  --color [auto|always|never]     Use colour.  [default: auto]
+  -v, --verbose                   Print more; twice: with a time stamp on each
+                                  line.  [default: 0]
+  -q, --quiet                     Print only results, warnings and errors.
+  --debug                         Print a stack trace with every error.
   -h, --help                      Show this message and exit.
 
 Rollout:

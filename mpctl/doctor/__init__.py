@@ -1,4 +1,4 @@
-"""What a cluster lacks for rollouts, as findings over what was read of it: facts in, findings out, no I/O."""
+"""Diagnose a cluster for rollouts: facts in, findings out, no I/O."""
 
 from __future__ import annotations
 

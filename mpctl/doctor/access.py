@@ -1,4 +1,4 @@
-"""The current user's rights, what could not be looked at, and what earlier rollouts left behind."""
+"""The current user's rights, resources that could not be read, and leftovers of earlier rollouts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def leases_of(facts: ClusterFacts) -> Iterator[Thing]:
 
 
 def holder_of(facts: ClusterFacts, service: Thing) -> str | None:
-    """Who works on a service now."""
+    """Return the holder of a service's lock."""
     namespace, name = place(service)
     for lease in leases_of(facts):
         mine = place(lease)[0] == namespace and service_of(lease) == name
@@ -49,16 +49,16 @@ def service_of(thing: Thing) -> str:
 
 
 def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
-    """One finding per reason: who may see little would else get twenty."""
+    """One finding per reason: a user with few rights would otherwise get twenty."""
     reasons: dict[str, list[str]] = {}
     for resource, reason in sorted(facts.unread.items()):
         reasons.setdefault(reason, []).append(resource)
     for reason, resources in reasons.items():
         yield Finding(
-            "could-not-look",
+            "unread",
             "note",
             ", ".join(resources),
-            f"could not be looked at, and what depends on them was not checked: {reason}",
+            f"could not be read, so the checks that depend on them were skipped: {reason}",
             FIX_UNREAD if reason == FORBIDDEN else "",
             "docs/how-to/rbac.md" if reason == FORBIDDEN else "",
         )
@@ -95,20 +95,20 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
         age = since_s(at(lease, "spec", "renewTime"), facts.now)
         name = service_of(lease)
         if is_held(lease, facts):
-            yield Finding("lease", "note", title("Lease", lease), f"service {name} is held by {holder}")
+            yield Finding("lease", "note", title("Lease", lease), f"service {name} is locked by {holder}")
         elif age is not None:
             yield Finding(
                 "lease-stale",
                 "warn",
                 title("Lease", lease),
-                f"{holder} held service {name} and has not renewed for {age:.0f} s of {_duration(lease):.0f} s",
-                f"mpctl status {name} shows what is unfinished; mpctl resume {name} goes on",
+                f"{holder} locked service {name} and did not renew the {_duration(lease):.0f} s lease for {age:.0f} s",
+                f"mpctl status {name} shows the unfinished operation; mpctl resume {name} continues it",
                 "docs/how-to/rollout.md",
             )
 
 
 def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
-    """Operations that nobody carries on, and candidates that are still there."""
+    """Interrupted operations and leftover candidates."""
     services = {place(s): s for s in facts.known("inferenceservices")}
     for (namespace, name), operation in sorted(facts.unfinished.items()):
         if not any(is_held(x, facts) and (place(x)[0], service_of(x)) == (namespace, name) for x in leases_of(facts)):
@@ -117,7 +117,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "warn",
                 f"service {namespace}/{name}",
                 f"{operation} was interrupted",
-                f"mpctl resume {name} -n {namespace} goes on with it, mpctl rollback {name} -n {namespace} undoes it",
+                f"mpctl resume {name} -n {namespace} continues it, mpctl rollback {name} -n {namespace} undoes it",
                 "docs/how-to/rollout.md",
             )
     for (namespace, name), candidate in services.items():
@@ -131,7 +131,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "candidate-orphan",
                 "warn",
                 subject,
-                f"is a candidate of service {baseline}, which is gone; it holds its GPU",
+                f"is a candidate of service {baseline}, which no longer exists; it holds its GPU",
                 delete,
                 "docs/how-to/rollout.md",
             )
@@ -140,8 +140,8 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "candidate-left",
                 "note",
                 subject,
-                f"stands beside service {baseline} though no rollout is under way; it holds its GPU",
-                f"it is a fast way back as long as it is there; else {delete}",
+                f"runs side by side with service {baseline} although no rollout is in progress; it holds its GPU",
+                f"a retained baseline makes rollback fast: mpctl retire {baseline} deletes it; else {delete}",
                 "docs/how-to/rollout.md",
             )
 

@@ -25,8 +25,8 @@ def version_of(text: str | None) -> tuple[int, int] | None:
 def check_version(facts: ClusterFacts) -> Iterator[Finding]:
     known = version_of(facts.version)
     if known is None:
-        said = f"says {facts.version}" if facts.version else "did not tell its version"
-        yield Finding("api-version", "note", _SERVER, f"{said}; version checks are left out")
+        reported = f"reports version {facts.version}" if facts.version else "reports no version"
+        yield Finding("api-version", "note", _SERVER, f"{reported}; version checks are skipped")
     elif known < _DRA_SINCE:
         yield Finding(
             "api-version",
@@ -77,8 +77,8 @@ def check_gateway(facts: ClusterFacts) -> Iterator[Finding]:
             "gateway-api",
             "note",
             _SERVER,
-            f"serves no {GATEWAY}/v1: a candidate can be measured beside its baseline, but users' traffic cannot be "
-            "split between them",
+            f"serves no {GATEWAY}/v1: a candidate can be measured side by side with its baseline, but production "
+            "traffic cannot be split between them",
             "install the Gateway API definitions and a gateway controller",
             "docs/how-to/rollout.md",
         )

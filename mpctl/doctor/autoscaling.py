@@ -32,7 +32,7 @@ def scalers_of(facts: ClusterFacts, service: Thing) -> list[tuple[str, Thing]]:
 
 def check_names(facts: ClusterFacts) -> Iterator[Finding]:
     for service in facts.known("inferenceservices"):
-        chosen = annotation(service, CLASS)
+        scaler = annotation(service, CLASS)
         for kind, one in scalers_of(facts, service):
             made = any(o.get("kind") == "InferenceService" for o in each(one, "metadata", "ownerReferences"))
             if kind == "HPA" and place(one)[1] == predictor(service) and not made:
@@ -44,13 +44,13 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
                     f"recreate it under another name, such as {place(service)[1]}-queue-wait",
                     "kserve/kserve#4312",
                 )
-            if not made and chosen != "external":
-                said = f"{CLASS} is {chosen}" if chosen else f"it has no annotation {CLASS}"
+            if not made and scaler != "external":
+                annotated = f"{CLASS} is {scaler}" if scaler else f"it has no annotation {CLASS}"
                 yield Finding(
                     "autoscaler-class",
                     "warn",
                     title("InferenceService", service),
-                    f"{title(kind, one)} scales it but {said}: KServe sets the replicas as well, or makes its own HPA",
+                    f"{title(kind, one)} scales it but {annotated}: KServe sets the replicas too or makes its own HPA",
                     f"annotate the service {CLASS}: external (this restarts its pods once)",
                     "KServe 0.20 controller, measured",
                 )
@@ -64,7 +64,7 @@ def check_many(facts: ClusterFacts) -> Iterator[Finding]:
                 "autoscaler-twice",
                 "fail",
                 title("InferenceService", service),
-                f"{' and '.join(found)} scale the same Deployment and undo each other",
+                f"{' and '.join(found)} scale the same Deployment and override each other",
                 "keep one of them",
                 _AUTOSCALING,
             )
@@ -104,8 +104,8 @@ def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Findi
             "autoscaler-pinned",
             "fail",
             subject,
-            "is pinned by a rollout that nobody carries on: load finds no more replicas",
-            f"mpctl resume {place(service)[1]} goes on with it, mpctl rollback {place(service)[1]} undoes it",
+            "is pinned by an interrupted rollout: it cannot scale with load",
+            f"mpctl resume {place(service)[1]} continues it, mpctl rollback {place(service)[1]} undoes it",
             _AUTOSCALING,
         )
 
@@ -119,7 +119,7 @@ def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
                 "fail",
                 title("HPA", one),
                 f"does not scale, {at(active, 'reason')}: {at(active, 'message')}",
-                "look at the metric; without it the HPA scales neither up nor down",
+                "check the metric; without it the HPA scales neither up nor down",
                 "kubernetes-sigs/prometheus-adapter#644, #673",
             )
 
@@ -141,7 +141,7 @@ def check_keda(facts: ClusterFacts) -> Iterator[Finding]:
                 "keda-paused",
                 "warn",
                 title("ScaledObject", one),
-                f"is paused ({paused}): load finds no more replicas",
+                f"is paused ({paused}): it cannot scale with load",
                 "remove the annotation autoscaling.keda.sh/paused*",
                 "KEDA documentation, pausing",
             )

@@ -1,4 +1,4 @@
-"""What was read of a cluster: Kubernetes objects as plain dicts, and for each kind that could not be read, why."""
+"""The Kubernetes objects read from a cluster, as plain dicts, and the reason for each kind that could not be read."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Denied:
 
 @dataclass(frozen=True)
 class MetricAnswer:
-    """What ``custom.metrics.k8s.io`` says about queue_wait_ms of a namespace's pods.
+    """The answer of ``custom.metrics.k8s.io`` for queue_wait_ms of a namespace's pods.
 
-    ``values``: pod -> quantity as text; None when the call failed, and ``error`` says how.
+    ``values``: pod -> quantity as text; None when the call failed, with the ``error``.
     """
 
     namespace: str
@@ -35,12 +35,12 @@ class MetricAnswer:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """``now``: with a zone, for ages. ``namespace``: the one looked at, None for all. ``version``: of the API server
-    as it says, None when it did not answer. ``groups``: API group -> versions served.
+    """``now``: with a zone, for ages. ``namespace``: the one that was read, None for all. ``version``: as the
+    API server reports it, None without an answer. ``groups``: API group -> versions served.
 
-    ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) is in no way absent.
+    ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) may exist.
     ``kserve_fields``: dotted paths below an InferenceService's spec that the schema has, where it was asked.
-    ``denied``: None when nobody asked. ``owners``: (namespace, service) -> who else writes it. ``unfinished``:
+    ``denied``: None when not asked. ``owners``: (namespace, service) -> another writer. ``unfinished``:
     (namespace, service) -> the operation that its ledger leaves open.
     """
 
@@ -58,11 +58,11 @@ class ClusterFacts:
     unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def read(self, resource: str) -> Sequence[Thing] | None:
-        """The objects of a resource; None when it was not, or could not be, looked at."""
+        """Return the objects of a resource, None when they were not read."""
         return None if resource in self.unread else self.objects.get(resource)
 
     def known(self, resource: str) -> Sequence[Thing]:
-        """The objects that were seen, none where nobody could look."""
+        """Return the objects of a resource, none when they were not read."""
         return self.read(resource) or ()
 
     def of(self, resource: str, namespace: str, name: str) -> Thing | None:
@@ -119,7 +119,7 @@ def condition(thing: Thing, kind: str) -> Thing | None:
 
 
 def is_true(thing: Thing, kind: str) -> bool:
-    """Whether a condition is there and "True"."""
+    """Whether a condition exists and is "True"."""
     return bool(at(condition(thing, kind), "status") == "True")
 
 

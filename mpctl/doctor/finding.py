@@ -1,4 +1,4 @@
-"""One thing the doctor has to say."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SEVERITIES: tuple[Severity, ...] = ("fail", "warn", "note", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """``id`` is stable, for scripts. ``subject``: the object, as ``kind namespace/name``. ``cause``: what was seen, and
+    """``id`` is stable, for scripts. ``subject``: the object, as ``kind namespace/name``. ``cause``: the state and
     why it matters. ``fix``: the next step, empty for ``ok``. ``source``: the issue, document or measurement behind it.
 
     ``fail``: a rollout, or the service itself, does not work like this. ``warn``: it works until something happens.
-    ``note``: worth knowing, or something could not be looked at.
+    ``note``: worth knowing, or something could not be read.
     """
 
     id: str

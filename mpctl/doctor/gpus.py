@@ -1,7 +1,7 @@
-"""GPUs: whether the driver publishes devices on every GPU node, and what of labels, taints and quota keeps it from it.
+"""GPUs: whether the driver publishes devices on every GPU node, and which label, taint or quota prevents it.
 
-A chart that is Ready proves nothing: the NVIDIA DRA driver runs happily without publishing one GPU. So what is asked
-is whether ResourceSlices with devices are there.
+A chart that is Ready proves nothing: the NVIDIA DRA driver runs happily without publishing one GPU. So the check
+reads ResourceSlices with devices.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
             "warn",
             "cluster",
             f"none of {len(nodes)} nodes has a GPU label, a GPU to allocate or a ResourceSlice of {DRIVER}",
-            "if the pool is at zero, mpctl capacity tells whether it can grow",
+            "if the pool is at zero, mpctl capacity reports whether it can grow",
             "docs/how-to/clouds.md",
         )
     for node in gpus:
@@ -93,7 +93,7 @@ def check_driver(facts: ClusterFacts) -> Iterator[Finding]:
         return
     subject = f"DeviceClass {DRIVER}"
     if any(at(c, "metadata", "name") == DRIVER for c in classes):
-        yield Finding("dra-driver", "ok", subject, "is there")
+        yield Finding("dra-driver", "ok", subject, "exists")
         return
     plugin = sum(allocatable(n) for n in nodes or ())
     users = [s for s in facts.known("inferenceservices") if each(s, "spec", "predictor", "resourceClaims")]
@@ -101,7 +101,7 @@ def check_driver(facts: ClusterFacts) -> Iterator[Finding]:
         "dra-driver",
         "fail" if users else "note",
         subject,
-        "is not there: no claim for a GPU can be filled"
+        "not found: no claim for a GPU can be allocated"
         + (f"; the device plugin offers {plugin} through {LIMIT}" if plugin else ""),
         "install the NVIDIA DRA driver's chart, with gpuResourcesEnabledOverride: true",
         _DRIVER,
@@ -115,7 +115,7 @@ def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
         return
     gpus = [n for n in nodes if is_gpu_node(n) and at(n, "metadata", "name")]
     counts = {place(n)[1]: devices_of(facts, place(n)[1]) for n in gpus}
-    nobody = bool(gpus) and not any(counts.values())
+    none_publishes = bool(gpus) and not any(counts.values())
     for node in gpus:
         name = place(node)[1]
         if counts[name]:
@@ -123,15 +123,15 @@ def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
             continue
         seen = "publishes a ResourceSlice without devices" if counts[name] == 0 else "publishes no ResourceSlice"
         young = (age_s(node, facts.now) or _GRACE_S) < _GRACE_S
-        cause, fix, source = _why_silent(facts, node, nobody)
+        cause, fix, source = _why_silent(facts, node, none_publishes)
         if young:
             cause, fix, source = "the node is young", "wait ten minutes after it is Ready", "kubernetes/autoscaler#7530"
         severity: Severity = "note" if young else "warn" if allocatable(node) else "fail"
         yield Finding("dra-slices", severity, title("node", node), f"{seen} of {DRIVER}: {cause}", fix, source)
 
 
-def _why_silent(facts: ClusterFacts, node: Thing, nobody: bool) -> tuple[str, str, str]:
-    """The likeliest cause: the plugin does not run there, else it runs and is told not to publish."""
+def _why_silent(facts: ClusterFacts, node: Thing, none_publishes: bool) -> tuple[str, str, str]:
+    """The likeliest cause: the plugin does not run on the node, or runs with publishing turned off."""
     plugins = facts.known("dra-daemonsets")
     landed = [p for p in plugins if at(p, "status", "numberReady")]
     if label(node, GPU_LABEL) != "true" and label(node, "feature.node.kubernetes.io/pci-10de.present") != "true":
@@ -141,15 +141,15 @@ def _why_silent(facts: ClusterFacts, node: Thing, nobody: bool) -> tuple[str, st
             "and pci.deviceLabelFields [vendor]",
             _DRIVER,
         )
-    if nobody and plugins and not landed:
+    if none_publishes and plugins and not landed:
         return (
             "the driver's plugin runs on no node",
             f"kubectl -n {place(plugins[0])[0]} describe daemonset {place(plugins[0])[1]}",
             _DRIVER,
         )
-    if nobody:
+    if none_publishes:
         return (
-            "no node does; the chart leaves its GPU plugin off unless it is told twice",
+            "no node does; the chart leaves its GPU plugin off unless two values turn it on",
             "set gpuResourcesEnabledOverride: true and resources.gpus.enabled: true in the chart's values",
             f"{_DRIVER}: gpuResourcesEnabledOverride",
         )
@@ -223,7 +223,7 @@ def check_growth(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def check_quota(facts: ClusterFacts) -> Iterator[Finding]:
-    """GKE allows system-critical pods outside kube-system only where a ResourceQuota says so."""
+    """GKE allows system-critical pods outside kube-system only where a ResourceQuota allows them."""
     if not any(label(n, _GKE_POOL) for n in facts.known("nodes")) or facts.read("resourcequotas") is None:
         return
     for plugin in facts.known("dra-daemonsets"):

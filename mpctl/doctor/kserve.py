@@ -1,4 +1,4 @@
-"""KServe: there, running, which version, how it is configured, and whether its webhooks can answer."""
+"""KServe: installed, running, its version, its configuration, and whether its webhooks answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
             "note",
             _SUBJECT,
             f"no controller Deployment is in namespace {facts.kserve_namespace}; it may run elsewhere",
-            "if services stay as they are after a change, look for the controller",
+            "if services do not change, check where the controller runs",
         )
     for one in controllers:
         if not at(one, "status", "availableReplicas"):
@@ -55,7 +55,7 @@ def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
-    """Major and minor of KServe, and how they are known; the version is None when nothing tells."""
+    """KServe's major and minor version, and the evidence; None without evidence."""
     for one in facts.known("kserve-deployments"):
         image = next((str(c.get("image")) for c in each(one, "spec", "template", "spec", "containers")), "")
         for text, how in (
@@ -80,7 +80,7 @@ def check_version(facts: ClusterFacts) -> Iterator[Finding]:
         return
     version, how = kserve_version(facts)
     if version is None:
-        yield Finding("kserve-version", "note", _SUBJECT, "its version could not be told; version checks are left out")
+        yield Finding("kserve-version", "note", _SUBJECT, "its version is unknown; version checks are skipped")
     elif version < (0, 16):
         yield Finding(
             "kserve-version",
@@ -132,10 +132,12 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
         )
     elif mode:
         yield Finding("kserve-mode", "ok", subject, f"the default deployment mode is {mode}")
-    kept = each(config.get("inferenceService"), "serviceAnnotationDisallowedList")
-    if kept:
-        said = f"any annotation of a service is copied to its pods and restarts them, but for {', '.join(kept)}"
-        yield Finding("kserve-annotations", "ok", subject, said, source="KServe 0.20 controller, measured")
+    exceptions = each(config.get("inferenceService"), "serviceAnnotationDisallowedList")
+    if exceptions:
+        copied = (
+            f"every annotation of a service is copied to its pods and restarts them, except {', '.join(exceptions)}"
+        )
+        yield Finding("kserve-annotations", "ok", subject, copied, source="KServe 0.20 controller, measured")
     gateway = str(at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
     if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
         yield Finding(
@@ -178,7 +180,7 @@ def _webhooks(facts: ClusterFacts, one: Thing, subject: str) -> Iterator[Finding
                 "fail",
                 subject,
                 f"webhook {hook.get('name')} has no caBundle: the API server cannot trust it and refuses every write",
-                "look whether cert-manager's cainjector runs; kubectl -n cert-manager get pods",
+                "check that cert-manager's cainjector runs: kubectl -n cert-manager get pods",
                 "cert-manager documentation, CA injector",
             )
         elif client.get("url"):
@@ -213,13 +215,13 @@ def check_runtime(facts: ClusterFacts) -> Iterator[Finding]:
         return
     subject = f"ClusterServingRuntime {RUNTIME}"
     if any(at(r, "metadata", "name") == RUNTIME for r in runtimes):
-        yield Finding("vllm-runtime", "ok", subject, "is there")
+        yield Finding("vllm-runtime", "ok", subject, "exists")
         return
     yield Finding(
         "vllm-runtime",
         "note",
         subject,
-        "is not there: services must name a runtime of their own or bring the container",
+        "not found: services must name their own runtime or container",
         "it comes with KServe 0.20's runtimes chart",
         _NOTES + " 0.20 (#4769)",
     )

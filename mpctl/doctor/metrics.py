@@ -1,4 +1,4 @@
-"""queue_wait_ms, asked for as the HPA asks: is there an answer for every ready pod, and is it a number?"""
+"""queue_wait_ms as the HPA reads it: an answer for every ready pod, and a number."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check_answers(facts: ClusterFacts) -> Iterator[Finding]:
                 "queue-wait",
                 "fail" if mine else "note",
                 subject,
-                f"{ADAPTER} gives no answer: {answer.error}",
-                "look at the adapter's rule and at the recorded series in Prometheus; the relist interval must not be "
+                f"{ADAPTER} returns no answer: {answer.error}",
+                "check the adapter's rule and the recorded series in Prometheus; the relist interval must not be "
                 "shorter than the scrape interval",
                 "kubernetes-sigs/prometheus-adapter#644, #396",
             )
@@ -82,9 +82,9 @@ def _values(facts: ClusterFacts, service: Thing, answer: MetricAnswer, subject: 
             "queue-wait-partial",
             "warn",
             subject,
-            f"is not there for {', '.join(missing)} of {title('InferenceService', service)}: the HPA counts them "
+            f"is missing for {', '.join(missing)} of {title('InferenceService', service)}: the HPA counts them "
             "as idle when it scales up",
-            "look whether the PodMonitor reaches these pods",
+            "check that the PodMonitor selects these pods",
             "Kubernetes documentation, HPA algorithm details",
         )
     elif missing:
@@ -92,8 +92,8 @@ def _values(facts: ClusterFacts, service: Thing, answer: MetricAnswer, subject: 
             "queue-wait",
             "fail",
             subject,
-            f"is there for no pod of {title('InferenceService', service)}: its HPA scales neither up nor down",
-            "look at the adapter's rule and at the recorded series in Prometheus",
+            f"is missing for every pod of {title('InferenceService', service)}: its HPA scales neither up nor down",
+            "check the adapter's rule and the recorded series in Prometheus",
             "kubernetes-sigs/prometheus-adapter#644, #673",
         )
     elif ready and not broken:

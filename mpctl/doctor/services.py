@@ -1,7 +1,7 @@
-"""The services: what of a service's own spec and pods would make a rollout lie, hang or take too much.
+"""Services whose spec or pods would make a rollout fail, hang or take too many resources.
 
-KServe's Ready condition is no answer: it stays True while a new pod crashes or can never be scheduled (KServe 0.20,
-measured), so Deployment and pods are looked at.
+KServe's Ready condition stays True while a new pod crashes or is unschedulable (KServe 0.20, measured), so Deployment
+and pods are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mpctl.estimate.capacity import DRIVER, gpu_nodes
 MEASURED = "KServe 0.20 controller, measured"
 MODE, STOP = "serving.kserve.io/deploymentMode", "serving.kserve.io/stop"
 _ENGINE = "kserve-container"
-_SILENT_S = 60  # a pod that no scheduler has spoken of for so long will not be spoken of
+_SILENT_S = 60  # a pod without a PodScheduled condition for so long has no scheduler
 
 
 def _title(service: Thing) -> str:
@@ -73,14 +73,14 @@ def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
             "ready-but-stuck" if healthy else "not-ready",
             "fail",
             _title(service),
-            ("says Ready, because an old pod serves, but " if healthy else "") + "; ".join(reasons),
+            ("reports Ready, because an old pod serves, but " if healthy else "") + "; ".join(reasons),
             f"mpctl rollback {name} -n {namespace}, or remove what blocks the pod; while it waits it may hold a GPU",
             MEASURED,
         )
 
 
 def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
-    """Why a pod will not get ready by itself, None when nothing says so."""
+    """Why a pod will not become ready by itself, None without a known reason."""
     name = place(pod)[1]
     if at(pod, "metadata", "deletionTimestamp"):
         return None
@@ -89,7 +89,7 @@ def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
         return f"pod {name} cannot be scheduled: {at(scheduled, 'message')}{_claims(facts, pod)}"
     waits = at(pod, "status", "phase") == "Pending" and scheduled is None and not at(pod, "spec", "nodeName")
     if waits and (age_s(pod, facts.now) or 0) > _SILENT_S:
-        return f"pod {name} is not even looked at by the scheduler{_claims(facts, pod)}"
+        return f"pod {name} is ignored by the scheduler{_claims(facts, pod)}"
     for status in (*each(pod, "status", "initContainerStatuses"), *each(pod, "status", "containerStatuses")):
         reason = at(status, "state", "waiting", "reason")
         if reason in ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"):
@@ -99,20 +99,20 @@ def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
 
 
 def _claims(facts: ClusterFacts, pod: Thing) -> str:
-    """Which claims of a pod that waits are the matter."""
-    told = []
+    """The claims that keep a pod waiting."""
+    reasons = []
     for claim in each(pod, "spec", "resourceClaims"):
         template = claim.get("resourceClaimTemplateName")
         templates = facts.read("resourceclaimtemplates")
         if template and templates is not None and facts.of("resourceclaimtemplates", place(pod)[0], template) is None:
-            told.append(f"ResourceClaimTemplate {template} is not there")
+            reasons.append(f"ResourceClaimTemplate {template} not found")
         else:
-            told.append(f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}")
-    return f" ({'; '.join(told)})" if told else ""
+            reasons.append(f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}")
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
-    """The default strategy wants the new pod first; without a free GPU it never comes."""
+    """The default strategy starts the new pod first, which never starts without a free GPU."""
     if facts.read("nodes") is None or facts.read("resourceslices") is None or facts.read("resourceclaims") is None:
         return
     free = sum(node.free for node in gpu_nodes([_with_kinds(facts)]))
@@ -127,10 +127,10 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
                 "surge-deadlock",
                 "warn",
                 _title(service),
-                "every change waits for a GPU beside the one in use, and none is free: the new pod can never start "
-                "while KServe goes on saying Ready",
+                "every change needs a second GPU, and none is free: the new pod can never start "
+                "while KServe still reports Ready",
                 "set predictor.deploymentStrategy.rollingUpdate: {maxSurge: 0, maxUnavailable: 1} and accept the "
-                "downtime, or make room: mpctl capacity",
+                "downtime, or add capacity: mpctl capacity",
                 MEASURED,
             )
 

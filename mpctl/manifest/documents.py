@@ -12,7 +12,7 @@ from mpctl.manifest.service import Other, Place, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
-_KINDS = "An InferenceService (serving.kserve.io/v1beta1) or a ModelDeployment (modelplane.ai/v1alpha1) is needed"
+_KINDS = "an InferenceService (serving.kserve.io/v1beta1) or a ModelDeployment (modelplane.ai/v1alpha1) is needed"
 _SERVED = {("InferenceService", kserve.API), ("ModelDeployment", modelplane.API)}
 _RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 
@@ -30,13 +30,13 @@ def load(text: str, *, file: str = "<input>") -> tuple[Service, ...]:
     routes = _routes([root for _, root in documents])
     served = [(document, root) for document, root in documents if _identity(root) in _SERVED]
     if not served:
-        raise InputError("There is no served model in this file", file=file, hint=_KINDS)
+        raise InputError("no served model in this file", file=file, hint=_KINDS)
     others = tuple(_other(root) for _, root in documents if _identity(root) not in _SERVED)
     found: list[Service] = []
     for index, (document, root) in enumerate(served):
         service = _read(root, Place(document, index, len(served), _again), text, runtimes, routes)
         if any((one.kind, one.namespace, one.name) == _key(service) for one in found):
-            raise root.error(f"{service.kind} {service.name} stands twice in this file", hint="Remove one of them")
+            raise root.error(f"{service.kind} {service.name} is defined twice in this file", hint="remove one of them")
         found.append(replace(service, others=others))
     return tuple(found)
 
@@ -48,16 +48,16 @@ def select(services: Sequence[Service], name: str | None) -> Service:
     if name is None:
         if len(services) == 1:
             return services[0]
-        raise InputError(f"There are {len(services)} services: {listed}", hint="Name one of them")
+        raise InputError(f"{len(services)} services found: {listed}", hint="name one of them")
     matches = [service for service in services if service.name == name]
     if len(matches) == 1:
         return matches[0]
     if matches:
         spaces = ", ".join(str(service.namespace) for service in matches)
-        raise InputError(f'"{name}" exists in several namespaces: {spaces}', hint="Put them in files of their own")
+        raise InputError(f'"{name}" exists in several namespaces: {spaces}', hint="put them into separate files")
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"Choose one of: {listed}"
-    raise InputError(f'There is no service "{name}"; there is: {listed}', hint=hint)
+    hint = f"did you mean {close[0]}?" if close else f"use one of: {listed}"
+    raise InputError(f'service "{name}" not found; services: {listed}', hint=hint)
 
 
 def _key(service: Service) -> tuple[str, str | None, str]:
@@ -70,13 +70,13 @@ def _identity(root: View) -> tuple[str | None, str | None]:
 
 def _check_kind(root: View) -> None:
     if not isinstance(resolve(root.node), Mapping):
-        raise root.error("A manifest must be a mapping with apiVersion and kind")
+        raise root.error("a manifest must be a mapping with apiVersion and kind")
     kind, api = _identity(root)
     if kind == "List":
-        raise root.need("kind").error("A List wraps its objects", hint="Save each object as a document of its own")
+        raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
     for known, version in _SERVED:
         if kind == known and api != version:
-            raise root.error(f"{kind} of {api or 'no apiVersion'} is not read", hint=f"Use apiVersion {version}")
+            raise root.error(f"{kind} of {api or 'no apiVersion'} is not read", hint=f"use apiVersion {version}")
 
 
 def _other(root: View) -> Other:
@@ -104,7 +104,7 @@ def _routes(roots: Sequence[View]) -> dict[tuple[str | None, str], tuple[str, ..
             if (space, target) not in present:
                 raise view.error(
                     f'ModelService {name} routes to deployment "{target}", which is not in this file',
-                    hint="Put the ModelDeployment into the same file, or hand over only the deployment",
+                    hint="put the ModelDeployment into the same file, or give only the deployment",
                 )
             found[space, target] = (*found.get((space, target), ()), name)
     return found

@@ -135,8 +135,8 @@ class Service:
         if not good:
             view = self._source.engine.home
             raise view.error(
-                "The speculative setting cannot be changed here without changing something else",
-                hint="Write --speculative-config as one quoted argument, or give the other style (json, dotted)",
+                "the speculative setting cannot be changed here without changing something else",
+                hint="write --speculative-config as one quoted argument, or give the other style (json, dotted)",
             )
         return again
 

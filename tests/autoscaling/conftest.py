@@ -1,14 +1,15 @@
-"""Renders the manifests as the serving stack does and finds Prometheus' own binaries."""
+"""Renders the manifests as the serving stack does and finds Prometheus' own programs."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.cluster.rig import binaries
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMES = {"service": "llm", "namespace": "inference", "runbooks": "docs/runbooks", "slots": "16"}
@@ -26,21 +27,22 @@ def rule_groups() -> list[dict[str, Any]]:
     return [group for document in rendered for group in document["spec"]["groups"]]
 
 
-def binary(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on PATH: apt-get install prometheus (Debian) brings prometheus and promtool")
-    return found
+def binary(recipe: binaries.Recipe) -> str:
+    """A program of Prometheus, built from its pinned module where it is not yet."""
+    try:
+        return binaries.find(recipe)[recipe.programs[0].name]
+    except binaries.Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    return binary("promtool")
+    return binary(binaries.PROMTOOL)
 
 
 @pytest.fixture(scope="session")
 def prometheus() -> str:
-    return binary("prometheus")
+    return binary(binaries.PROMETHEUS)
 
 
 @pytest.fixture(scope="session")

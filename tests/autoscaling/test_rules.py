@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -30,7 +31,8 @@ def test_promtool_accepts_the_rules(promtool: str, rules_file: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_unit(promtool: str, rules_file: Path, case: Path, tmp_path: Path) -> None:
     shutil.copy(rules_file, tmp_path / "rules.yaml")
-    shutil.copy(case, tmp_path / "case.yaml")
+    order = json.dumps([group["name"] for group in rule_groups()])  # otherwise it is another in every run
+    (tmp_path / "case.yaml").write_text(f"group_eval_order: {order}\n{case.read_text()}")
     run(promtool, "test", "rules", tmp_path / "case.yaml")
 
 

@@ -97,7 +97,7 @@ def test_a_claim_template_that_is_gone_is_named(namespace, mpctl, at):
     namespace.client.wait("its pod is there", namespace.pods)
     (found,) = [f for f in at(timedelta(minutes=5)) if f.id in ("not-ready", "ready-but-stuck")]
     assert found.severity == "fail"
-    assert "ResourceClaimTemplate one-l4 is not there" in found.cause
+    assert "ResourceClaimTemplate one-l4 not found" in found.cause
     namespace.client.apply(CLAIM)
 
 
@@ -174,7 +174,7 @@ def test_a_lease_that_nobody_renews(namespace, mpctl, at):
 
 def test_who_may_see_nothing_is_told_so_and_nothing_else(cluster, namespace, mpctl):
     found = findings(mpctl.as_user(cluster.user("nobody")))
-    assert "inferenceservices" in found["could-not-look"][0]["subject"]
+    assert "inferenceservices" in found["unread"][0]["subject"]
     assert {item["subject"] for item in found["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
     assert {item["severity"] for items in found.values() for item in items} <= {"ok", "note", "warn"}
 

@@ -75,7 +75,6 @@ def entries_of_a_rollout(run, namespace, before):
     return len([line for line in lines if '"operation": "rollout-1"' in line]), promoted
 
 
-@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])
 def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace, mpctl, met):
     namespace.deploy(CONTAINERS)

@@ -18,7 +18,11 @@ def live(namespace):
 
 
 @pytest.mark.parametrize(
-    ("manifest", "load"), [(CONTAINERS, "job"), (MODEL, "local")], ids=["containers", "model and runtime"]
+    ("manifest", "load"),
+    [
+        pytest.param(CONTAINERS, "job", id="containers", marks=pytest.mark.journey),
+        pytest.param(MODEL, "local", id="model and runtime"),
+    ],
 )
 def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load, tmp_path):
     cluster.pods.rule(lambda pod: {"script": STEADY})

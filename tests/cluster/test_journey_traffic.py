@@ -14,10 +14,10 @@ import pytest
 
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .asking import ask
 from .meanwhile import Meanwhile
 from .objects import CONTAINERS, ROUTE, taken_route
 from .rig.nodes import L4
-from .test_rig import ask
 from .unmeasured import Unmeasured
 
 QUESTION = "one two three four"  # the scripted engine answers with it

@@ -22,7 +22,8 @@ from mpctl.platform.kubernetes.service.reader import ReadBudget
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.revision import Revision
 
-from .conftest import Namespace, make_mpctl
+from .conftest import make_mpctl
+from .fixtures import Namespace
 from .objects import MODEL, hpa, taken_route
 from .roles import without_row
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
@@ -232,7 +233,7 @@ def test_the_doctor_says_what_it_could_not_see(say):
             assert any("not allowed" in item["cause"] for item in items), (key, told)
             continue
         plural = "ledgers" if key == "list configmaps" else ROWS[key].kind.plural
-        unseen = " ".join(item["subject"] for item in items if item["id"] == "could-not-look")
+        unseen = " ".join(item["subject"] for item in items if item["id"] == "unread")
         assert plural in unseen, (key, unseen)
 
 

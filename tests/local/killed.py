@@ -1,6 +1,7 @@
-"""Runs ``mpctl`` and ends it with SIGKILL right after its N-th ledger entry is on the disk.
+"""Runs ``mpctl`` and ends it with SIGKILL right after a ledger entry is on the disk.
 
-``python killed.py N rollout --spec ngram ...``; N = 0 never kills. The kill is in this test program, not in the
+``python killed.py WHEN rollout --spec ngram ...``: WHEN is the number of the entry among those that this process
+writes (0 never kills), or its event and step, such as ``begun:promote``. The kill is in this test program, not in the
 product.
 """
 
@@ -11,7 +12,7 @@ import sys
 from mpctl.cli.main import run
 from mpctl.platform.local.store import LocalStore
 
-limit = int(sys.argv[1])
+when = sys.argv[1]
 append = LocalStore.append
 written = []
 
@@ -19,7 +20,7 @@ written = []
 def append_and_die(self, entry):
     append(self, entry)
     written.append(entry.seq)
-    if len(written) == limit:
+    if when in (str(len(written)), f"{entry.event.value}:{entry.step}"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

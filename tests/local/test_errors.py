@@ -74,7 +74,7 @@ def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
         "items": [],
         "orphans": [],
     }
-    assert not (mpctl.manifest / "desired.json").exists()
+    assert not (mpctl.service / "desired.json").exists()
 
 
 # A service is up, and the request cannot be
@@ -122,8 +122,8 @@ def test_requests_that_are_refused_before_anything(up):
 
 def test_services_and_revisions_that_are_not_there(up):
     with unchanged(up):
-        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "there is no service dmeo", "did you mean demo")
-        said(up("-n", "other", "status", "demo", code=2), "there is no service demo in namespace other")
+        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "service dmeo: not found", "did you mean demo")
+        said(up("-n", "other", "status", "demo", code=2), "service demo: not found in namespace other")
         said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
         said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
         up("history", "--revision", "1", code=2)
@@ -167,7 +167,7 @@ def running(mpctl, *arguments):
 
 
 def begun(mpctl, step):
-    ledger = mpctl.manifest / "ledger.jsonl"
+    ledger = mpctl.service / "ledger.jsonl"
     return ledger.exists() and f'"step": "{step}"' in ledger.read_text()
 
 

@@ -12,7 +12,7 @@ ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "-
 
 
 def supervisor_of(mpctl):
-    return psutil.Process(json.loads((mpctl.manifest / "observed.json").read_text())["supervisor"]["pid"])
+    return psutil.Process(json.loads((mpctl.service / "observed.json").read_text())["supervisor"]["pid"])
 
 
 @pytest.mark.parametrize("repair", ["up", "rollout"])

@@ -49,3 +49,10 @@ def test_commands_and_options_of_a_page_exist(page):
 
 def test_the_pages_show_commands():
     assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 100
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_a_page_names_exist(page):
+    tops = "mpctl|tests|scripts|infra|stacks|manifests|environments|docs|requirements"
+    named = re.findall(rf"`((?:{tops})/[\w./-]*)`", page.read_text())
+    assert not [path for path in named if not (ROOT / path).exists()]

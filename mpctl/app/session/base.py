@@ -47,6 +47,10 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+class ServiceNotFound(InputError):
+    """There is no such service where it was looked for."""
+
+
 class Session(ABC):
     """One service and all that works on it."""
 
@@ -56,6 +60,8 @@ class Session(ABC):
     store: Store
     load: str | None = None
     """Where the load client runs; None: as an unfinished rollout has it."""
+    asks_hub = True
+    stages = True
     scope = "rollout"
     """What a load client in the cluster works for; each has its own."""
 
@@ -183,7 +189,7 @@ def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: 
             return found[0]
         listing = ", ".join(f"{ns}/{n}" for ns, n in found)
         if not found:
-            raise InputError(f"no service is up{where}", hint=none)
+            raise ServiceNotFound(f"no service is up{where}", hint=none)
         raise InputError(f"there are {len(found)} services: {listing}", hint="name one")
     matching = [(ns, n) for ns, n in found if n == name]
     if len(matching) > 1:
@@ -194,7 +200,7 @@ def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: 
 
         near = difflib.get_close_matches(name, [n for _, n in found], n=1)
         hint = f"did you mean {near[0]}" if near else f"mpctl status lists the services; {none}"
-        raise InputError(f"there is no service {name}{where}", hint=hint)
+        raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]
 
 

@@ -31,6 +31,7 @@ class LocalSession(Session):
     """A service on this runner."""
 
     store: LocalStore
+    stages = False  # engines on this machine read paths and repositories as they are
 
     def __init__(self, namespace: str, name: str, console: Console) -> None:
         self.name, self.namespace, self.console = name, namespace, console

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpctl.app.console import Console
-from mpctl.app.session.base import Session
+from mpctl.app.files import read_file
+from mpctl.app.session.base import ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.app.session.place import Place
+from mpctl.manifest import load, select
 
 
 def open_session(place: Place, console: Console, name: str | None, *, gone: bool = False) -> Session:
@@ -22,6 +24,23 @@ def open_session(place: Place, console: Console, name: str | None, *, gone: bool
 
         return open_cluster(place, console, name, gone=gone)
     return open_local(place, console, name)
+
+
+def open_named_in(place: Place, console: Console, file: str, name: str | None) -> Session:
+    """The running service that a manifest names; its namespace where none is asked for.
+
+    Raises:
+        InputError: the file cannot be used, or the service does not run; the hint says how to start it.
+    """
+    service = select(load(read_file(file, "the manifest"), file=file), name)
+    place = place._replace(namespace=place.namespace or service.namespace)
+    try:
+        return open_session(place, console, service.name)
+    except ServiceNotFound as error:
+        start = f"mpctl local up -f {file}"
+        if place.platform == "kubernetes":
+            start = f"kubectl apply -f {file}"
+        raise ServiceNotFound(f"{error.message}; {file} is a manifest of it", hint=f"{start} starts it") from error
 
 
 def open_sessions(place: Place, console: Console, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:

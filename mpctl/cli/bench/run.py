@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from mpctl.cli.options.measurement import load_options
+from mpctl.cli.options.measurement import measurement_options
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options, timeout_option
 from mpctl.cli.options.speculation import change_options
 from mpctl.cli.options.types import File, option
@@ -14,7 +15,7 @@ from mpctl.cli.settings import Settings, configure
 from mpctl.errors import InputError
 
 
-@click.command("run")
+@click.command("run", cls=SectionedCommand)
 @name_argument
 @change_options(required=False)
 @option("--candidate", metavar="SERVICE", help="Measure this service as the candidate.")
@@ -22,8 +23,7 @@ from mpctl.errors import InputError
 @option("--candidate-url", metavar="URL", help="Measure this server as the candidate.")
 @option("--model", metavar="NAME", help="Model name in requests to --url; default: the first the server lists.")
 @option("--vllm", metavar="COMMAND", help="vllm command or its python that sends the load to --url.")
-@load_options
-@option("--policy", type=File(), metavar="FILE", help="Gate limits, YAML (defaults: docs/explanation/gate.md).")
+@measurement_options
 @option(
     "--run", "file", type=File(), metavar="FILE", help="Where the measurement goes; default: bench-ID.json.gz here."
 )

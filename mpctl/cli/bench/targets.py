@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from mpctl.app.session.load_client import place_load
@@ -18,7 +18,8 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 
 if TYPE_CHECKING:
     from mpctl.app.session.base import Session
-    from mpctl.cli.request import Loader
+    from mpctl.app.workload import Loader
+    from mpctl.cli.options.speculation import SpeculationOptions
     from mpctl.cli.terminal import Terminal
     from mpctl.rollout.context import Context
     from mpctl.rollout.measurement import Target
@@ -61,7 +62,7 @@ def open_targets(settings: Settings, name: str | None, options: dict[str, Any]) 
     session.load, session.scope = place_load(options["load"], settings.place.platform), f"bench-{_short(who())}"
     with session.world(interrupted=_INTERRUPTED) as world:
         if options["spec"]:
-            yield _beside(session, settings.terminal, world, options)
+            yield _beside(session, world, options)
             return
         sessions = {BASELINE: session}
         if options["candidate"]:
@@ -74,7 +75,7 @@ def _short(text: str) -> str:
 
 
 def _services(world: Context, sessions: dict[str, Session]) -> Targets:
-    from mpctl.cli.request import loader_for
+    from mpctl.app.workload import loader_for
 
     texts = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
     return Targets(
@@ -105,22 +106,24 @@ def _serving(session: Session) -> Target:
     return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
 
 
-def _beside(session: Session, terminal: Terminal, world: Context, options: dict[str, Any]) -> Targets:
+def _beside(session: Session, world: Context, options: dict[str, Any]) -> Targets:
     """The service and a second engine with another speculation.
 
     Raises:
         Conflict: an old engine is kept in the only place there is beside the service.
     """
-    from mpctl.cli.change import read_change, require_allowed, show_findings
-    from mpctl.cli.request import loader_for
+    from mpctl.app.change import prepare
+    from mpctl.app.change.check import Load
+    from mpctl.app.workload import loader_for
+    from mpctl.cli.options.speculation import speculation_request
     from mpctl.rollout.ports import Arm
     from mpctl.rollout.steps.measure import target_of
 
     _require_nothing_kept(session)
-    most = max(options["concurrency"] or (1,))
-    change = read_change(session, options, concurrency=most, temperature=max(options["temperature"] or (0.0,)))
-    show_findings(terminal, change, tuple(options["ignore"]))
-    require_allowed(change, tuple(options["ignore"]))
+    load = Load(max(options["concurrency"] or (1,)), max(options["temperature"] or (0.0,)))
+    change = prepare(session, speculation_request(cast("SpeculationOptions", options)), load)
+    change.report(session.console)
+    change.require_allowed()
     live, arm = Arm(change.old_text), Arm(change.new_text)
     if live == arm:
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")

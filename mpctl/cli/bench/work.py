@@ -6,15 +6,16 @@ import hashlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mpctl.app.bench.run_file import choose_file, write_run
 from mpctl.app.policy import read_policy
 from mpctl.app.session.base import who
+from mpctl.app.workload import describe_workload, read_workload
 from mpctl.cli.bench.result import emit_measurement
 from mpctl.cli.bench.targets import Targets
 from mpctl.cli.context import CliContext
-from mpctl.cli.request import describe_workload, read_workload
+from mpctl.cli.options.measurement import MeasurementOptions, measurement_request
 from mpctl.errors import Conflict
 from mpctl.experiment.arm import CANDIDATE
 from mpctl.gate.policy import Policy
@@ -31,7 +32,7 @@ def carry_out(context: CliContext, targets: Targets, options: dict[str, Any]) ->
         MpctlError: an arm cannot be measured; what was finished is kept.
     """
     terminal = context.terminal
-    workload = read_workload(options, targets.load)
+    workload = read_workload(measurement_request(cast("MeasurementOptions", options)), targets.load)
     policy = read_policy(options["policy"])
     if not targets.speculates and options["policy"] is None:
         policy = Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})

@@ -1,30 +1,30 @@
-"""``mpctl history``: what was recorded, and a revision as it was."""
+"""``mpctl history``: recorded revisions and operations, or one revision as it was."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.types import option
-from mpctl.cli.settings import Settings
-from mpctl.errors import InputError
+from mpctl.cli.printer import columns
+from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
-    from mpctl.app.session.base import Session
-    from mpctl.cli.terminal import Terminal
-    from mpctl.rollout.operation import Operation
+    from mpctl.app.history import History
     from mpctl.rollout.revision import Revision
 
 
-@click.command("history")
+@click.command("history", cls=SectionedCommand)
 @name_argument
 @option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
 @output_option
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, revision: int | None, output: str, **shared: Any) -> None:
+@in_context
+def command(context: CliContext, /, name: str | None, revision: int | None) -> None:
     """List recorded revisions and operations, or print one revision byte for byte.
 
     \b
@@ -32,80 +32,49 @@ def command(ctx: click.Context, /, name: str | None, revision: int | None, outpu
       mpctl history
       mpctl history --revision 1 -o yaml > service.yaml
     """
-    settings = Settings.of(ctx, shared)
-    from mpctl.app.session.open import open_session
+    from mpctl.app.history import read_history, read_revision
 
-    session = open_session(settings.place, settings.terminal, name, gone=True)
-    if revision is None:
-        show_list(session, settings.terminal, output)
+    session = context.open_session(name, gone=True)
+    if revision is not None:
+        _show_revision(context, read_revision(session, revision))
+        return
+    history = read_history(session)
+    for gap in history.gaps:
+        context.terminal.warn(gap)
+    context.emit(
+        "History",
+        record=history.to_record,
+        names=lambda: [str(r.number) for r in history.revisions],
+        table=lambda wide: history_table(history, wide=wide),
+    )
+    if context.output in ("table", "wide") and not history.operations and not history.revisions:
+        context.terminal.note(f"{session.title} has no recorded revision")
+
+
+def _show_revision(context: CliContext, revision: Revision) -> None:
+    """The manifest as it was, whatever ``-o`` says but json and name."""
+    if context.output in ("json", "name"):
+        context.emit(
+            "Revision", record=revision.to_record, names=lambda: [str(revision.number)], table=lambda _wide: ""
+        )
     else:
-        show_revision(session, settings.terminal, revision, output)
+        context.terminal.exact(revision.text)
 
 
-def show_revision(session: Session, terminal: Terminal, number: int, output: str) -> None:
-    """Print a revision: the manifest as it was, or its record as JSON."""
-    revisions = session.store.revisions()
-    chosen = next((r for r in revisions if r.number == number), None)
-    if chosen is None:
-        known = ", ".join(str(r.number) for r in revisions) or "none"
-        raise InputError(f"{session.title} has no revision {number}; there are: {known}", field="--revision")
-    if output == "json":
-        terminal.record("Revision", chosen.to_record(), output)
-    elif output == "name":
-        terminal.result(str(number))
-    else:
-        terminal.exact(chosen.text)
+def history_table(history: History, *, wide: bool) -> str:
+    """Revisions, then operations; empty when there is neither."""
+    if not history.operations and not history.revisions:
+        return ""
+    header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY", *(["BY", "DIGEST"] if wide else [])]
+    revisions = [[*_row(r, history), *([r.who, r.digest[:12]] if wide else [])] for r in history.revisions]
+    endings = [
+        [op.id, op.opened_at, op.plan.spec, op.ending.value if op.ending else f"at {op.begun or 'rest'}", op.detail]
+        for op in history.operations
+    ]
+    operations = columns([["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], *endings])
+    return f"{columns([header, *revisions])}\n\n{operations}"
 
 
-def show_list(session: Session, terminal: Terminal, output: str) -> None:
-    """Print all revisions and operations."""
-    from mpctl.rollout.ledger import lost_history
-    from mpctl.rollout.operation import operations
-
-    revisions, entries = session.store.revisions(), session.store.entries()
-    every = operations(entries)
-    for gap in lost_history(entries, revisions):
-        terminal.warn(gap)
-    if output in ("json", "yaml"):
-        body = {
-            "revisions": [{k: v for k, v in r.to_record().items() if k != "text"} for r in revisions],
-            "operations": [_operation(op) for op in every],
-        }
-        terminal.record("History", body, output)
-    elif output == "name":
-        for item in revisions:
-            terminal.result(str(item.number))
-    elif not every and not revisions:
-        terminal.note(f"{session.title} has no recorded revision yet")
-    else:
-        live = session.live_text()
-        header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY"]
-        rows = [_row(r, revisions, live) for r in revisions]
-        if output == "wide":
-            header = [*header, "BY", "DIGEST"]
-            rows = [[*row, r.who, r.digest[:12]] for row, r in zip(rows, revisions, strict=True)]
-        terminal.table(header, rows)
-        endings = [
-            [op.id, op.opened_at, op.plan.spec, op.ending.value if op.ending else f"at {op.begun or 'rest'}", op.detail]
-            for op in every
-        ]
-        terminal.result("")
-        terminal.table(["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], endings)
-
-
-def _row(revision: Revision, revisions: tuple[Revision, ...], live: str | None) -> list[str]:
-    newest = max((r.number for r in revisions if r.text == live), default=None)
-    status = "live" if revision.number == newest else "superseded"
+def _row(revision: Revision, history: History) -> list[str]:
+    status = "live" if revision.number == history.live else "superseded"
     return [str(revision.number), revision.created, status, revision.spec, revision.why]
-
-
-def _operation(operation: Operation) -> dict[str, Any]:
-    return {
-        "id": operation.id,
-        "openedAt": operation.opened_at,
-        "closedAt": operation.closed_at,
-        "by": operation.who,
-        "spec": operation.plan.spec,
-        "ending": operation.ending.value if operation.ending else None,
-        "detail": operation.detail,
-    }

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
-from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
-from mpctl.cli.settings import Settings
+from mpctl.cli.printer import columns
+from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
-    from mpctl.cli.change import Change
+    from mpctl.app.change import Change
+    from mpctl.app.preflight import Preflight
+
+_WIDTH = 100
 
 
-@click.command("preflight")
+@click.command("preflight", cls=SectionedCommand)
 @name_argument
 @file_option
 @change_options()
 @option("--ask-engine", is_flag=True, help="Also ask the installed vLLM's own configuration class; takes seconds.")
 @output_option
 @shared_options
-@click.pass_context
+@in_context
 def command(
-    ctx: click.Context, /, name: str | None, file: str | None, *, ask_engine: bool, output: str, **options: Any
+    context: CliContext,
+    /,
+    name: str | None,
+    file: str | None,
+    *,
+    ask_engine: bool,
+    **given: Unpack[SpeculationOptions],
 ) -> None:
     """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
 
@@ -34,57 +48,78 @@ def command(
       mpctl preflight --spec ngram --ask-engine -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.cli.change import read_change, require_allowed
-    from mpctl.cli.source import open_source
-    from mpctl.methods import engine_opinion
+    from mpctl.app import preflight
+    from mpctl.app.requests import PreflightRequest
 
-    session = open_source(settings, name, file)
-    change = read_change(session, options)
-    opinion = engine_opinion(change.spec.config() or {}) if ask_engine else None
-    terminal = settings.terminal
-    if output in ("json", "yaml"):
-        body = {
-            "service": "/".join(filter(None, (session.namespace, session.name))),
-            "speculation": change.spec.config(),
-            "findings": [dict(f.__dict__) for f in change.findings],
-            "unchecked": list(change.unchecked),
-            "draft": change.chosen.draft if change.chosen else None,
-            "draftReason": change.chosen.reason if change.chosen else None,
-            "match": [dict(c.__dict__) for c in change.checks],
-            "staging": {"mode": change.staging.mode, "path": change.staging.path} if change.staging else None,
-            "kvPoolTokens": _pool(change),
-            "engine": dict(opinion.__dict__) if opinion else None,
-        }
-        terminal.record("Preflight", body, output)
-    elif output == "name":
-        for finding in change.findings:
-            terminal.result(finding.id)
-    elif change.findings:
-        rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
-        terminal.table(["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], rows)
-    else:
-        terminal.note(f"nothing speaks against {change.spec.describe()} on {session.name}")
-    if output in ("table", "wide") and change.checks:
-        terminal.result("")
-        terminal.table(["MATCH", "VERDICT", "WHY"], [[c.id, c.verdict, c.text or "-"] for c in change.checks])
-    if change.chosen is not None and change.chosen.reason:
-        terminal.note(f"draft {change.chosen.draft}: {change.chosen.reason}; --draft names another")
-    for line in change.unchecked:
+    request = PreflightRequest(speculation_request(given), ask_engine)
+    found = preflight.run(context.open_source(name, file), request)
+    context.emit(
+        "Preflight",
+        record=found.to_record,
+        names=lambda: [finding.id for finding in found.change.findings],
+        table=lambda wide: preflight_text(found.change, wide=wide),
+    )
+    _remarks(context, found)
+    found.change.require_allowed()
+    done = "rollout with the same options measures it"
+    context.terminal.note(done if file is None else "render with the same options prints the changed manifest")
+
+
+def _remarks(context: CliContext, found: Preflight) -> None:
+    terminal, change = context.terminal, found.change
+    if not change.findings and context.output in ("table", "wide"):
+        terminal.note(f"no finding against {change.spec.describe()} on {found.name}")
+    change.report_draft(terminal)
+    for line in change.checked.unchecked:
         terminal.note(f"unchecked: {line}")
-    if opinion is not None:
-        terminal.note(f"engine: {opinion.verdict} {opinion.message}".rstrip())
-    require_allowed(change, tuple(options["ignore"]))
-    if file is None:
-        terminal.note("rollout with the same options measures it")
-    else:
-        terminal.note("render with the same options prints the changed manifest")
+    if found.opinion is not None:
+        terminal.note(f"engine: {found.opinion.verdict} {found.opinion.message}".rstrip())
 
 
-def _pool(change: Change) -> dict[str, Any] | None:
-    """The KV pool in tokens before and after, from the pessimistic to the optimistic end."""
-    found = change.memory
-    if found is None:
-        return None
-    before, after = found.before, found.after
-    return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": found.basis}
+def preflight_text(change: Change, *, wide: bool) -> str:
+    """Findings and how the draft matches, at most 100 columns wide; ``wide``: one line each."""
+    parts = []
+    if change.findings:
+        parts.append(_wide_findings(change) if wide else "\n".join(_findings(change)))
+    if change.checked.checks:
+        rows = [[c.id, c.verdict, c.text or "-"] for c in change.checked.checks]
+        parts.append(_fitted([["MATCH", "VERDICT", "WHY"], *rows], wide=wide))
+    return "\n\n".join(parts)
+
+
+def _wide_findings(change: Change) -> str:
+    rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
+    return columns([["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], *rows])
+
+
+def _findings(change: Change) -> Iterator[str]:
+    """A line per finding; its reason, what to do and the source below it, indented."""
+    yield columns([["SEVERITY", "FINDING"]])
+    for finding in change.findings:
+        yield f"{finding.severity:<11}{finding.id}"
+        for text in (finding.reason, f"to do: {finding.todo}", f"source: {finding.source}"):
+            yield _wrapped(text, " " * 11)
+
+
+def _fitted(rows: list[list[str]], *, wide: bool) -> str:
+    """A table whose last column is wrapped to the width."""
+    if wide:
+        return columns(rows)
+    left = sum(max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]) - 1))
+    fitted: list[list[str]] = []
+    for row in rows:
+        first, *more = textwrap.wrap(row[-1], _WIDTH - left, break_long_words=False, break_on_hyphens=False) or [""]
+        fitted.append([*row[:-1], first])
+        fitted += [[*("" for _ in row[:-1]), line] for line in more]
+    return columns(fitted)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
-from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
-from mpctl.cli.settings import Settings
+from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
-    from mpctl.cli.change import Change
+    from mpctl.app.change import Change
     from mpctl.cli.terminal import Terminal
     from mpctl.staging.modes import StagingPlan
 
 
-@click.command("stage")
+@click.command("stage", cls=SectionedCommand)
 @name_argument
 @file_option
 @change_options()
@@ -29,9 +31,15 @@ if TYPE_CHECKING:
 )
 @output_option
 @shared_options
-@click.pass_context
+@in_context
 def command(
-    ctx: click.Context, /, name: str | None, file: str | None, *, explain: bool, output: str, **options: Any
+    context: CliContext,
+    /,
+    name: str | None,
+    file: str | None,
+    *,
+    explain: bool,
+    **given: Unpack[SpeculationOptions],
 ) -> None:
     """Print what must be there before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
 
@@ -44,13 +52,11 @@ def command(
       mpctl stage qwen --spec eagle3 --claim models | kubectl apply -f -
       mpctl stage qwen --spec draft_model --air-gapped --registry registry.example/models --plan
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.cli.change import read_change
-    from mpctl.cli.source import open_source
+    from mpctl.app.change import prepare
 
-    source = open_source(settings, name, file)
-    change = read_change(source, options)
-    terminal = settings.terminal
+    source = context.open_source(name, file)
+    change = prepare(source, speculation_request(given))
+    terminal, output = context.terminal, context.output
     plan = change.staging
     if plan is None:
         kind = "needs no second artifact" if change.spec.draft is None else "reads its draft where it is named"
@@ -83,12 +89,11 @@ def _documents(terminal: Terminal, plan: StagingPlan) -> None:
 
 
 def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
-    from mpctl.cli.change import change_diff
     from mpctl.cli.printer import columns
 
-    chosen = change.chosen
+    chosen = change.selection
     lines = [f"staging mode: {plan.mode}: {plan.reason}", f"path in the pod: {plan.path}"]
-    if chosen is not None and chosen.draft:
+    if chosen.draft:
         lines.insert(0, f"draft: {chosen.draft}" + (f" ({chosen.reason})" if chosen.reason else ""))
     terminal.result("\n".join(lines) + "\n")
     rows = [[one.mode, one.unavailable or "available"] for one in plan.checks]
@@ -103,7 +108,7 @@ def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
             terminal.result("\n".join([f"{title}:", *(f"  - {entry}" for entry in entries)]))
     if plan.recipe:
         terminal.result(f"\nContainerfile of {plan.image}:\n\n{plan.recipe.rstrip()}")
-    diff = change_diff(change)
+    diff = change.diff()
     if diff:
         terminal.result(f"\nthe change to the service:\n\n{diff}")
 
@@ -111,7 +116,7 @@ def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
 def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:
     return {
         "service": change.before.name,
-        "draft": change.chosen.draft if change.chosen else None,
+        "draft": change.selection.draft,
         "mode": plan.mode,
         "reason": plan.reason,
         "path": plan.path,

@@ -1,34 +1,37 @@
-"""``mpctl status``: services, what really runs, and what is under way. It only looks: what is lost is
-named, and brought back by the commands that change something."""
+"""``mpctl status``: services, the engines that run, and operations under way. It only reads; lost engines are named,
+and the commands that change something bring them back."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.types import option
-from mpctl.cli.printer import columns, document
-from mpctl.cli.settings import Settings
+from mpctl.cli.printer import Result, columns, render
+from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
+    from mpctl.app.session.place import Place
     from mpctl.app.session.status import Status
     from mpctl.platform.local.orphans import Orphan
 
 _REFRESH_S = 1.0
 
 
-@click.command("status")
+@click.command("status", cls=SectionedCommand)
 @name_argument
-@option("-w", "--watch", is_flag=True, help="Go on showing it until Ctrl-C: on a terminal redrawn, else on change.")
+@option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C: redrawn on a terminal, else on change.")
 @option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces, whatever -n says.")
 @output_option
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, watch: bool, output: str, **shared: Any) -> None:
-    """Show services, what really runs and what is under way.
+@in_context
+def command(context: CliContext, /, name: str | None, *, watch: bool, all_namespaces: bool) -> None:
+    """Show services, the engines that run and operations under way.
 
     \b
     Examples:
@@ -36,73 +39,79 @@ def command(ctx: click.Context, /, name: str | None, watch: bool, output: str, *
       mpctl status qwen -w
       mpctl status -o json
     """
-    settings = Settings.of(ctx, shared)
-    everywhere = shared["all_namespaces"]
-    if everywhere:
-        settings = settings._replace(place=settings.place._replace(namespace=None))
+    place = context.place._replace(namespace=None) if all_namespaces else context.place
     if not watch:
-        show(settings, name, output, everywhere=everywhere)
+        _show_once(context, place, name, everywhere=all_namespaces)
         return
-    with settings.terminal.screen() as draw:
+    with context.terminal.screen() as draw:
         while True:
-            draw(describe(settings, name, output, everywhere=everywhere) or "no service is up")
+            draw(describe(context, place, name, everywhere=all_namespaces) or "no service is up")
             time.sleep(_REFRESH_S)
 
 
-def show(settings: Settings, name: str | None, output: str, *, everywhere: bool = False) -> None:
-    """Print the status once."""
-    text = describe(settings, name, output, everywhere=everywhere)
-    terminal = settings.terminal
+def _show_once(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> None:
+    terminal = context.terminal
+    text = describe(context, place, name, everywhere=everywhere)
     if text:
         terminal.result(text)
-    elif settings.place.platform == "local":
+    elif place.platform == "local":
         terminal.note("no service is up on this machine")
         terminal.next_command("local up -f MANIFEST")
     else:
-        terminal.note("there is no InferenceService here; -A looks in all namespaces")
-    for orphan in orphans(settings):
+        terminal.note("no InferenceService found; -A shows all namespaces")
+    for orphan in find_orphans(place):
         terminal.warn(f"engine of {orphan.arm} (pid {orphan.pid}) {orphan.reason}; {orphan.remedy}")
 
 
-def describe(settings: Settings, name: str | None, output: str, *, everywhere: bool = False) -> str:
+def describe(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none."""
     from mpctl.app.session.open import open_sessions
 
-    sessions = open_sessions(settings.place, settings.terminal, name, everywhere=everywhere)
-    if output == "name":
-        return "\n".join(f"{s.namespace}/{s.name}" for s in sessions)
-    found = [s.status() for s in sessions]
-    if output in ("json", "yaml"):
-        body = {"items": [s.to_record() for s in found], "orphans": [o.to_record() for o in orphans(settings)]}
-        return document("StatusList", body, output)
-    return status_table(found, wide=output == "wide") if found else ""
+    sessions = open_sessions(place, context.terminal, name, everywhere=everywhere)
+    result = Result(
+        "StatusList",
+        record=lambda: {
+            "items": [s.status().to_record() for s in sessions],
+            "orphans": [o.to_record() for o in find_orphans(place)],
+        },
+        names=lambda: [f"{s.namespace}/{s.name}" for s in sessions],
+        table=lambda wide: status_table([s.status() for s in sessions], wide=wide),
+    )
+    return render(context.output, result)
 
 
-def orphans(settings: Settings) -> tuple[Orphan, ...]:
-    """Engines of this machine that nobody looks after; a cluster has none."""
-    if settings.place.platform != "local":
+def find_orphans(place: Place) -> tuple[Orphan, ...]:
+    """Engines of this machine without a supervisor; a cluster has none."""
+    if place.platform != "local":
         return ()
-    from mpctl.platform.local.orphans import find_orphans
+    from mpctl.platform.local import orphans
 
-    return tuple(find_orphans())
+    return tuple(orphans.find_orphans())
 
 
 def status_table(found: list[Status], *, wide: bool) -> str:
-    """Services, then the engines and problems of those that have something to say."""
+    """Services, then the engines and problems of those that have several or any; empty without a service."""
+    if not found:
+        return ""
     header = ["NAMESPACE", "NAME", "STATE", "SPEC", "REVISION", "URL"]
     rows = [[s.namespace, s.name, s.state, s.spec, str(s.revision or "-"), s.url] for s in found]
     lines = [columns([header, *rows])]
     for status in found:
-        if status.operation is not None:
-            step = status.operation.begun or "between steps"
-            lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec}) at {step}")
-            if status.holder:
-                lines.append(f"  held by {status.holder}")
-        if status.arms and (wide or len(status.arms) > 1):
-            lines.append("")
-            lines.append(columns([["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]))
-        lines += [f"problem: {problem}" for problem in status.problems]
+        lines += _details(status, wide=wide)
     return "\n".join(lines)
+
+
+def _details(status: Status, *, wide: bool) -> list[str]:
+    lines = []
+    if status.operation is not None:
+        step = status.operation.begun or "between steps"
+        lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec}) at {step}")
+        if status.holder:
+            lines.append(f"  held by {status.holder}")
+    if status.arms and (wide or len(status.arms) > 1):
+        lines.append("")
+        lines.append(columns([["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]))
+    return lines + [f"problem: {problem}" for problem in status.problems]
 
 
 def _arm_rows(status: Status) -> list[list[str]]:
@@ -113,7 +122,7 @@ def _arm_rows(status: Status) -> list[list[str]]:
             arm.traffic or ("all" if arm.id == status.routed else "none"),
             arm.endpoint.base_url if arm.endpoint else "-",
             str(arm.restarts),
-            arm.message or (f"kept since {arm.retained_since}; mpctl retire lets it go" if arm.retained_since else "-"),
+            arm.message or (f"retained since {arm.retained_since} (mpctl retire)" if arm.retained_since else "-"),
         ]
         for arm in status.arms
     ]

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import ask_options, name_argument, shared_options
-from mpctl.cli.settings import Settings
+from mpctl.cli.settings import in_context
 
 
-@click.command("abandon")
+@click.command("abandon", cls=SectionedCommand)
 @name_argument
 @ask_options
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
-    """End an unfinished rollout or rollback where it stands, for when somebody else changed the service meanwhile.
+@in_context
+def command(context: CliContext, /, name: str | None) -> None:
+    """End an unfinished rollout or rollback where it stands, after another writer changed the service.
 
-    The live service stays as it is and is kept as a revision, the candidate is removed, the autoscaler is put back.
-    mpctl rollback is the other way: it restores the recorded service, with --force over the other's change.
+    The live service stays as it is and is recorded as a revision, the candidate is removed, the autoscaler is
+    unpinned. 'mpctl rollback' instead restores the recorded service; with --force over another writer's change.
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.app.session.open import open_session
-    from mpctl.rollout import runner
-    from mpctl.rollout.operation import open_operation
+    from mpctl.app import abandon
 
-    session = open_session(settings.place, settings.terminal, name, gone=True)
-    operation = open_operation(session.store.entries())
-    if operation is None:
-        session.console.note(f"nothing of {session.title} is unfinished")
-        return
-    if session.live_text() is not None and (owner := session.owned(force=True)) is not None:
-        session.console.warn(owner)
-    question = f"{operation.id} of {session.title} ({operation.plan.spec}) is ended; the service stays as it is now"
-    session.console.confirm(f"{question}\nGo on ({session.place})?")
-    with session.store.lease("abandon"), session.world() as world:
-        for ended in runner.abandon(world, why="abandoned by hand"):
-            session.console.note(f"{ended.id} is abandoned; {session.title} is as it was found")
-    session.console.next_command(f"history {session.name}")
+    session = context.open_session(name, gone=True)
+    ended = abandon.run(session)
+    for operation in ended:
+        context.terminal.note(f"{operation.id} is abandoned; {session.title} is unchanged")
+    if ended:
+        context.terminal.next_command(f"history {session.name}")
+    else:
+        context.terminal.note(f"nothing of {session.title} is unfinished")

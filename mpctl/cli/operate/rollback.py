@@ -1,11 +1,13 @@
-"""``mpctl rollback``: the exact way back."""
+"""``mpctl rollback``: restore a recorded revision exactly."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import (
     STRATEGIES,
     ask_options,
@@ -16,140 +18,77 @@ from mpctl.cli.options.shared import (
     timeout_option,
 )
 from mpctl.cli.options.types import Word, option
-from mpctl.cli.settings import Settings
-from mpctl.errors import InputError, Refused
+from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
-    from mpctl.app.session.base import Session
-    from mpctl.rollout.decide import Decision
-    from mpctl.rollout.plan import Plan
+    from mpctl.app.requests import RollbackRequest
 
 
-@click.command("rollback")
+class RollbackOptions(TypedDict):
+    """The options as click hands them over."""
+
+    to_revision: int | None
+    strategy: str | None
+    force: bool
+    accept_downtime: bool
+    dry_run: str
+    timeout: float | None
+
+
+@click.command("rollback", cls=SectionedCommand)
 @name_argument
-@option("--to-revision", type=click.IntRange(1), help="Revision to restore; default: the one before.")
-@option("--strategy", type=Word(STRATEGIES), help="Default: that of the rollout which is taken back.")
-@option("--force", is_flag=True, help="Overwrite somebody else's change; it is kept as a revision first.")
-@option("--accept-downtime", is_flag=True, help="The service may be down while an engine starts, on a full node.")
+@option("--to-revision", type=click.IntRange(1), help="Revision to restore (default: the one before).")
+@option(
+    "--strategy", section="Execution", type=Word(STRATEGIES), help="Strategy (default: that of the undone rollout)."
+)
+@option(
+    "--force",
+    section="Execution",
+    is_flag=True,
+    help="Overwrite the change of another writer; it is recorded as a revision first.",
+)
+@option(
+    "--accept-downtime",
+    section="Execution",
+    is_flag=True,
+    help="If no GPU is free, stop the old pod before starting the new one.",
+)
 @dry_run_option
 @timeout_option(None)
 @ask_options
 @output_option
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
-    """Restore a recorded revision exactly, and prove it by comparing after the write.
-
-    An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. It
-    works from every point a rollout can be stopped at, and can itself be interrupted and run again.
+@in_context
+def command(context: CliContext, /, name: str | None, **given: Unpack[RollbackOptions]) -> None:
+    """Restore a recorded revision exactly, and compare after the write.
 
     \b
     Examples:
       mpctl rollback                          undo the last change of the only service
       mpctl rollback qwen --to-revision 1
       mpctl rollback --dry-run=client         what would be restored
+
+    An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. A
+    rollback works from every point at which a rollout can be stopped. Interrupted, the same command continues.
     """
-    settings = Settings.of(ctx, options)
-    from mpctl.app.session.open import open_session
-    from mpctl.cli.outcome import carry_out
-    from mpctl.cli.preview import require_client, show_preview
-    from mpctl.rollout import runner
-    from mpctl.rollout.decide import Act
+    from mpctl.app import rollback
+    from mpctl.app.preview import require_server
+    from mpctl.cli.operate.outcome import conclude
 
-    require_client(options["dry_run"], settings.place.platform)
-    session = open_session(settings.place, settings.terminal, name)
-    timeout_s = session.ready_timeout_s(options["timeout"])
-    decision = decide(session, options, timeout_s)
-    if decision.act is Act.ALREADY:
-        wanted = options["to_revision"]
-        done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further"
-        session.console.note(f"{session.title} already {done}")
-        return
-    plan = decision.operation.plan if decision.operation else None
-    if decision.plan is not None:
-        plan, notes = as_found(session, decision.plan)
-        for note in notes:
-            session.console.note(f"note: {note}")
-    assert plan is not None
-    if options["dry_run"] != "none":
-        show_preview(session, settings.terminal, plan, explain(session, plan), options["output"])
-        return
-    if (owner := session.owned(force=True)) is not None:
-        session.console.warn(owner)
-    if decision.act is Act.OPEN:
-        session.console.confirm(f"{explain(session, plan)}\nGo on ({session.place})?")
-    with session.store.lease("rollback"), session.world() as world:
-        decision = decide(session, options, timeout_s)
-        operation = decision.operation
-        if decision.plan is not None:
-            operation = runner.open_plan(world, as_found(session, decision.plan)[0])
-        if operation is not None:
-            carry_out(session, settings.terminal, world, operation, options["output"])
+    request = rollback_request(given)
+    require_server(request.dry_run, context.place.platform)
+    conclude(context, rollback.run(context.open_session(name), request))
 
 
-def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with autoscaler and route as they are now, unless it undoes an operation that found them before; and
-    notes on a kept arm that cannot be used."""
-    from dataclasses import replace
+def rollback_request(given: RollbackOptions) -> RollbackRequest:
+    """The request of these options."""
+    from mpctl.app.requests import DryRun, RollbackRequest
 
-    if plan.undoes is not None:
-        return plan, ()
-    plan = replace(plan, scaling=session.platform.scaling())
-    kept = session.platform.retained_baseline()
-    if kept is None:
-        return plan, ()
-    gone = f"{kept.arm} was kept and ends"
-    if kept.arm != plan.arm.id:
-        return plan, (f"{gone}: it is not what is restored",)
-    if kept.pods_ready < kept.pods:
-        return plan, (f"{gone}: {kept.pods_ready} of its pods are ready, the service has {kept.pods}",)
-    try:
-        # Whoever writes the route: it is put back once the service is restored.
-        return replace(plan, instant=True, route=session.platform.route(kept.route, (), force=True)), ()
-    except (InputError, Refused) as error:
-        return plan, (f"{gone}: {error.message}",)
-
-
-def decide(session: Session, options: dict[str, Any], timeout_s: float) -> Decision:
-    """What to restore, from the service and the ledger as they are now."""
-    from dataclasses import replace
-
-    from mpctl.rollout.decide import accepting_downtime, decide_rollback
-    from mpctl.rollout.ledger import lost_revisions
-    from mpctl.rollout.operation import last_change, open_operation
-    from mpctl.rollout.plan import Strategy
-
-    entries, revisions = session.store.entries(), session.store.revisions()
-    decision = decide_rollback(
-        session.platform.read(),
-        open_operation(entries),
-        last_change(entries),
-        revisions,
-        options["to_revision"],
-        strategy=Strategy(options["strategy"]) if options["strategy"] else None,
-        force=options["force"],
-        lost=lost_revisions(entries, revisions),
+    return RollbackRequest(
+        to_revision=given["to_revision"],
+        strategy=given["strategy"],
+        force=given["force"],
+        accept_downtime=given["accept_downtime"],
+        ready_timeout_s=given["timeout"],
+        dry_run=DryRun(given["dry_run"]),
     )
-    # What is undone has a time of its own.
-    if decision.plan is not None and (options["timeout"] is not None or decision.plan.undoes is None):
-        decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=timeout_s))
-    return accepting_downtime(decision) if options["accept_downtime"] else decision
-
-
-def explain(session: Session, plan: Plan) -> str:
-    """What will happen, for the one who is asked."""
-    from mpctl.rollout.plan import Strategy
-
-    down = {
-        Strategy.SIDE_BY_SIDE: "no downtime",
-        Strategy.IN_PLACE: "the service is down while the other engine starts",
-    }[plan.strategy]
-    if session.platform.rolls:
-        down = "the old pod goes before the new one comes" if plan.downtime else "no downtime"
-        down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s are waited for each"
-    if plan.instant and plan.route is not None:
-        moved = f"one write gives the kept engine all traffic of HTTPRoute {plan.route['name']}"
-        down = f"{moved}, then the service is restored behind it: {down}"
-    if plan.overwrites:
-        down += "; what is live now was changed by somebody else and is kept as a revision"
-    return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

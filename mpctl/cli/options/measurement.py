@@ -1,53 +1,82 @@
-"""Options of every command that measures: what is sent, how, and for how long."""
+"""Options of every command that measures: what is sent, how, for how long, and the gate's limits."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from mpctl.cli.options.types import Duration, File, Numbers, Word, all_of, option
 from mpctl.stats.alpha_spending import MOST_LOOKS
 
-LOADS = ("job", "local")
+if TYPE_CHECKING:
+    from mpctl.app.requests import MeasurementRequest
 
-load_options = all_of(
+_SECTION: dict[str, Any] = {"section": "Measurement"}
+
+
+class MeasurementOptions(TypedDict):
+    """The options as click hands them over."""
+
+    prompts: tuple[str, ...]
+    dataset: tuple[str, ...]
+    requests: int
+    repeats: int
+    max_time: float | None
+    concurrency: tuple[int, ...] | None
+    rate: tuple[float, ...] | None
+    temperature: tuple[float, ...]
+    max_tokens: int
+    reuse_prompts: bool
+    load: str
+    calibrate: bool
+    policy: str | None
+
+
+measurement_options = all_of(
     option(
         "--prompts",
         type=File(),
         multiple=True,
         metavar="[NAME=]FILE|SET[:SHARE]",
-        help="A class of traffic: JSONL with your own prompts, or a built-in set (edits, rag, chat, math, fresh; "
-        "default edits). Repeatable; SHARE is its weight among your requests.",
+        help="Traffic class: JSONL, or edits (default), rag, chat, math, fresh; repeatable, with its share.",
+        **_SECTION,
     ),
     option(
         "--dataset",
         multiple=True,
         metavar="NAME=DATASET:PATH[:SHARE]",
-        help="A class of traffic that vllm bench serve loads: sharegpt:FILE, hf:openai/gsm8k, ...",
+        help="Traffic class that 'vllm bench serve' loads: sharegpt:FILE, hf:openai/gsm8k, ...",
+        **_SECTION,
     ),
-    option(
-        "--requests",
-        default=8,
-        type=click.IntRange(1),
-        help="Prompts per block, or twice the concurrency.",
-    ),
-    option(
-        "--repeats",
-        default=12,
-        type=click.IntRange(1, MOST_LOOKS),
-        help="Rounds at most; the gate looks after each.",
-    ),
-    option("--max-time", type=Duration(), metavar="DURATION", help="No round begins after so much time of measuring."),
     option(
         "--concurrency",
         type=Numbers(whole=True, least=1),
         metavar="N[,N...]",
-        help="Requests in flight; several are measured one after the other.  [default: 1, or none with --rate]",
+        help="Requests in flight, each value measured (default: 1, or none with --rate).",
+        **_SECTION,
     ),
     option(
         "--rate",
         type=Numbers(whole=False, least=0, above=True),
         metavar="R[,R...]",
-        help="Open loop: requests per second that arrive whether or not the engine keeps up.",
+        help="Requests per second, sent whether or not the engine keeps up (open loop).",
+        **_SECTION,
+    ),
+    option("--requests", default=8, type=click.IntRange(1), help="Prompts per block.", **_SECTION),
+    option(
+        "--repeats",
+        default=12,
+        type=click.IntRange(1, MOST_LOOKS),
+        help="Rounds at most; an interim analysis follows each.",
+        **_SECTION,
+    ),
+    option(
+        "--max-time",
+        type=Duration(),
+        metavar="DURATION",
+        help="Start no round after this time of measuring (default: no limit).",
+        **_SECTION,
     ),
     option(
         "--temperature",
@@ -55,17 +84,49 @@ load_options = all_of(
         default="0",
         metavar="T[,T...]",
         help="Sampling temperatures; outputs are compared at 0.",
+        **_SECTION,
     ),
-    option("--max-tokens", default=384, type=click.IntRange(1), help="Limit of an answer, in tokens."),
-    option("--reuse-prompts", is_flag=True, help="Let prompts go round again when there are too few; reported."),
+    option("--max-tokens", default=384, type=click.IntRange(1), help="Longest answer in tokens.", **_SECTION),
+    option("--reuse-prompts", is_flag=True, help="Send prompts again when there are too few.", **_SECTION),
     option(
         "--load",
-        type=Word(("auto", *LOADS)),
+        type=Word(("auto", "job", "local")),
         default="auto",
-        help="Where the load client runs: a Job of the engine's image in the cluster, or this runner. auto: a Job for "
-        "a service in a cluster.",
+        help="Where the load client runs: a Job in the cluster, or this machine.",
+        **_SECTION,
     ),
     option(
-        "--calibrate/--no-calibrate", default=True, help="Hold the load client against a server of known timing first."
+        "--calibrate/--no-calibrate",
+        default=True,
+        help="Check the load client against a server of known timing first.",
+        **_SECTION,
+    ),
+    option(
+        "--policy",
+        section="Gate",
+        type=File(),
+        metavar="FILE",
+        help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
     ),
 )
+
+
+def measurement_request(given: MeasurementOptions) -> MeasurementRequest:
+    """The request of these options."""
+    from mpctl.app.requests import MeasurementRequest
+
+    return MeasurementRequest(
+        prompts=given["prompts"],
+        datasets=given["dataset"],
+        requests=given["requests"],
+        rounds=given["repeats"],
+        time_limit_s=given["max_time"] or 0.0,
+        concurrency=given["concurrency"] or (),
+        requests_per_s=given["rate"] or (),
+        temperatures=given["temperature"] or (0.0,),
+        max_tokens=given["max_tokens"],
+        reuse_prompts=given["reuse_prompts"],
+        load=given["load"],
+        calibrate=given["calibrate"],
+        policy=given["policy"],
+    )

@@ -10,65 +10,87 @@ import click
 from mpctl.cli.options.types import Duration, F, File, Word, all_of, option
 from mpctl.cli.printer import FORMATS
 
-STRATEGIES = ("side-by-side", "in-place")  # rollout.operation.Strategy, which takes too long to load for --help
+STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy, which takes too long to load for --help
 
-# What stands before the command only carries a flag to it: variable, files and default are read once, by the command.
+# Before the command an option only carries a flag to it: variable, files and default are read once, by the command.
 shared_options = all_of(
     option(
         "--platform",
+        section="Global",
         type=Word(["auto", "local", "kubernetes"]),
         default="auto",
-        help="Where services run; auto: a cluster where one is named, else this machine where a service is up.",
+        help="Where services run; auto: a named cluster, else this machine if a service is up on it.",
     ),
     option(
         "-n",
         "--namespace",
+        section="Global",
         metavar="NAME",
-        help="Namespace of the service; default: on a cluster that of the context, on this machine wherever it is.",
+        help="Kubernetes namespace (default: the context's; local platform: any).",
     ),
     option(
         "--context",
+        section="Global",
         metavar="NAME",
         shell_complete=lambda ctx, _p, text: _contexts(ctx, text),
-        help="Context of the kubeconfig.",
+        help="Context of the kubeconfig (default: the current one).",
     ),
-    option("--kubeconfig", type=File(), metavar="FILE", help="Path of the kubeconfig."),
-    option("--as", "as_user", metavar="USER", help="Act on the cluster as another user."),
-    option("--request-timeout", type=Duration(), metavar="DURATION", help="Longest wait for one answer; default 30s."),
-    option("--color", type=Word(["auto", "always", "never"]), default="auto", help="Colour on a terminal."),
-    option("-v", "--verbose", count=True, help="Say more; twice: with the time before each line."),
-    option("-q", "--quiet", is_flag=True, help="Say nothing but results, warnings and errors."),
-    option("--debug", is_flag=True, help="Show a stack trace with every error."),
+    option(
+        "--kubeconfig",
+        section="Global",
+        type=File(),
+        metavar="FILE",
+        help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).",
+    ),
+    option("--as", "as_user", section="Global", metavar="USER", help="User to impersonate on the cluster."),
+    option(
+        "--request-timeout",
+        section="Global",
+        type=Duration(),
+        metavar="DURATION",
+        help="Longest wait for one answer of the API server (default: 30s).",
+    ),
+    option(
+        "--color",
+        section="Output",
+        type=Word(["auto", "always", "never"]),
+        default="auto",
+        help="Use colour.",
+    ),
+    option("-v", "--verbose", section="Output", count=True, help="Print more; twice: with a time stamp on each line."),
+    option("-q", "--quiet", section="Output", is_flag=True, help="Print only results, warnings and errors."),
+    option("--debug", section="Global", is_flag=True, help="Print a stack trace with every error."),
 )
 
 output_option = option(
-    "-o", "--output", type=Word(FORMATS), default="table", help="Format of the result on standard output."
+    "-o", "--output", section="Output", type=Word(FORMATS), default="table", help="Format of the result."
 )
 
 
 def own_output_option(formats: Sequence[str], *, help: str) -> Callable[[F], F]:  # noqa: A002
-    """``-o`` of a command whose formats are not those of the others. What is set for all of them, in MPCTL_OUTPUT or a
-    settings file, is not meant for it and not read."""
-    return option("-o", "--output", "form", type=Word(formats), envvar=None, show_envvar=False, help=help)
+    """``-o`` of a command with formats of its own. MPCTL_OUTPUT and the settings files are for the others and not
+    read."""
+    return option("-o", "--output", "form", section="Output", type=Word(formats), envvar=None, help=help)
 
 
 ask_options = all_of(
-    option("-y", "--yes", is_flag=True, help="Do not ask."),
-    option("--no-input", is_flag=True, help="Never ask; what would need an answer fails."),
+    option("-y", "--yes", section="Execution", is_flag=True, help="Do not ask for confirmation."),
+    option("--no-input", section="Execution", is_flag=True, help="Never prompt; fail instead."),
 )
 dry_run_option = option(
     "--dry-run",
+    section="Execution",
     type=Word(["none", "client", "server"]),
     default="none",
-    help="client: all checks and the change, but nothing is done. server: needs a cluster.",
+    help="Check and print the change, do nothing; server needs a cluster.",
 )
 
 
 def timeout_option(default: str | None) -> Callable[[F], F]:
     """``--timeout`` with a duration such as 90s, 10m, 1h; without a default it follows from the service."""
-    derived = "" if default else "; default: 10m, in a cluster three times a start measured there where that is longer"
-    help_ = f"How long an engine may take to get ready{derived}."
-    return option("--timeout", type=Duration(), default=default, help=help_)
+    derived = "" if default else " (default: 10m, in a cluster at least three measured starts)"
+    help_ = f"How long an engine may take to become ready{derived}."
+    return option("--timeout", section="Execution", type=Duration(), metavar="DURATION", default=default, help=help_)
 
 
 name_argument = click.argument(
@@ -76,12 +98,12 @@ name_argument = click.argument(
 )
 
 file_option = option(
-    "-f", "--file", type=File(), metavar="FILE|-", help="A manifest in place of a live service; contacts nothing."
+    "-f", "--file", type=File(), metavar="FILE|-", help="Read a manifest instead of a running service; offline."
 )
 
 
 def _service_names(text: str) -> list[str]:
-    """Names for completion; silent when there is nothing to read."""
+    """Names for completion; empty when nothing can be read."""
     from mpctl.platform.local.files import service_dirs
 
     return sorted({d.name for d in service_dirs() if d.name.startswith(text)})

@@ -3,38 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from mpctl.cli.options.staging import staging_options
+from mpctl.cli.options.staging import StagingOptions, staging_options, staging_request
 from mpctl.cli.options.types import F, File, all_of, option
+
+if TYPE_CHECKING:
+    from mpctl.app.requests import SpeculationRequest
+
+_SECTION: dict[str, Any] = {"section": "Draft and staging"}
+
+
+class SpeculationOptions(StagingOptions):
+    """The options as click hands them over; ``spec`` is None only where it is not required."""
+
+    spec: str | None
+    set: tuple[str, ...]
+    spec_config: str | None
+    draft: str | None
+    drafts: str | None
+    draft_listing: str | None
+    target_listing: str | None
+    gpu: str | None
+    ignore: tuple[str, ...]
 
 
 def change_options(*, required: bool = True) -> Callable[[F], F]:
     """The options that describe a change."""
-    config = "Settings as vLLM's --speculative-config takes them."
     return all_of(
         option(
             "--spec",
+            section="Speculation",
             required=required,
             metavar="METHOD",
             shell_complete=lambda _c, _p, text: _methods(text),
-            help="Method: ngram, eagle3, ...; mpctl methods lists them.",
+            help="Method: ngram, eagle3, ...; none removes speculation. 'mpctl methods' lists them.",
         ),
-        option("--set", multiple=True, metavar="KEY=VALUE", help="One setting of the method; repeatable."),
-        option("--spec-config", metavar="JSON|@FILE", help=config),
-        option("--draft", metavar="PATH|REPOSITORY|URI", help="Draft model or head; default: mpctl drafts' first."),
         option(
-            "--drafts", type=File(), metavar="FILE", help="A catalogue of drafts over the one that comes with mpctl."
+            "--set",
+            section="Speculation",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Setting of the method (repeatable).",
         ),
+        option(
+            "--spec-config",
+            section="Speculation",
+            metavar="JSON|@FILE",
+            help="Settings as vLLM's --speculative-config takes them.",
+        ),
+        option(
+            "--ignore",
+            section="Speculation",
+            multiple=True,
+            metavar="FINDING",
+            help="Preflight finding to override; repeatable.",
+        ),
+        option(
+            "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first).", **_SECTION
+        ),
+        option("--drafts", type=File(), metavar="FILE", help="Your draft catalogue, over mpctl's own.", **_SECTION),
         option(
             "--draft-listing",
             type=File(),
             metavar="FILE",
-            help="Files of a draft that is not here; docs/how-to/drafts.md says how.",
+            help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
+            **_SECTION,
         ),
-        option("--target-listing", type=File(), metavar="FILE", help="The same of the target."),
-        option("--gpu", metavar="NAME", help="The GPU, to estimate the KV pool: L4, H100-SXM, ..."),
-        *staging_options,
-        option("--ignore", multiple=True, metavar="FINDING", help="A refusal of the preflight to override."),
+        option("--target-listing", type=File(), metavar="FILE", help="The same for the target.", **_SECTION),
+        option("--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ...", **_SECTION),
+        staging_options,
+    )
+
+
+def speculation_request(given: SpeculationOptions) -> SpeculationRequest:
+    """The request of these options; ``--spec`` is given."""
+    from mpctl.app.requests import SpeculationRequest
+
+    return SpeculationRequest(
+        method=given["spec"] or "",
+        settings=given["set"],
+        config=given["spec_config"],
+        draft=given["draft"],
+        catalogue=given["drafts"],
+        draft_listing=given["draft_listing"],
+        target_listing=given["target_listing"],
+        gpu=given["gpu"],
+        staging=staging_request(given),
+        ignored=given["ignore"],
     )
 
 

@@ -1,18 +1,54 @@
-"""Options of a rollout that shifts the users' traffic."""
+"""Options of a rollout that shifts production traffic."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypedDict
+
 from mpctl.cli.options.types import Duration, Percentages, all_of, option
+
+if TYPE_CHECKING:
+    from mpctl.app.requests import TrafficRequest
+
+_SECTION: dict[str, Any] = {"section": "Traffic"}
+
+
+class TrafficOptions(TypedDict):
+    """The options as click hands them over."""
+
+    traffic_steps: tuple[int, ...] | None
+    step_duration: float
+    route: str | None
+    keep_baseline: bool
+
 
 traffic_options = all_of(
     option(
         "--traffic-steps",
         type=Percentages(),
         metavar="P[,P...]",
-        help="On a cluster, once the gate agrees: percentages of the users' own traffic that the candidate gets one "
-        "after the other before it is promoted, such as 1,10,50.",
+        help="Percentages of production traffic for the candidate before promotion, such as 1,10,50.",
+        **_SECTION,
     ),
-    option("--step-duration", type=Duration(), default="2m", help="How long each traffic step is held and watched."),
-    option("--route", metavar="NAME", help="The HTTPRoute to the service; default: the only one of yours."),
-    option("--keep-baseline", is_flag=True, help="Keep the old engine running after promotion: an instant way back."),
+    option(
+        "--step-duration", type=Duration(), metavar="DURATION", default="2m", help="How long a step lasts.", **_SECTION
+    ),
+    option("--route", metavar="NAME", help="HTTPRoute to the service (default: the only one).", **_SECTION),
+    option(
+        "--keep-baseline",
+        is_flag=True,
+        help="Keep the baseline running after promotion.",
+        **_SECTION,
+    ),
 )
+
+
+def traffic_request(given: TrafficOptions) -> TrafficRequest:
+    """The request of these options."""
+    from mpctl.app.requests import TrafficRequest
+
+    return TrafficRequest(
+        steps_percent=given["traffic_steps"] or (),
+        step_duration_s=given["step_duration"],
+        route=given["route"],
+        keep_baseline=given["keep_baseline"],
+    )

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Option(click.Option):
+    """An option with the section of ``--help`` that lists it."""
+
+    def __init__(self, *args: Any, section: str = "Options", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.section = section
+
+
 class Word(click.Choice[str]):
     """One of a few words, with did-you-mean."""
 
@@ -121,12 +129,11 @@ class Percentages(Numbers):
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """A click option that also reads ``MPCTL_<NAME>`` and shows variable and default in its help."""
+    """An option that also reads ``MPCTL_<NAME>`` and shows its default in the help. ``section``: of the help."""
     long = next(n for n in names if n.startswith("--")).split("/")[0].lstrip("-")
     settings.setdefault("envvar", "MPCTL_" + long.replace("-", "_").upper())
-    settings.setdefault("show_envvar", True)
     settings.setdefault("show_default", True)
-    return click.option(*names, **settings)
+    return click.option(*names, cls=Option, **settings)
 
 
 def all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -27,7 +27,7 @@ _FLAGS_OF_VLLM = re.compile(
     r"--(?:max[-_]model[-_]len|gpu[-_]memory[-_]utilization|tensor[-_]parallel[-_]size|speculative[-_]config"
     r"|served[-_]model[-_]name|max[-_]num[-_]seqs|max[-_]num[-_]batched[-_]tokens|enforce[-_]eager)\b"
 )
-_NO_ENGINE_HINT = "Start vLLM with `vllm serve` or `python -m vllm.entrypoints.openai.api_server`, directly or in sh -c"
+_NO_ENGINE_HINT = "start vLLM with `vllm serve` or `python -m vllm.entrypoints.openai.api_server`, directly or in sh -c"
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Engine:
     @staticmethod
     def _built(view: View, where: str) -> InputError:
         return view.error(
-            f"The speculative setting comes from {where} and cannot be read or edited safely",
-            hint="Write --speculative-config with its value on the engine's command line",
+            f"the speculative setting comes from {where} and cannot be read or edited safely",
+            hint="write --speculative-config with its value on the engine's command line",
         )
 
 
@@ -129,7 +129,7 @@ def locate(home: View) -> Engine:
         name = tuple(token.text for token in tokens[first:after])
         return Engine(home, tuple(tokens[after:]), name, None, env)
     if started:
-        raise home.need("command").error("No vLLM engine is started by this command", hint=_NO_ENGINE_HINT)
+        raise home.need("command").error("no vLLM engine is started by this command", hint=_NO_ENGINE_HINT)
     return Engine(home, tuple(tokens), None, None, env)
 
 
@@ -190,11 +190,11 @@ def _from_script(home: View, tokens: Sequence[Token], index: int, env: Mapping[s
         found = commands(script, known)
     except ShellError as error:
         raise holder.item.error(
-            f"The shell script cannot be read: {error}", hint="Check its quotes; it must run in a POSIX shell"
+            f"the shell script cannot be read: {error}", hint="check its quotes; it must run in a POSIX shell"
         ) from error
     starts = [(words, start) for words in found if (start := _engine_start(words)) is not None]
     if len(starts) != 1:
-        count = "No vLLM engine is" if not starts else "More than one vLLM engine is"
+        count = "no vLLM engine is" if not starts else "more than one vLLM engine is"
         raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
     words, (first, after) = starts[0]
     others = tuple(word for command in found if command is not words for word in command)

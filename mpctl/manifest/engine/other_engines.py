@@ -34,7 +34,7 @@ def not_measurable(engine: str) -> tuple[str, str]:
     """Why a service of another engine is refused, and what can be done instead."""
     title = TITLES[engine]
     return (
-        f"The engine here is {title}: the gate counts drafted and accepted tokens by vLLM's counters, which {title} "
+        f"the engine is {title}: the gate counts drafted and accepted tokens by vLLM's counters, which {title} "
         "does not have, so a rollout could not be measured",
         f"mpctl methods METHOD --engine {engine} prints the same setting in {title}'s words; measure it with its own "
         "tools, or serve the model with vLLM",

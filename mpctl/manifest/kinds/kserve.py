@@ -29,7 +29,7 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
     workers = predictor.get("workerSpec")
     if workers is not None:
         raise workers.error(
-            "A predictor with workerSpec runs on several nodes", hint="Only engines in one pod can be changed"
+            "a predictor with workerSpec runs on several nodes", hint="only engines in one pod can be changed"
         )
     container, runtime = _engine_container(predictor, runtimes)
     engine = locate(container)
@@ -61,7 +61,7 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
     if model is not None:
         return model, _runtime_of(model, runtimes)
     if containers is None:
-        raise predictor.error("No vLLM engine container found in the predictor", hint=_HINT)
+        raise predictor.error("no vLLM engine container found in the predictor", hint=_HINT)
     candidates = containers.items()
     named = [one for one in candidates if text_of(one.get("name")) == CONTAINER]
     engines = [one for one in named or candidates if _is_vllm(one)]
@@ -69,7 +69,7 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
         raise _no_engine(containers, named or candidates)
     if len(engines) > 1:
         raise engines[1].error(
-            "More than one container of the predictor runs vLLM", hint=f'Name the engine "{CONTAINER}"'
+            "more than one container of the predictor runs vLLM", hint=f'name the engine "{CONTAINER}"'
         )
     return engines[0], None
 
@@ -84,7 +84,7 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
         if other is not None:
             message, hint = not_measurable(other)
             raise model.error(message, hint=hint)
-        raise model.error("No vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT)
+        raise model.error("no vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT)
     return runtime
 
 
@@ -92,7 +92,7 @@ def _no_engine(containers: View, candidates: Sequence[View]) -> InputError:
     """Why none of the containers can be changed: another engine by name, or none that is known."""
     other = other_engine(text for one in candidates for text in _words(one))
     if other is None:
-        return containers.error("No vLLM engine container found in the predictor", hint=_HINT)
+        return containers.error("no vLLM engine container found in the predictor", hint=_HINT)
     message, hint = not_measurable(other)
     return containers.error(message, hint=hint)
 

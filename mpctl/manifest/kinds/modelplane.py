@@ -14,7 +14,7 @@ from mpctl.manifest.text.view import View, text_of
 API = "modelplane.ai/v1alpha1"
 SELECTOR = "modelplane.ai/deployment"
 CONTAINER = "engine"
-_ONE = "Only one Standalone engine in one pod can be changed"
+_ONE = "only one Standalone engine in one pod can be changed"
 
 
 def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Service:
@@ -46,14 +46,14 @@ def _engine(spec: View) -> View:
     newer, older = spec.at("template", "spec"), spec.get("engines")
     newer = None if newer is None or newer.get("engines") is None else newer
     if newer is not None and older is not None:
-        raise older.error("Engines stand in both schema generations", hint="Keep spec.template.spec.engines")
+        raise older.error("engines are defined in both schema generations", hint="keep spec.template.spec.engines")
     holder = spec if newer is None else newer
     mode = holder.at("serving", "mode")
     if mode is not None and mode.text() != "Unified":
-        raise mode.error(f"Serving mode {mode.text()} runs several engines per service", hint=_ONE)
+        raise mode.error(f"serving mode {mode.text()} runs several engines per service", hint=_ONE)
     engines = holder.need("engines").items()
     if len(engines) != 1:
-        raise holder.need("engines").error(f"The deployment has {len(engines)} engines", hint=_ONE)
+        raise holder.need("engines").error(f"the deployment has {len(engines)} engines", hint=_ONE)
     return engines[0]
 
 
@@ -62,20 +62,20 @@ def _container(engine: View) -> View:
     for member in members:
         role = member.get("role")
         if role is not None and role.text() != "Standalone":
-            raise role.error(f"A {role.text()} member is part of an engine that spans pods", hint=_ONE)
+            raise role.error(f"a {role.text()} member is part of an engine that spans pods", hint=_ONE)
     if len(members) != 1:
-        raise engine.need("members").error(f"The engine has {len(members)} members", hint=_ONE)
+        raise engine.need("members").error(f"the engine has {len(members)} members", hint=_ONE)
     containers = members[0].need("template").need("spec").need("containers")
     found = [one for one in containers.items() if text_of(one.get("name")) == CONTAINER]
     if not found:
-        raise containers.error(f'No container is called "{CONTAINER}"', hint="Modelplane requires that name")
+        raise containers.error(f'no container is called "{CONTAINER}"', hint="Modelplane requires that name")
     words = [item.text() for key in ("command", "args") if (part := found[0].get(key)) for item in part.items()]
     other = other_engine([text_of(found[0].get("image")), *words])
     if other is not None:
         message, hint = not_measurable(other)
         raise found[0].error(message, hint=hint)
     if not mentions_vllm(text_of(found[0].get("image")), *words):
-        raise found[0].error("The engine container does not run vLLM", hint="mpctl changes vLLM engines only")
+        raise found[0].error("the engine container does not run vLLM", hint="mpctl changes vLLM engines only")
     return found[0]
 
 
@@ -86,8 +86,8 @@ def targets(service: View) -> tuple[tuple[View, str], ...]:
         label = endpoint.need("selector").need("matchLabels").get(SELECTOR)
         if label is None:
             raise endpoint.error(
-                f"This endpoint does not select a deployment by {SELECTOR}",
-                hint="Only ModelServices that route to ModelDeployments by that label can be read",
+                f"this endpoint does not select a deployment by {SELECTOR}",
+                hint="only ModelServices that route to ModelDeployments by that label can be read",
             )
         found.append((label, label.text()))
     return tuple(found)

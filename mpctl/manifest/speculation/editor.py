@@ -80,7 +80,7 @@ class Editor:
         """Replace ``start:end`` of the value of ``item``; the text is escaped as its scalar needs it."""
         node = self._direct(item)
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
-            raise item.error("This unquoted script cannot hold the setting", hint="Quote the script in the manifest")
+            raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
         whole = pieces(self.text, item)
         at = whole[start - 1].end if start == end else whole[start].start
         self.cut(at, at if start == end else whole[end - 1].end, escape(new, node.style))
@@ -126,7 +126,7 @@ class Editor:
         args = self.engine.home.get("args")
         if args is None and listing.has_key(self.engine.home, "args"):
             raise self.engine.home.error(
-                '"args" is there but empty', hint='Write "args: []" or remove the line; nothing can be added to null'
+                '"args" is empty', hint='write "args: []" or remove the line; nothing can be added to null'
             )
         home = args if args is not None else self.engine.home.get("command")
         if home is None:
@@ -149,7 +149,7 @@ class Editor:
         separator = self._separator(item, after)
         new = "".join(separator + escape(" ".join(map(_shell_word, group)), node.style) for group in groups)
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
-            raise item.error("This unquoted script cannot hold the setting", hint="Quote the script in the manifest")
+            raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
         at = whole[after.end - 1].end
         self.cut(at, at, new)
 
@@ -194,8 +194,8 @@ class Editor:
 
 def _repeated(view: View, why: str) -> InputError:
     return view.error(
-        f"The engine's arguments are shared in this file ({why}); an edit would change both",
-        hint="Write the arguments out where they are used, without anchor and alias",
+        f"the engine's arguments are shared in this file ({why}); an edit would change both",
+        hint="write the arguments where they are used, without anchor and alias",
     )
 
 

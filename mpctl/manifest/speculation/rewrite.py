@@ -65,7 +65,7 @@ def _main(found: tuple[Slot, ...]) -> Kind | None:
 def _choose(config: dict[str, Json], style: Style | None, main: Kind | None) -> Style:
     odd = expressible(config)
     if style == "dotted" and odd is not None:
-        raise InputError(f'Key "{odd}" cannot be written as a dotted flag', hint="Use JSON for this setting")
+        raise InputError(f'key "{odd}" cannot be written as a dotted flag', hint="use JSON for this setting")
     if style is not None:
         return style
     return "dotted" if main == "dotted" and odd is None else "json"

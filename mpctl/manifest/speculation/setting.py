@@ -56,8 +56,8 @@ def slots(engine: Engine) -> tuple[Slot, ...]:
             token = engine.tokens[index]
             if token.expanded:
                 raise token.item.error(
-                    "The speculative setting is built by variables or the shell and cannot be read or edited safely",
-                    hint="Write its value on the command line instead of a variable or $(...)",
+                    "the speculative setting is built by variables or the shell and cannot be read or edited safely",
+                    hint="write its value on the command line instead of a variable or $(...)",
                 )
         if slot.flag.value is None:
             raise engine.tokens[slot.flag.index].item.error(f"{slot.flag.written} has no value")
@@ -88,7 +88,7 @@ def read(engine: Engine) -> dict[str, Json] | None:
             if key in value and not _repeats(found, slot):
                 raise engine.tokens[slot.flag.index].item.error(
                     f'{slot.flag.written} and "{key}" in the speculative config exclude each other',
-                    hint="Keep one of them; vLLM refuses to start with both",
+                    hint="keep one of them; vLLM refuses to start with both",
                 )
             value[key] = _tokens(engine, slot) if key == "num_speculative_tokens" else slot.flag.value
     return None if value is None else normal(value)
@@ -124,7 +124,7 @@ def _main(engine: Engine, found: Sequence[Slot]) -> dict[str, Json] | None:
     except ValueError as error:
         raise item.error(
             f"{last.flag.written} is not valid JSON: {error}",
-            hint="Check that the quotes survive YAML and, in a script, the shell",
+            hint="check that the quotes survive YAML and, in a script, the shell",
         ) from error
     if value is None:
         return None
@@ -178,13 +178,13 @@ def normal(config: Mapping[str, Json]) -> dict[str, Json]:
 def check(config: Mapping[str, Any]) -> dict[str, Json]:
     """A copy of ``config`` that is certain to be JSON. Raises :class:`InputError` naming the setting."""
     if not config:
-        raise InputError("An empty speculative config says nothing", hint="Pass None to turn speculation off")
+        raise InputError("the speculative config is empty", hint="use --spec none to turn speculation off")
     try:
         copy = json.loads(json.dumps(dict(config), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise InputError(f"The speculative config cannot be written as JSON: {error}") from error
+        raise InputError(f"the speculative config cannot be written as JSON: {error}") from error
     if not _text_keys(config):
-        raise InputError("The speculative config has a key that is not text", hint="JSON keys are text")
+        raise InputError("the speculative config has a key that is not text", hint="JSON keys are text")
     return normal(copy)
 
 

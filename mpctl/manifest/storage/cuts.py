@@ -50,7 +50,7 @@ def append(editor: Editor, view: View, item: dict[str, Any]) -> None:
         begin = line_start(text, last.start)
         head = text[begin : last.start]
         if head.strip() != "-":
-            raise view.error("The list's last item shares its line", hint="Put every item on lines of its own")
+            raise view.error("the list's last item shares its line", hint="put every item on lines of its own")
         at = line_end(text, content_end(text, last))
         editor.cut(at, at, eol_of(text) + _item(head, item, eol_of(text)))
 
@@ -72,7 +72,7 @@ def add_list(editor: Editor, home: View, key: str, item: dict[str, Any]) -> None
     """A list of one item under a new key: after the first short entry, so that nothing long is cut in two."""
     node = _mapping(home)
     if any(name.value == key for name, _ in node.entries):
-        raise home.error(f'"{key}" is there but empty', hint=f"Remove the line: {key} has no value")
+        raise home.error(f'"{key}" is empty', hint=f"remove the line: {key} has no value")
     if node.flow:
         at = node.entries[-1][1].end
         editor.cut(at, at, f', "{key}": [{json.dumps(item)}]')
@@ -96,16 +96,14 @@ def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entrie
     text, eol = editor.text, eol_of(editor.text)
     if node.flow:
         raise predictor.error(
-            "The predictor is written as one flow mapping, which has no room for the change",
-            hint="Write the predictor in block form, one key per line",
+            "the predictor is written as one flow mapping, which cannot be extended",
+            hint="write the predictor in block form, one key per line",
         )
     if held is not None:
         _cut_key(editor, held[0], "storageUri")
     above = next((n for n, _ in node.entries if n.value != "storageUri" and _own_line(text, n)), None)
     if above is None:
-        raise predictor.error(
-            "No key of the predictor stands on a line of its own", hint="Put each key on its own line"
-        )
+        raise predictor.error("no key of the predictor is on a line of its own", hint="put each key on its own line")
     begin = line_start(text, above.start)
     blank = " " * (above.start - begin)
     body = "".join(_item(f"{blank}- ", entry, eol) + eol for entry in entries)
@@ -124,7 +122,7 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
     before = node.entries[at - 1] if at else None
     after = node.entries[at + 1] if at + 1 < len(node.entries) else None
     if before is None and after is None:
-        raise home.error(f'"{key}" is the only key here', hint="Name the model's format beside it")
+        raise home.error(f'"{key}" is the only key here', hint="name the model's format beside it")
     start, end = _extent(text, node, name, value, before, after)
     editor.cut(start, end, "")
 
@@ -196,11 +194,11 @@ def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
 
 def _list(view: View) -> Sequence:
     if not isinstance(view.node, Sequence):
-        raise view.error("Expected a list written out here", hint="Write it here instead of an alias")
+        raise view.error("expected a list, not an alias", hint="write it here instead of an alias")
     return view.node
 
 
 def _mapping(view: View) -> Mapping:
     if not isinstance(view.node, Mapping):
-        raise view.error("Expected a mapping written out here", hint="Write it here instead of an alias")
+        raise view.error("expected a mapping, not an alias", hint="write it here instead of an alias")
     return view.node

@@ -42,7 +42,7 @@ def with_entry(service: Service, uri: str) -> Service:
     """
     predictor, _ = _homes(service)
     if any(one.mount_path == DRAFT_MOUNT for one in service.storage):
-        raise predictor.error(f"{DRAFT_MOUNT} is already mounted", hint="Roll the draft back first")
+        raise predictor.error(f"{DRAFT_MOUNT} is already mounted", hint="roll the draft back first")
     editor = _editor(service)
     present = predictor.get("storageUris")
     entry = {"uri": uri, "mountPath": DRAFT_MOUNT}
@@ -80,7 +80,7 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
         if present is None:
             add_list(editor, view, key, item)
         elif any(text_of(one.get("name")) == VOLUME for one in present.items()):
-            raise present.error(f"{VOLUME} is already there", hint="Roll the draft back first")
+            raise present.error(f"{VOLUME} already exists", hint="roll the draft back first")
         else:
             append(editor, present, item)
 
@@ -101,12 +101,12 @@ def with_image(service: Service, uri: str) -> Service:
     found = [view for view in uris(predictor) if text_of(view) is not None]
     if len(found) != 1:
         raise predictor.error(
-            f"The target comes from {len(found)} places, so no one image can replace it",
-            hint="Stage with storageUris or a volume claim",
+            f"the target comes from {len(found)} places, so no one image can replace it",
+            hint="stage with storageUris or a volume claim",
         )
     node = found[0].scalar()
     if node.style in ("|", ">"):
-        raise found[0].error("The value is a block of text", hint="Write the URI on the line of its key")
+        raise found[0].error("the value is a block of text", hint="write the URI on the line of its key")
     editor = _editor(service)
     editor.cut(node.start, node.end, json.dumps(uri))
     old = node.value
@@ -196,8 +196,8 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
         again = None
     if again is None:
         raise predictor.error(
-            "The storage cannot be changed here without changing something else",
-            hint="Write the predictor in block form without anchors, or stage the draft by hand and name its path",
+            "the storage cannot be changed here without changing something else",
+            hint="write the predictor in block form without anchors, or stage the draft by hand and name its path",
         )
     return again
 

@@ -210,19 +210,19 @@ def eol_of(text: str) -> str:
 def _dash(text: str, item: View) -> int:
     at = len(text[: item.node.start].rstrip()) - 1
     if at < 0 or text[at] != "-":
-        raise item.error("This list item cannot be edited safely", hint="Write it directly after its dash")
+        raise item.error("this list item cannot be edited safely", hint="write it directly after its dash")
     return at
 
 
 def _break_before(text: str, begin: int, dash: int, item: View) -> str:
     gap = _gap(text, begin)
     if not gap or text[begin:dash].strip(" "):
-        raise item.error("This list item shares its line", hint="Put every item of the list on a line of its own")
+        raise item.error("this list item shares its line", hint="put every item of the list on its own line")
     return gap
 
 
 def _sequence(view: View) -> Sequence:
     node = view.node
     if not isinstance(node, Sequence):
-        raise view.error("Expected a list here")
+        raise view.error("expected a list here")
     return node

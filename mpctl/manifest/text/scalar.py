@@ -42,7 +42,7 @@ def pieces(text: str, view: View) -> tuple[Piece, ...]:
         if "".join(piece.char for piece in found) == node.value:
             return tuple(found)
     raise view.error(
-        "This text is spelled in a way that cannot be edited safely", hint="Write it as a quoted or literal (|) string"
+        "this text cannot be edited safely as it is quoted", hint="write it as a quoted or literal (|) string"
     )
 
 

@@ -29,11 +29,11 @@ class View:
         if isinstance(node, Scalar) and node.null:
             return None
         if not isinstance(node, Mapping):
-            raise self.error("Expected a mapping here")
+            raise self.error("expected a mapping here")
         found = None
         for name, value in node.entries:
             if name.value == "<<":
-                raise self.error("Merge keys (<<) are not read", hint="Write the merged keys out in this mapping")
+                raise self.error("merge keys (<<) are not supported", hint="write the merged keys out in this mapping")
             if name.value == key:
                 found = value
         if found is None or _null(found):
@@ -58,19 +58,19 @@ class View:
     def items(self) -> tuple[View, ...]:
         node = resolve(self.node)
         if not isinstance(node, Sequence):
-            raise self.error("Expected a list here")
+            raise self.error("expected a list here")
         return tuple(View(self.file, f"{self.path}[{i}]", item) for i, item in enumerate(node.items))
 
     def pairs(self) -> tuple[tuple[str, View], ...]:
         node = resolve(self.node)
         if not isinstance(node, Mapping):
-            raise self.error("Expected a mapping here")
+            raise self.error("expected a mapping here")
         return tuple((key.value, View(self.file, f"{self.path}.{key.value}", value)) for key, value in node.entries)
 
     def scalar(self) -> Scalar:
         node = resolve(self.node)
         if not isinstance(node, Scalar):
-            raise self.error("Expected text here", hint="Quote the value if it is meant to be text")
+            raise self.error("expected text here", hint="quote the value if it is meant to be text")
         return node
 
     def text(self) -> str:
@@ -81,7 +81,7 @@ class View:
         try:
             return int(self.text())
         except ValueError as error:
-            raise self.error(f'Expected a whole number, not "{self.text()}"') from error
+            raise self.error(f'expected a whole number, not "{self.text()}"') from error
 
 
 def text_of(view: View | None) -> str | None:

@@ -127,11 +127,11 @@ def parse(text: str, file: str) -> tuple[Document, ...]:
         mark = error.problem_mark or error.context_mark
         reason = error.problem or error.context or "syntax error"
         line = None if mark is None else mark.line + 1
-        raise InputError(f"Not valid YAML: {reason}", file=file, line=line, hint=_TEMPLATE_HINT) from error
+        raise InputError(f"not valid YAML: {reason}", file=file, line=line, hint=_TEMPLATE_HINT) from error
     except YAMLError as error:
         position = getattr(error, "position", None)
         line = None if not isinstance(position, int) else text.count("\n", 0, position) + 1
-        raise InputError("Not valid YAML: unprintable character", file=file, line=line) from error
+        raise InputError("not valid YAML: unprintable character", file=file, line=line) from error
     builder = _Builder(file, iter(events))
     return tuple(document for document in builder.documents() if not _empty(document.root))
 
@@ -150,7 +150,7 @@ def _events(text: str) -> list[Event]:
             text = text[:at] + " " * (len(text) - at - len(rest)) + rest
 
 
-_TEMPLATE_HINT = "Fix the syntax at that line; render templates (Helm, Kustomize) before handing the file over"
+_TEMPLATE_HINT = "fix the syntax at that line; render templates (Helm, Kustomize) first"
 
 
 def _empty(root: Node) -> bool:
@@ -184,7 +184,7 @@ class _Builder:
         tag = event.tag
         if tag and tag != "!" and not str(tag).startswith(_CORE):
             raise InputError(
-                f"Custom tag {tag} has no meaning for Kubernetes", file=self.file, line=line, hint="Remove the tag"
+                f"custom tag {tag} has no meaning for Kubernetes", file=self.file, line=line, hint="remove the tag"
             )
         start, end = event.start_mark.index, event.end_mark.index
         anchor = event.anchor
@@ -202,7 +202,7 @@ class _Builder:
     def alias(self, event: AliasEvent, line: int) -> Alias:
         target = self.anchors.get(event.anchor)
         if target is None:
-            raise InputError(f"Alias *{event.anchor} has no anchor before it", file=self.file, line=line)
+            raise InputError(f"alias *{event.anchor} has no anchor before it", file=self.file, line=line)
         self.repeated.append(target)
         return Alias(target, event.start_mark.index, event.end_mark.index, line)
 
@@ -225,15 +225,15 @@ class _Builder:
             key = resolve(self.node(event))
             if not isinstance(key, Scalar):
                 raise InputError(
-                    "A key that is not plain text cannot be read", file=self.file, line=key.line, hint=_TEMPLATE_HINT
+                    "a key that is not plain text cannot be read", file=self.file, line=key.line, hint=_TEMPLATE_HINT
                 )
             if key.value in seen:
                 raise InputError(
-                    f'Key "{key.value}" stands twice in one mapping',
+                    f'key "{key.value}" is defined twice in one mapping',
                     file=self.file,
                     line=key.line,
                     field=key.value,
-                    hint="Remove one of them: which one counts differs between YAML readers",
+                    hint="remove one of them: YAML readers differ in which one they use",
                 )
             seen.add(key.value)
             entries.append((key, self.node(next(self.events))))

@@ -26,20 +26,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-KUBERNETES = "v1.36.4"  # as in kubernetes/go.mod; tests/cluster/test_binaries.py compares
+KUBERNETES = "v1.36.4"  # as in kubernetes/go.mod; tests/contracts/test_binaries.py compares
 GO = "go1.26.8"  # 1.27 compiles a kube-apiserver whose /openapi/v2 is broken
 _VERSION = "k8s.io/component-base/version"
 
 
 @dataclass(frozen=True)
 class Program:
-    """One binary: the module that pins it, its package, and linker flags. ``slow``: shown before a build."""
+    """One binary: the module that pins it, its package, linker flags and build tags. ``slow``: shown before a build."""
 
     name: str
     module: str
     package: str
     ldflags: str = "-s -w"
     slow: str = "1 minute"
+    tags: str = ""
 
 
 # Without these a client that parses gitVersion sees "v0.0.0-master+$Format:%H$".
@@ -83,6 +84,17 @@ class Recipe:
 
 
 BASE = Recipe(("kubernetes", "kserve"), PROGRAMS, DEFINITIONS, "kserve")
+# Without the service discovery of clouds, whose clients are most of a full build.
+_LEAN = "remove_all_sd,netgo"
+_PROMETHEUS = "github.com/prometheus/prometheus/cmd"
+
+
+def _prometheus(name: str) -> Recipe:
+    program = Program(name, "prometheus", f"{_PROMETHEUS}/{name}", slow="2 minutes", tags=_LEAN)
+    return Recipe(("prometheus",), (program,), {}, "prometheus")
+
+
+PROMTOOL, PROMETHEUS = _prometheus("promtool"), _prometheus("prometheus")
 
 
 class Missing(Exception):
@@ -110,41 +122,56 @@ def find(recipe: Recipe = BASE) -> Assets:
     Raises:
         Missing: there is no Go toolchain that can build them, or a build failed.
     """
+    if not is_built(recipe):
+        _make(recipe)
+    definitions = _definitions(recipe)
+    assert definitions is not None
+    return Assets(_programs(recipe), definitions)
+
+
+def is_built(recipe: Recipe = BASE) -> bool:
+    """Whether all programs and definitions of a recipe can be used at once.
+
+    Raises:
+        Missing: a folder that the environment names does not exist.
+    """
+    return Path() not in _programs(recipe).values() and _definitions(recipe) is not None
+
+
+def _make(recipe: Recipe) -> None:
     cache = cache_folder(recipe)
+    with _locked(cache):
+        go = None
+        for place, program in enumerate(recipe.programs, 1):
+            if _programs(recipe)[program.name] == Path():
+                go = go or _go()
+                _build(go, program, cache / "bin", f"{place} of {len(recipe.programs)}")
+        if _definitions(recipe) is None:
+            _extract(go or _go(), cache / "definitions", recipe)
+
+
+def _given() -> list[Path]:
+    """Folders of programs that the environment names."""
     given = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
     for folder in given:
         if not folder.is_dir():
             raise Missing(
                 f"{folder} is not a directory; MPCTL_RIG_ASSETS and KUBEBUILDER_ASSETS name folders of programs"
             )
-    folders = [*given, cache / "bin"]
+    return given
 
-    def look() -> dict[str, Path]:
-        return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in recipe.programs}
 
-    def definitions() -> Path | None:
-        names = [f"{name}.json" for name in recipe.definitions]
-        return next(
-            (
-                f
-                for f in (*(g / "definitions" for g in given), cache / "definitions")
-                if all((f / n).is_file() for n in names)
-            ),
-            None,
-        )
+def _programs(recipe: Recipe) -> dict[str, Path]:
+    """Where each program is, an empty path where it is missing."""
+    folders = [*_given(), cache_folder(recipe) / "bin"]
+    return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in recipe.programs}
 
-    if Path() in look().values() or definitions() is None:
-        with _locked(cache):
-            go = None
-            for place, program in enumerate(recipe.programs, 1):
-                if look()[program.name] == Path():
-                    go = go or _go()
-                    _build(go, program, cache / "bin", f"{place} of {len(recipe.programs)}")
-            if definitions() is None:
-                _extract(go or _go(), cache / "definitions", recipe)
-    found = definitions()
-    assert found is not None
-    return Assets(look(), found)
+
+def _definitions(recipe: Recipe) -> Path | None:
+    """The folder that has every definition of a recipe."""
+    names = [f"{name}.json" for name in recipe.definitions]
+    folders = (*(given / "definitions" for given in _given()), cache_folder(recipe) / "definitions")
+    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
 
 
 def cache_folder(recipe: Recipe = BASE) -> Path:
@@ -156,7 +183,7 @@ def cache_folder(recipe: Recipe = BASE) -> Path:
 
 def digest(recipe: Recipe = BASE) -> str:
     """Twelve hex digits over everything that decides what is built."""
-    built = [(p.name, p.package, p.ldflags) for p in recipe.programs]
+    built = [(p.name, p.package, p.ldflags, *filter(None, [p.tags])) for p in recipe.programs]
     told = hashlib.sha256(repr((GO, built, sorted(recipe.definitions.items()))).encode())
     for module in recipe.modules:
         for name in ("go.mod", "go.sum"):
@@ -216,8 +243,9 @@ def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path, place
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         target = Path(scratch) / program.name
+        flags = (f"-tags={program.tags}", f"-ldflags={program.ldflags}")
         done = subprocess.run(
-            [command, "build", "-trimpath", "-ldflags", program.ldflags, "-o", str(target), program.package],
+            [command, "build", "-trimpath", *flags, f"-o={target}", program.package],
             cwd=HERE / program.module,
             env=environment,
             stderr=subprocess.PIPE,

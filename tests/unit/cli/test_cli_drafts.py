@@ -267,7 +267,7 @@ def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, s
     ],
 )
 def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
-    from mpctl.cli.drafting import target_source
+    from mpctl.app.change.target import target_source
     from mpctl.manifest import load
 
     text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
@@ -281,7 +281,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
-    from mpctl.cli.drafting import read_facts
+    from mpctl.app.change.checkpoint import read_facts
     from mpctl.platform import hub
 
     class Live:
@@ -292,12 +292,14 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
 
     asked = []
     monkeypatch.setattr(hub, "read_hub", lambda *words: asked.append(words))
-    read_facts(Live(), "hf://org/t:v2", None, ask_hub=True)
-    read_facts(Live(), "org/t", None, ask_hub=True)
-    read_facts(Live(), "org/t", None, ask_hub=True, revision="abc")
-    assert read_facts(Live(), "pvc://org/t", None, ask_hub=True)[1].startswith("pvc://org/t was not read: no path")
-    assert read_facts(Live(), None, None, ask_hub=True) == (None, None)
-    _, why = read_facts(Live(), "hf://org/t", None, ask_hub=False)
+    read_facts(Live(), "hf://org/t:v2", listing=None, ask_hub=True)
+    read_facts(Live(), "org/t", listing=None, ask_hub=True)
+    read_facts(Live(), "org/t", listing=None, ask_hub=True, revision="abc")
+    assert read_facts(Live(), "pvc://org/t", listing=None, ask_hub=True)[1].startswith(
+        "pvc://org/t was not read: no path"
+    )
+    assert read_facts(Live(), None, listing=None, ask_hub=True) == (None, None)
+    _, why = read_facts(Live(), "hf://org/t", listing=None, ask_hub=False)
     assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
     assert "without asking a hub" in why
 
@@ -307,14 +309,14 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
     [("eagle3", HEAD, HEAD), ("mtp", None, "the mtp layers of the target"), ("ngram", None, "")],
 )
 def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, named):
-    from types import SimpleNamespace
-
-    from mpctl.cli.drafting import Chosen
-    from mpctl.cli.request import _draft_of
+    from mpctl.app.change import Change
+    from mpctl.app.change.check import Checked
+    from mpctl.app.change.draft import Selection
     from mpctl.methods import build
 
     spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
-    assert _draft_of(SimpleNamespace(spec=spec, chosen=Chosen(draft, {}))) == named
+    change = Change(None, "", "", spec, spec, Checked((), ()), None, Selection(draft, {}))
+    assert change.draft_name == named
 
 
 def test_a_target_in_fp8_gets_the_cards_k_for_it(cli, service):
@@ -367,7 +369,9 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
 
 @pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
 def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
-    from mpctl.cli.drafting import memory_of
+    from mpctl.app.change.check import estimate_memory
+    from mpctl.app.change.checkpoint import Checkpoint
+    from mpctl.app.change.target import Target
     from mpctl.estimate import ModelFacts
     from mpctl.estimate.shape import Head
     from mpctl.estimate.table import model_shape
@@ -377,7 +381,7 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
     before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
     log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
-    found = memory_of(before, None, draft, options, log=log)
+    found = estimate_memory(Target(before, None, Checkpoint()), draft, log=log, **options)
     assert found.after.low <= 47264 <= found.after.high, "as that engine logged, of 1024 sequences"
     assert found.after.high == pytest.approx(most, rel=0.01)
 

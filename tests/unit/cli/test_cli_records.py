@@ -24,7 +24,7 @@ def schema():
 
 def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
     code = "\n".join(path.read_text() for path in (ROOT / "mpctl" / "cli").rglob("*.py"))
-    printed = set(re.findall(r"(?:\.record|\.emit|\bdocument)\(\s*\"([A-Z]\w+)\"", code))
+    printed = set(re.findall(r"(?:\.record|\.emit|\bResult|\bdocument)\(\s*\"([A-Z]\w+)\"", code))
     assert printed - {"Report"} == set(schema["$defs"])
 
 

@@ -109,8 +109,8 @@ def test_a_refusal_prints_no_manifest(cli, offline):
     ("arguments", "said"),
     [
         (["-f", "missing.yaml", "--spec", "ngram"], "missing.yaml: the manifest cannot be read"),
-        (["-f", str(KSERVE), "--spec", "ngram"], "There are 2 services: qwen3-8b, qwen3-8b-container"),
-        (["qwen", "-f", str(KSERVE), "--spec", "ngram"], 'There is no service "qwen"'),
+        (["-f", str(KSERVE), "--spec", "ngram"], "2 services found: qwen3-8b, qwen3-8b-container"),
+        (["qwen", "-f", str(KSERVE), "--spec", "ngram"], 'service "qwen" not found'),
         (["-f", str(KSERVE)], "--spec"),
     ],
 )

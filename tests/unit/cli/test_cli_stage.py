@@ -104,11 +104,11 @@ def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, more):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("    resourceClaims: x", ":13: spec.predictor.resourceClaims: Expected a list here"),
-        ("    resourceClaims: [gpu]", ":13: spec.predictor.resourceClaims[0]: Expected a mapping here"),
-        ("      resources: x", ":13: spec.predictor.model.resources: Expected a mapping here"),
-        ("      resources: {claims: [gpu]}", ":13: spec.predictor.model.resources.claims[0]: Expected a mapping here"),
-        ("      volumeMounts: x", ":13: spec.predictor.model.volumeMounts: Expected a list"),
+        ("    resourceClaims: x", ":13: spec.predictor.resourceClaims: expected a list here"),
+        ("    resourceClaims: [gpu]", ":13: spec.predictor.resourceClaims[0]: expected a mapping here"),
+        ("      resources: x", ":13: spec.predictor.model.resources: expected a mapping here"),
+        ("      resources: {claims: [gpu]}", ":13: spec.predictor.model.resources.claims[0]: expected a mapping here"),
+        ("      volumeMounts: x", ":13: spec.predictor.model.volumeMounts: expected a list"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_with_its_line(cli, line, says):

@@ -46,7 +46,7 @@ CASES = [
         "SHELL: 'bsh' is not one of bash, zsh, fish; did you mean bash",
         "mpctl completion --help explains the options",
     ),
-    (["status", "demo"], "there is no service demo on this machine", None),
+    (["status", "demo"], "service demo: not found on this machine", None),
     (["rollback"], "no service is up on this machine", "mpctl local up -f MANIFEST starts one"),
     (["-n", "team", "diff"], "no service is up in namespace team", "mpctl local up -f MANIFEST starts one"),
     (
@@ -109,7 +109,7 @@ def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
     Path("config").write_text("current-context: prod\n")
     cli.env(KUBECONFIG="config")
     asked = cli("status", "demo", "--platform", "local")
-    assert "there is no service demo on this machine" in asked.err
+    assert "service demo: not found on this machine" in asked.err
     assert "--platform kubernetes looks in the cluster of the kubeconfig" in asked.err
     cli.env(KUBECONFIG="none")
     assert "--platform kubernetes" not in cli("status", "demo", "--platform", "local").err

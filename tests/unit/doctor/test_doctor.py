@@ -39,7 +39,7 @@ def test_a_cluster_in_order_has_nothing_against_it_and_says_what_was_checked():
         ),
         ({"denied": (Denied("update leases", ("rollout",), False),)}, ("rights", "warn")),
         ({"owners": {("chat", "qwen"): "Argo CD (models)"}}, ("owned", "note")),
-        ({"unread": {"nodes": "forbidden"}}, ("could-not-look", "note")),
+        ({"unread": {"nodes": "forbidden"}}, ("unread", "note")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -76,7 +76,7 @@ REQUIRED = {"name", "metadata", "driver", "pool", "device"}  # the API server re
 def test_what_could_not_be_looked_at_is_said_and_never_taken_for_absent(hidden):
     seen = facts(unread=dict.fromkeys(hidden, "forbidden"))
     found = diagnose(seen)
-    assert {name for f in found if f.id == "could-not-look" for name in f.subject.split(", ")} == hidden
+    assert {name for f in found if f.id == "unread" for name in f.subject.split(", ")} == hidden
     assert not [f for f in found if f.severity in ("fail", "warn")]
 
 
@@ -111,5 +111,5 @@ def test_every_finding_is_documented_and_every_documented_one_exists():
     table = page[page.index("## Findings") : page.index("## Why a chart")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
     listed = {name.strip() for row in rows for name in row.split(",")}
-    assert listed | {"could-not-look"} == set(words)
-    assert "`could-not-look`" in page
+    assert listed | {"unread"} == set(words)
+    assert "`unread`" in page

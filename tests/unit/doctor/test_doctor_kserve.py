@@ -62,7 +62,7 @@ def test_each_fault_is_found_and_nothing_else(name):
         (frozenset({"predictor.storageUris", "canary"}), "ok", "0.20"),
         (frozenset({"predictor.storageUris"}), "ok", "0.16"),
         (frozenset(), "warn", "older than 0.16"),
-        (None, "note", "could not be told"),
+        (None, "note", "version is unknown"),
     ],
 )
 def test_kserve_version_from_the_schema_where_no_image_tells(fields, severity, word):

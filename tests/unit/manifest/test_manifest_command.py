@@ -102,4 +102,4 @@ def test_select() -> None:
         select(services, None)
     with pytest.raises(InputError, match="llama-chat") as caught:
         select(services, "llama_chat")
-    assert caught.value.hint == "Did you mean llama-chat?"
+    assert caught.value.hint == "did you mean llama-chat?"

@@ -41,7 +41,7 @@ def test_kept(name: str) -> None:
         (script('vllm serve "m\n'), "double quote"),
         (script("vllm serve $(m\n"), "never closed"),
         (script("vllm serve `m\n"), "never closed"),
-        (script("echo vllm serve m\n"), "No vLLM"),
+        (script("echo vllm serve m\n"), "no vLLM"),
     ],
 )
 def test_scripts_that_cannot_be_read(text: str, reason: str) -> None:

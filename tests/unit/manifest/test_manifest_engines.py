@@ -36,7 +36,7 @@ spec:
 )
 def test_a_container_of_another_engine(image, command, engine):
     text = HEAD.replace("vllm/vllm-openai:v0.23.0", image) + f"      command: {command}\n"
-    with pytest.raises(InputError, match=f"The engine here is {engine}: .* could not be measured") as caught:
+    with pytest.raises(InputError, match=f"the engine is {engine}: .* could not be measured") as caught:
         load(text, file="s.yaml")
     assert "mpctl methods METHOD --engine" in caught.value.hint
     assert caught.value.line
@@ -64,7 +64,7 @@ def test_a_draft_of_that_name_makes_no_other_engine(texts):
     [("sglang", "kserve-sglang", "SGLang"), ("llm", "trtllm-runtime", "TensorRT-LLM")],
 )
 def test_a_runtime_of_another_engine(form, runtime, engine):
-    with pytest.raises(InputError, match=f"The engine here is {engine}"):
+    with pytest.raises(InputError, match=f"the engine is {engine}"):
         load(MODEL % (form, runtime))
 
 
@@ -75,7 +75,7 @@ def test_a_modelplane_engine_of_another_kind():
         "        - role: Standalone\n          template:\n            spec:\n              containers:\n"
         "              - name: engine\n                image: lmsysorg/sglang:v0.5\n                args: [--model=x]\n"
     )
-    with pytest.raises(InputError, match="The engine here is SGLang"):
+    with pytest.raises(InputError, match="the engine is SGLang"):
         load(text)
 
 

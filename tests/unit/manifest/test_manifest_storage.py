@@ -241,7 +241,7 @@ def test_an_image_with_both_stays_until_the_recorded_manifest_is_restored():
         (
             BLOCK.replace("      args:\n      - --max-model-len=8192\n", "      volumeMounts:\n"),
             "claim",
-            "is there but empty",
+            "is empty",
         ),
         (
             "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\n"

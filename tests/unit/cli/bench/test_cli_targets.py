@@ -49,7 +49,7 @@ def session(platform):
 
 def test_a_kept_engine_stays_and_nothing_is_read_or_started():
     with pytest.raises(Conflict, match="arm-old is kept beside service ns/demo") as told:
-        _beside(session(Platform(KEPT)), None, None, {})
+        _beside(session(Platform(KEPT)), None, {})
     assert told.value.hint == "mpctl retire demo lets it go"
 
 

@@ -10,8 +10,8 @@ import time
 import pytest
 import yaml
 
-from .objects import CLAIM, CONTAINERS, CPU, MODEL, conditions, hpa, is_true
-from .rig.api import ApiError
+from tests.cluster.objects import CLAIM, CONTAINERS, CPU, MODEL, conditions, hpa, is_true
+from tests.cluster.rig.api import ApiError
 
 ONE_AT_A_TIME = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 

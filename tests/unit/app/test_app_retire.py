@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.cli.operate.retire import decide, planned
+from mpctl.app.retire import decide, make_plan
 from mpctl.errors import Conflict
 from mpctl.rollout.decide import Act
 from mpctl.rollout.ledger import Entry, Event
@@ -27,13 +27,13 @@ def session(*arms, entries=()):
 
 
 def test_the_arm_beside_the_service_ends_and_the_service_stays():
-    plan = planned(session(LIVE, OLD))
+    plan = make_plan(session(LIVE, OLD))
     assert (plan.kind, plan.baseline, plan.text) == (Kind.RETIRE, "new", "new")
-    assert plan.why == f"{OLD.id} beside service ns/demo ends"
+    assert plan.why == f"retained baseline {OLD.id} of service ns/demo ends"
 
 
 def test_with_nothing_beside_there_is_nothing_to_end():
-    assert planned(session(LIVE)) is None
+    assert make_plan(session(LIVE)) is None
 
 
 def opened(kind, *, text="new"):

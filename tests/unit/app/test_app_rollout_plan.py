@@ -1,40 +1,16 @@
-"""Traffic steps and a kept arm, as they are asked for and as they are explained."""
+"""The plan of a rollout or rollback: strategy, HTTPRoute and retained baseline, fitted and explained."""
 
 from types import SimpleNamespace
 
-import click
 import pytest
 
-from mpctl.cli import strategy
-from mpctl.cli.operate import rollback
-from mpctl.cli.options.types import Percentages
+from mpctl.app import explain, rollback, rollout_plan
+from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline
 
 ROUTE = {"name": "users", "spec": {}}
-ASKED = {"strategy": "auto", "traffic_steps": None, "step_duration": 120.0, "route": None, "force": False}
-
-
-@pytest.mark.parametrize(("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))])
-def test_percentages(text, steps):
-    assert Percentages().convert(text, None, None) == steps
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("0,10", "must be at least 1"),
-        ("10,5", "must rise from step to step"),
-        ("10,10", "names a number twice"),
-        ("10,101", "more than 100 percent"),
-        ("1.5", "is no whole number"),
-        ("1,,2", "is no whole number"),
-    ],
-)
-def test_no_percentages(text, said):
-    with pytest.raises(click.BadParameter, match=said):
-        Percentages().convert(text, None, None)
 
 
 class Platform:
@@ -73,24 +49,25 @@ def plan(**changes):
     return Plan(Kind.ROLLOUT, **more)
 
 
-def fitted(one, asked=None, **changes):
-    options = ASKED | (asked or {})
-    return strategy.fitting(one, strategy.with_traffic(plan(**changes), options), options)
+def fitted(one, traffic=None, **changes):
+    request = RolloutRequest(SpeculationRequest("ngram"), traffic=TrafficRequest(**(traffic or {})))
+    steps = {"traffic_steps": request.traffic.steps_percent, "step_duration_s": request.traffic.step_duration_s}
+    return rollout_plan.fit_plan(one, plan(**steps, **changes), request)
 
 
 def test_without_steps_no_route_is_asked_for():
     found, notes = fitted(session(route=None))
     assert (found.route, found.traffic_steps, notes) == (None, (), ("room",))
-    assert strategy.describe_traffic(found) == ""
+    assert explain.describe_traffic(found) == ""
 
 
 def test_steps_pin_the_route_and_are_explained():
-    found, _ = fitted(session(), {"traffic_steps": (1, 10)})
+    found, _ = fitted(session(), {"steps_percent": (1, 10)})
     assert (found.route, found.traffic_steps, found.step_duration_s) == (ROUTE, (1, 10), 120.0)
-    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in strategy.describe_traffic(found)
+    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in explain.describe_traffic(found)
 
 
-@pytest.mark.parametrize("way", [{"traffic_steps": (10,)}, {}])
+@pytest.mark.parametrize("way", [{"steps_percent": (10,)}, {}])
 def test_in_place_there_is_nothing_to_share_with(way):
     with pytest.raises(InputError) as caught:
         fitted(session(), way, strategy=Strategy.IN_PLACE, keep_baseline=not way)
@@ -106,7 +83,7 @@ def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
     found, _ = fitted(session(room=False), downtime=True)
     assert found.strategy is Strategy.IN_PLACE
     with pytest.raises(Refused, match="no GPU"):
-        fitted(session(room=False), {"traffic_steps": (10,)}, downtime=True)
+        fitted(session(room=False), {"steps_percent": (10,)}, downtime=True)
 
 
 def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
@@ -114,8 +91,8 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     found, notes = fitted(one, keep_baseline=True)
     assert one.platform.asked == (True, False, True)
     assert found.releases
-    assert "arm-1, kept since 2026-01-01T00:00:00Z, ends first" in notes[0]
-    assert strategy.describe_back(one, found) == "one write, the old engine is kept"
+    assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
+    assert explain.describe_rollback(one, found) == "one write, the baseline is retained"
 
 
 def back(**changes):
@@ -132,7 +109,9 @@ def test_a_rollback_to_the_kept_arm_is_one_write():
     one = session(kept=kept())
     found, notes = rollback.as_found(one, back())
     assert (found.instant, found.route, notes) == (True, ROUTE, ())
-    assert "one write gives the kept engine all traffic of HTTPRoute users" in rollback.explain(one, found)
+    assert "one write gives the retained baseline all traffic of HTTPRoute users" in explain.explain_rollback(
+        one, found
+    )
 
 
 @pytest.mark.parametrize(

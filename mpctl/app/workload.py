@@ -1,5 +1,4 @@
-"""A measurement asked for on a command line: the classes of traffic and how they are sent, the gate's limits, the plan
-that pins them."""
+"""What a measurement sends: the classes of traffic, read from files and data sets."""
 
 from __future__ import annotations
 
@@ -7,18 +6,13 @@ import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from mpctl.app.files import read_file
-from mpctl.app.policy import read_policy
+from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
-from mpctl.cli.change import Change
 from mpctl.errors import InputError
-from mpctl.estimate import target_name_of
 from mpctl.experiment.workload import Traffic, Workload, read_prompts
-from mpctl.gate.policy import Policy
-from mpctl.rollout.plan import Kind, Plan, Strategy
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
@@ -30,27 +24,28 @@ _SHARED = re.compile(r"(?P<rest>.+):(?P<share>\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
 Loader = Callable[[str, str, int], tuple[str, ...]]
 
 
-def read_workload(options: dict[str, Any], load: Loader | None = None) -> Workload:
+def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Workload:
     """The classes of traffic and how they are sent. ``load`` reads data sets that only the load client knows.
 
     Raises:
         InputError: an option or a file cannot be used, or there are too few distinct prompts.
     """
-    kinds = [read_traffic(text) for text in options["prompts"]]
-    rates = options["rate"] or ()
-    shape: dict[str, Any] = {
-        "repeats": options["repeats"],
-        "requests": options["requests"],
-        "concurrency": options["concurrency"] or (() if rates else (1,)),
-        "rates": rates,
-        "temperatures": options["temperature"] or (0.0,),
-        "max_tokens": options["max_tokens"],
-        "max_time_s": options["max_time"] or 0.0,
-        "reuse": options["reuse_prompts"],
-        "calibrate": options["calibrate"],
-    }
-    kinds += [_read_dataset(text, load) for text in options["dataset"]]
-    return Workload(traffic=tuple(kinds) or (read_traffic(BUILT_IN[0]),), **shape)
+    traffic = (
+        *(read_traffic(text) for text in request.prompts),
+        *(_read_dataset(text, load) for text in request.datasets),
+    )
+    return Workload(
+        traffic=traffic or (read_traffic(BUILT_IN[0]),),
+        repeats=request.rounds,
+        requests=request.requests,
+        concurrency=request.concurrency or (() if request.requests_per_s else (1,)),
+        rates=request.requests_per_s,
+        temperatures=request.temperatures,
+        max_tokens=request.max_tokens,
+        max_time_s=request.time_limit_s,
+        reuse=request.reuse_prompts,
+        calibrate=request.calibrate,
+    )
 
 
 def read_traffic(text: str) -> Traffic:
@@ -148,39 +143,3 @@ def describe_workload(workload: Workload) -> str:
 
 def _listed(values: tuple[float, ...]) -> str:
     return ", ".join(f"{v:g}" for v in values)
-
-
-def make_plan(change: Change, options: dict[str, Any], workload: Workload) -> Plan:
-    """Pin everything that the rollout will do."""
-    policy = read_policy(options["policy"])
-    if change.spec.config() is None:
-        # Taking speculation away is judged by speed and output; there are no drafts to count.
-        policy = Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
-    return Plan(
-        kind=Kind.ROLLOUT,
-        strategy=Strategy(options["strategy"]),
-        baseline=change.old_text,
-        text=change.new_text,
-        spec=change.spec.describe(),
-        baseline_spec=change.old_spec.describe(),
-        policy=policy,
-        workload=f"workload-{workload.digest()[:12]}",
-        ready_timeout_s=options["timeout"],
-        keep_baseline=options["keep_baseline"],
-        downtime=options["accept_downtime"],
-        why=f"rollout of {change.words}",
-        draft=_draft_of(change),
-        load=options["load"],
-        target_model=target_name_of(change.before) or change.before.model or change.before.name,
-    )
-
-
-def _draft_of(change: Change) -> str:
-    """What drafts by the name it is known by, where it is weights that have to fit the target; empty for lookup
-    methods. In the pod it may lie at a path that says nothing.
-    """
-    known = change.spec.known
-    if known is None or not known.loads_weights:
-        return ""
-    named = change.chosen.draft if change.chosen else None
-    return named or change.spec.draft or f"the {known.name} layers of the target"

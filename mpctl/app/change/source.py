@@ -1,4 +1,4 @@
-"""What a change is asked of: a live service, or a manifest in a file. A file is read and nothing is contacted."""
+"""The service that a change is made to: a running one, or a manifest in a file."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.files import read_file
-from mpctl.app.session.open import open_session
-from mpctl.cli.settings import Settings
 from mpctl.manifest import Service, load, select
 
 if TYPE_CHECKING:
-    from mpctl.cli.terminal import Terminal
     from mpctl.estimate import ModelFacts
-
 
 Edit = Callable[[Service], Service]
 
 
 class Source(Protocol):
-    """A service that can be read and edited; the methods of :class:`mpctl.cli.session.Session` that a change needs."""
+    """A service that can be read and edited; the part of a session that a change needs."""
+
+    name: str
+    namespace: str
+    asks_hub: bool
+    """Whether a hub may be contacted."""
+    stages: bool
+    """Whether a draft has to be staged into a pod."""
 
     @property
     def paths(self) -> str:
-        """Which paths of checkpoints can be read from here, in words."""
+        """The paths of checkpoints that can be read from here, as text."""
 
     def service(self) -> Service:
         """The service as a value."""
@@ -36,28 +39,32 @@ class Source(Protocol):
         """The manifest with another speculative setting; ``edit`` changes its storage first."""
 
     def engine_version(self, service: Service) -> str | None:
-        """The engine's version or image; None when nothing says."""
+        """The engine's version or image; None when unknown."""
 
     def target_of(self, service: Service) -> str | None:
-        """The model that the engine loads; None when nothing says."""
+        """The model that the engine loads; None when unknown."""
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
-        """What can be read of a checkpoint from here."""
+        """The facts of a checkpoint that can be read from here."""
 
     def engine_log(self) -> str | None:
-        """What the serving engine said at its start; None where that cannot be read."""
+        """The start of the serving engine's log; None where it cannot be read."""
 
     def kserve_version(self) -> str | None:
-        """KServe's release; None where nothing says."""
+        """KServe's release; None where it is unknown."""
 
 
 class FileSource:
-    """One service of a file, InferenceService or ModelDeployment. Relative paths in it start from its folder."""
+    """One service of a file, InferenceService or ModelDeployment; nothing is contacted. Relative paths in it start from
+    its folder."""
 
-    def __init__(self, path: str, name: str | None, terminal: Terminal) -> None:
+    asks_hub = False
+    stages = True
+
+    def __init__(self, path: str, name: str | None) -> None:
         self._service = select(load(read_file(path, "the manifest"), file=path), name)
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
-        self.name, self.namespace, self.terminal = self._service.name, self._service.namespace or "", terminal
+        self.name, self.namespace = self._service.name, self._service.namespace or ""
         self.paths = f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"
 
     def service(self) -> Service:
@@ -82,28 +89,15 @@ class FileSource:
         return service.model
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
-        """A folder beside the file; a path inside the container is not one."""
+        """Those of a folder next to the file; a path inside the container is not one."""
         from mpctl.platform.local.models import read_model
 
         return None if not name or name.startswith("/") else read_model(name, self._folder)
 
     def engine_log(self) -> str | None:
-        """Nothing runs."""
+        """None: nothing runs."""
         return None
 
     def kserve_version(self) -> str | None:
-        """Nothing is asked."""
+        """None: no cluster is contacted."""
         return None
-
-
-def open_source(settings: Settings, name: str | None, file: str | None) -> Any:
-    """The service that the command line means.
-
-    Raises:
-        InputError: there is none, or several; the file cannot be read.
-    """
-    return (
-        open_session(settings.place, settings.terminal, name)
-        if file is None
-        else FileSource(file, name, settings.terminal)
-    )

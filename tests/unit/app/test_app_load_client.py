@@ -6,13 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from mpctl.app import rollout
+from mpctl.app.change import Change
+from mpctl.app.change.check import Checked
+from mpctl.app.change.draft import Selection
+from mpctl.app.outcome import Outcome
+from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.load_client import place_load
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
+from mpctl.methods import Spec
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Live
+
+CHECKED, CHOSEN = Checked((), ()), Selection(None, {})
+OUTCOME = Outcome("demo", "ns", "service ns/demo")
 
 
 def operation(plan=None, **changes):
@@ -56,19 +66,20 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         title="service ns/demo",
         load=None,
         ready_timeout_s=lambda asked: 600.0,
-        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None),
+        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, verbose=0),
         store=SimpleNamespace(entries=lambda: (back,), lease=lambda purpose: nullcontext()),
-        platform=SimpleNamespace(read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
+        platform=SimpleNamespace(name="kubernetes", read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
         world=lambda: nullcontext(None),
     )
     carried = []
-    monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *args, **named: session)
-    monkeypatch.setattr("mpctl.cli.change.read_change", lambda *args, **options: None)
-    for name in ("show_findings", "require_allowed", "show_pool"):
-        monkeypatch.setattr(f"mpctl.cli.change.{name}", lambda *args: None)
-    monkeypatch.setattr("mpctl.cli.request.make_plan", lambda *args: operation().plan)
-    monkeypatch.setattr("mpctl.cli.outcome.carry_out", lambda *args: carried.append((args[3].id, session.load)))
-    assert run(["rollout", "demo", "--spec", "ngram", "--platform", "kubernetes", "--load", asked]) == 0
+    monkeypatch.setattr(
+        rollout, "prepare", lambda *args: Change(None, "old", "new", Spec("ngram"), Spec("none"), CHECKED, None, CHOSEN)
+    )
+    monkeypatch.setattr(rollout, "make_plan", lambda *args, **named: operation().plan)
+    monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
+    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load)) or OUTCOME)
+    request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
+    assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
 
 

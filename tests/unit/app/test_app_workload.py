@@ -7,8 +7,8 @@ import json
 import click
 import pytest
 
-from mpctl.cli.options.measurement import load_options
-from mpctl.cli.request import describe_workload, read_traffic, read_workload
+from mpctl.app.workload import describe_workload, read_traffic, read_workload
+from mpctl.cli.options.measurement import measurement_options, measurement_request
 from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic
 
@@ -18,9 +18,9 @@ def asked(*arguments, load=None):
     found = {}
 
     @click.command()
-    @load_options
+    @measurement_options
     def command(**options):
-        found["workload"] = read_workload(options, load)
+        found["workload"] = read_workload(measurement_request(options), load)
 
     command.main(list(arguments), standalone_mode=False)
     return found["workload"]

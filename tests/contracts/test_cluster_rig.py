@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT
-from .objects import BUSY, CLAIM, CONTAINERS, MODEL, hpa, is_true
-from .rig.api import ApiError
-from .rig.nodes import L4
+from tests.cluster.asking import ask
+from tests.cluster.conftest import ROOT
+from tests.cluster.objects import BUSY, CLAIM, CONTAINERS, MODEL, hpa, is_true
+from tests.cluster.rig.api import ApiError
+from tests.cluster.rig.nodes import L4
 
 # In a process of its own: Python's client leaves its sockets to the garbage collector.
 FORWARD = """\
@@ -36,15 +37,6 @@ import os, urllib.request
 print(urllib.request.urlopen(os.environ["URL"] + "/v1/models").read().decode())
 print(open("/data/note").read())
 """
-
-
-def ask(url, prompt="one two three", model="demo", **headers):
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 50}).encode()
-    request = urllib.request.Request(
-        url + "/v1/chat/completions", body, {"Content-Type": "application/json", **headers}
-    )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
-        return json.load(answer)["choices"][0]["message"]["content"]
 
 
 def test_an_inference_service_becomes_a_process_that_answers(cluster, namespace):

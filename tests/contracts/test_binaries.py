@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from .conftest import ROOT
-from .rig import binaries, knative
+from tests.cluster.conftest import ROOT
+from tests.cluster.rig import binaries, knative
 
 
 @pytest.fixture

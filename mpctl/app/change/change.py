@@ -1,0 +1,100 @@
+"""A prepared change: the manifest without it and with it, and what the preflight found."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from mpctl.app.change.check import Checked
+from mpctl.app.change.draft import Selection
+from mpctl.app.console import Console
+from mpctl.errors import Refused
+from mpctl.manifest import Service
+from mpctl.methods import Finding, Spec
+from mpctl.staging.modes import StagingPlan
+
+
+@dataclass(frozen=True)
+class Change:
+    """``old_text`` and ``new_text`` are whole manifests; ``ignored``: findings that the user overrides."""
+
+    before: Service
+    old_text: str
+    new_text: str
+    spec: Spec
+    old_spec: Spec
+    checked: Checked
+    staging: StagingPlan | None
+    selection: Selection
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the preflight found, refusals first."""
+        return self.checked.findings
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """Findings that forbid the change."""
+        return tuple(f for f in self.findings if f.severity == "refuse" and f.id not in self.ignored)
+
+    @property
+    def record(self) -> str:
+        """The spec as a record keeps it, with the draft's own name and why it was chosen."""
+        draft, reason = self.selection.draft, self.selection.reason
+        named = f" ({draft} at its path in the pod)" if draft and draft != self.spec.draft else ""
+        return f"{self.spec.describe()}{named}{f'; {reason}' if reason else ''}"
+
+    @property
+    def draft_name(self) -> str:
+        """The draft by the name it is known by; empty for methods that load no weights. Its path in the pod may say
+        nothing."""
+        known = self.spec.known
+        if known is None or not known.loads_weights:
+            return ""
+        return self.selection.draft or self.spec.draft or f"the {known.name} layers of the target"
+
+    def require_allowed(self) -> None:
+        """Refuse what the preflight forbids.
+
+        Raises:
+            Refused: with every refusal, and how to override the first.
+        """
+        if not self.refusals:
+            return
+        reasons = "; ".join(f"[{f.id}] {f.reason}" for f in self.refusals)
+        first = self.refusals[0]
+        raise Refused(
+            f"{self.spec.describe()} on {self.before.name}: {reasons}",
+            hint=f"{first.todo}; or override with --ignore {first.id}",
+        )
+
+    def diff(self) -> str:
+        """The change to the manifest."""
+        name = self.before.name
+        return unified(self.old_text, self.new_text, (f"{name} (live)", f"{name} ({self.spec.describe()})"))
+
+    def report(self, console: Console) -> None:
+        """Show the choice of the draft and the findings; with -v also what could not be checked."""
+        self.report_draft(console)
+        for finding in self.findings:
+            text = f"[{finding.id}] {finding.reason}; {finding.todo} ({finding.source})"
+            if finding.severity == "note":
+                console.note(f"note: {text}")
+            elif finding.severity == "warn" or finding.id in self.ignored:
+                console.warn(f"{text}{' (ignored)' if finding.id in self.ignored else ''}")
+        if console.verbose:
+            for line in self.checked.unchecked:
+                console.note(f"unchecked: {line}")
+
+    def report_draft(self, console: Console) -> None:
+        """Show why the draft was chosen, where the user named none."""
+        if self.selection.reason:
+            console.note(f"draft {self.selection.draft}: {self.selection.reason}; --draft names another")
+
+
+def unified(before: str, after: str, names: tuple[str, str]) -> str:
+    """A unified diff of two manifests, empty when they are equal."""
+    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), *names)
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return text.rstrip("\n")

@@ -1,0 +1,52 @@
+"""The second question of a change: which draft?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.app.change.target import Target
+from mpctl.app.inspect.drafts import load_catalogue
+from mpctl.app.requests import SpeculationRequest
+from mpctl.estimate import target_name_of
+from mpctl.manifest import Service
+from mpctl.methods import METHODS
+from mpctl.staging.catalogue import Catalogue, Draft, choose
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The draft as it was named or chosen, None where the method loads none. ``settings``: those of its model card;
+    ``reason`` of a choice, None when the user named the draft."""
+
+    draft: str | None
+    settings: Mapping[str, Any]
+    entry: Draft | None = None
+    reason: str | None = None
+
+
+def select_draft(target: Target, request: SpeculationRequest, config: Mapping[str, Any]) -> Selection:
+    """The draft named by option or setting, else the catalogue's first for the service's target.
+
+    Raises:
+        InputError: the catalogue file cannot be used.
+        Refused: the method needs a draft, and the catalogue has none that fits; the message lists what it has.
+    """
+    method = METHODS.get(request.method)
+    named = request.draft or "model" in config or any(text.startswith("model=") for text in request.settings)
+    if method is None or not method.loads_weights or named:
+        return Selection(request.draft, {})
+    catalogue = load_catalogue(request.catalogue)
+    name = target_name_of(target.service, target.name) or _served_as(target.service, catalogue)
+    found = choose(catalogue, name, method.name, engine_version=target.engine)
+    if found is None:
+        return Selection(None, {})
+    fp8 = "fp8" in (name or "").lower() or (target.service.command.get("quantization") or "").startswith("fp8")
+    return Selection(found.draft.repo, dict(found.draft.settings(fp8_target=fp8)), found.draft, found.reason)
+
+
+def _served_as(service: Service, catalogue: Catalogue) -> str | None:
+    """The served name where the catalogue knows it. It may be any, so it chooses a draft and proves nothing."""
+    served = service.command.get("served-model-name")
+    return served if served and (catalogue.key(served) or catalogue.native(served)) else None

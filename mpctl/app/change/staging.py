@@ -1,0 +1,155 @@
+"""The fourth question of a change: how does the draft get into the pod?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mpctl.app.change.checkpoint import Checkpoint
+from mpctl.app.change.draft import Selection
+from mpctl.app.change.source import Edit, Source
+from mpctl.app.change.target import Target, is_below
+from mpctl.app.requests import StagingRequest
+from mpctl.errors import InputError
+from mpctl.manifest import Service
+from mpctl.manifest.storage.edits import DRAFT_MOUNT, without_draft
+from mpctl.methods import Finding, Spec
+from mpctl.staging.kserve import release
+from mpctl.staging.modes import Cluster, DraftSource, StagingPlan
+from mpctl.staging.planner import plan_staging
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The spec with the draft's path in the pod, how the draft gets there, and the edit of the service's storage; both
+    None where nothing is staged."""
+
+    spec: Spec
+    plan: StagingPlan | None = None
+    edit: Edit | None = None
+
+
+def check_request(request: StagingRequest) -> None:
+    """Refuse invalid numbers, versions and names before anything is looked up.
+
+    Raises:
+        InputError: with the option.
+    """
+    versions = {"--kserve": request.kserve_version, "--kubernetes": request.kubernetes_version}
+    for field, version in versions.items():
+        if version and release(version) is None:
+            raise InputError(f"{version!r} is no version", field=field, hint="such as 0.20 or v1.36.2")
+    sizes = {"--node-disk": request.node_disk_gib, "--draft-size": request.draft_size_gib}
+    for field, size in sizes.items():
+        if size is not None and not 0 < size < float("inf"):
+            raise InputError(f"{size:g} is no size in GiB", field=field)
+    cluster_of(request)  # which refuses names
+
+
+def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
+    """The facts about the cluster. ``kserve``: its release as read, where the request names none."""
+    return Cluster(
+        kserve=request.kserve_version or kserve,
+        kubernetes=request.kubernetes_version,
+        air_gapped=request.air_gapped,
+        node_disk_gib=request.node_disk_gib,
+        claim=request.claim,
+        shared=request.claim_is_shared,
+        registry=request.registry,
+        token_secret=request.token_secret,
+    )
+
+
+def stage_draft(
+    source: Source,
+    target: Target,
+    spec: Spec,
+    request: StagingRequest,
+    *,
+    draft: Checkpoint,
+    selection: Selection,
+) -> Staged:
+    """Plan the staging. A draft that an earlier rollout staged is removed by the edit, so that two never pile up.
+
+    Raises:
+        InputError: no staging mode is available.
+    """
+    before = target.service
+    if spec.draft is None or before.kind != "InferenceService":
+        return Staged(spec, edit=without_draft)
+    bare = without_draft(before)
+    if any(is_below(spec.draft, path) for path in _staged_paths(before, bare)):
+        bare = before  # it names what is staged already
+    cluster = cluster_of(request, target.kserve)
+    wanted = _draft_source(source, target, spec, request, draft=draft, selection=selection)
+    plan = plan_staging(bare, wanted, cluster, mode=request.mode)
+
+    def edit(service: Service) -> Service:
+        clean = service if bare is before else without_draft(service)
+        return plan_staging(clean, wanted, cluster, mode=plan.mode).service
+
+    return Staged(_at_its_path(spec, plan, wanted), plan, edit)
+
+
+def _at_its_path(spec: Spec, plan: StagingPlan, wanted: DraftSource) -> Spec:
+    settings = {**spec.settings, "model": plan.path}
+    if plan.mode != "engine":
+        settings.pop("revision", None)
+    elif wanted.revision != "main":
+        settings["revision"] = wanted.revision
+    return replace(spec, settings=settings)
+
+
+def _draft_source(
+    source: Source, target: Target, spec: Spec, request: StagingRequest, *, draft: Checkpoint, selection: Selection
+) -> DraftSource:
+    revision = spec.settings.get("revision")
+    size = request.draft_size_gib or (None if draft.facts is None else draft.facts.weight_gib)
+    entry = selection.entry
+    if size is None and entry is not None:
+        size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
+    facts = target.checkpoint.facts
+    return DraftSource(
+        str(spec.draft),
+        revision if isinstance(revision, str) else "",
+        size,
+        None if facts is None else facts.weight_gib,
+        here=source.model_facts(spec.draft) is not None,
+    )
+
+
+def _staged_paths(before: Service, bare: Service) -> list[str]:
+    """Where a staged draft is: its own mount, or its folder in the image that replaced the target's."""
+    if bare is before:
+        return []
+    swapped = [storage for storage in before.storage if storage not in bare.storage]
+    return [DRAFT_MOUNT, *(f"{storage.mount_path.rstrip('/')}/draft" for storage in swapped)]
+
+
+def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
+    """The staging plan in a preflight; a draft that must be prepared refuses until the user overrides that."""
+    if plan is None:
+        return ()
+    source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/staging/kserve.py"
+    if plan.mode == "present":
+        source = "the manifest's mounts; their contents cannot be listed from here"
+        return tuple(_note(text, source) for text in plan.warnings)
+    notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
+    return (*_unprepared(plan, source), *(_note(text, source) for text in notes))
+
+
+def _note(text: str, source: str) -> Finding:
+    return Finding("draft-staging", "note", text, source, "mpctl stage explains")
+
+
+def _unprepared(plan: StagingPlan, source: str) -> tuple[Finding, ...]:
+    if not plan.prepares:
+        return ()
+    return (
+        Finding(
+            "draft-not-staged",
+            "refuse",
+            f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}",
+            source,
+            "mpctl stage with the same options prints what to prepare; once it is there",
+        ),
+    )

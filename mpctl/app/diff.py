@@ -1,0 +1,37 @@
+"""Compare a service with a recorded revision, or with a change that was not made."""
+
+from __future__ import annotations
+
+from mpctl.app.change import prepare
+from mpctl.app.change.change import unified
+from mpctl.app.requests import DiffRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import InputError
+
+
+def run(session: Session, request: DiffRequest) -> str:
+    """A unified diff; empty when nothing differs.
+
+    Raises:
+        InputError: there is no such revision, or the change cannot be prepared.
+    """
+    if request.speculation is None:
+        return _since(session, request.revision)
+    if request.revision is not None:
+        raise InputError("cannot be combined with --revision", field="--spec")
+    return prepare(session, request.speculation).diff()
+
+
+def _since(session: Session, number: int | None) -> str:
+    live, revisions = session.platform.read(), session.store.revisions()
+    if number is None:
+        chosen = next((r for r in reversed(revisions) if r.text != live.text), None)
+        if chosen is None:
+            session.console.note(f"{session.title} has no other revision than the present one")
+            return ""
+    else:
+        chosen = next((r for r in revisions if r.number == number), None)
+        if chosen is None:
+            raise InputError(f"{session.title} has no revision {number}", hint=f"mpctl history {session.name}")
+    names = (f"{session.name} (revision {chosen.number})", f"{session.name} (live)")
+    return unified(chosen.text, live.text, names)

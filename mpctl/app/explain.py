@@ -1,0 +1,69 @@
+"""A plan in words, for the user who is asked to confirm it."""
+
+from __future__ import annotations
+
+from mpctl.app.session.base import Session
+from mpctl.app.workload import describe_workload
+from mpctl.experiment.workload import Workload
+from mpctl.rollout.plan import Plan, Strategy
+
+
+def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
+    """What a rollout will do."""
+    sent = " from a Job in the cluster" if plan.load == "job" else ""
+    return (
+        f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {describe_place(session, plan)}; "
+        f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}"
+        f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready; "
+        f"a rollback takes {describe_rollback(session, plan)}"
+    )
+
+
+def describe_traffic(plan: Plan) -> str:
+    """The traffic steps before the promotion, as a clause that ends with a semicolon; empty without steps."""
+    if not plan.traffic_steps or plan.route is None:
+        return ""
+    shares = ", ".join(str(step) for step in plan.traffic_steps)
+    held = f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
+    return f"if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
+
+
+def describe_place(session: Session, plan: Plan) -> str:
+    """Where the candidate runs, what that means for the service, and how long an engine takes to start."""
+    side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
+    if not session.platform.rolls:
+        return (
+            "side by side with the serving engine, no downtime"
+            if side_by_side
+            else "in place of the serving engine; the service is down while an engine starts"
+        )
+    if side_by_side:
+        place = "as a second InferenceService of one pod, no downtime; a promotion replaces the pods one by one"
+    elif plan.downtime:
+        place = "in place of the serving pod, which stops first; the service is down while an engine starts"
+    else:
+        place = "in place of the serving pods, each replaced by a ready one, no downtime"
+    return place + session.start_time()
+
+
+def describe_rollback(session: Session, plan: Plan) -> str:
+    """How long a rollback takes after the promotion."""
+    if plan.keep_baseline:
+        return "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
+    return "as long as one engine start" + (" for each pod" if session.platform.rolls else "")
+
+
+def explain_rollback(session: Session, plan: Plan) -> str:
+    """What a rollback will do."""
+    down = "the service is down while the other engine starts"
+    if plan.strategy is Strategy.SIDE_BY_SIDE:
+        down = "no downtime"
+    if session.platform.rolls:
+        down = "the old pod stops before the new one starts" if plan.downtime else "no downtime"
+        down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
+    if plan.instant and plan.route is not None:
+        moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
+        down = f"{moved}, then the service is restored: {down}"
+    if plan.overwrites:
+        down += "; the live manifest was changed by another writer and is recorded as a revision first"
+    return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"

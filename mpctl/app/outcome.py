@@ -1,0 +1,111 @@
+"""How an operation ended: what was measured, the gate's verdict, and the error that its exit code stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpctl.app.preview import Preview
+from mpctl.app.session.base import Session
+from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.assess import Verdict
+from mpctl.rollout import runner
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import Ending, Operation, operations
+from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.steps.measure import measurement
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a use case that changes a service. ``note``: why nothing was to be done; ``preview``: of a dry
+    run; ``pool``: the KV pool that the engine logged, compared with the estimate."""
+
+    name: str
+    namespace: str
+    title: str
+    operation: Operation | None = None
+    cells: tuple[Comparison, ...] = ()
+    verdict: Verdict | None = None
+    note: str = ""
+    preview: Preview | None = None
+    pool: str = ""
+
+    @classmethod
+    def nothing_to_do(cls, session: Session, note: str) -> Outcome:
+        """The service already is as asked."""
+        return cls(session.name, session.namespace, session.title, note=note)
+
+    @classmethod
+    def of_preview(cls, session: Session, found: Preview) -> Outcome:
+        """A dry run."""
+        return cls(session.name, session.namespace, session.title, preview=found)
+
+    @property
+    def plan(self) -> Plan:
+        """Of the operation that ended."""
+        assert self.operation is not None
+        return self.operation.plan
+
+    @property
+    def error(self) -> MpctlError | None:
+        """The error of an operation that did not end as it was meant to; None for one that did."""
+        operation = self.operation
+        if operation is None or operation.ending not in _FAILED:
+            return None
+        if operation.ending is Ending.FAILED:
+            return self._failure(operation)
+        kind, words = _FAILED[operation.ending]
+        return kind(
+            f"{words}: {operation.detail}",
+            hint=f"{self.title} is unchanged; mpctl history {self.name} keeps the reasons",
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0, or that of the error."""
+        return 0 if self.error is None else self.error.exit_code
+
+    def _failure(self, operation: Operation) -> MpctlError:
+        recorded = "record" in operation.done  # nothing is changed before that
+        kind = RolledBack if recorded else MpctlError
+        changed = "was restored" if recorded else "was not changed"
+        return kind(
+            f"{operation.id} failed and {self.title} {changed}: {operation.detail}",
+            hint=f"fix the cause and run the same command again; mpctl history {self.name} keeps the record",
+        )
+
+
+_FAILED: dict[Ending, tuple[type[MpctlError], str]] = {
+    Ending.REJECTED: (GateRejected, "the gate rejected the candidate"),
+    Ending.UNDECIDED: (Undecided, "the gate could not decide"),
+    Ending.FAILED: (RolledBack, ""),
+}
+
+
+def carry_out(session: Session, context: Context, operation: Operation) -> Outcome:
+    """Run an operation to its end.
+
+    Raises:
+        MpctlError: its automatic rollback failed.
+    """
+    operation = runner.run(context, operation)
+    if operation.plan.kind is Kind.ROLLBACK:
+        operation = _undone_rollout(session, operation)
+    cells: tuple[Comparison, ...] = ()
+    verdict = None
+    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
+        cells = Analysis.of(measurement(context, operation).judged(), operation.plan.policy).cells
+        if "judge" in operation.done:
+            verdict = Verdict.from_record(dict(operation.done["judge"]))
+    return Outcome(session.name, session.namespace, session.title, operation, cells, verdict)
+
+
+def _undone_rollout(session: Session, operation: Operation) -> Operation:
+    """A resumed automatic rollback is reported as the rollout it belongs to; one asked for by hand as itself."""
+    if not operation.plan.automatic:
+        return operation
+    for other in operations(session.store.entries()):
+        if other.id == operation.plan.undoes and other.ending in _FAILED:
+            return other
+    return operation

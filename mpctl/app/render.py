@@ -1,0 +1,39 @@
+"""The changed manifest, for GitOps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mpctl.app.change import Change, prepare
+from mpctl.app.change.source import Source
+from mpctl.app.console import Console
+from mpctl.app.requests import RenderRequest
+from mpctl.platform.kubernetes.service.render import candidate_manifest
+
+
+class Rendered(NamedTuple):
+    """The text to print, and the change that it makes."""
+
+    text: str
+    change: Change
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the manifest already has the spec."""
+        return self.text == self.change.old_text
+
+
+def run(source: Source, console: Console, request: RenderRequest) -> Rendered:
+    """The manifest with the change; the console is told what the preflight found.
+
+    Raises:
+        Refused: the preflight forbids the change.
+    """
+    change = prepare(source, request.speculation)
+    change.report(console)
+    change.require_allowed()
+    text = change.new_text
+    if request.candidate:
+        behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
+        text = f"{behind}---\n{candidate_manifest(text, source.name)}"
+    return Rendered(text, change)

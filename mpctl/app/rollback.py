@@ -1,0 +1,103 @@
+"""Restore a recorded revision exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mpctl.app.explain import explain_rollback
+from mpctl.app.outcome import Outcome, carry_out
+from mpctl.app.preview import preview
+from mpctl.app.requests import DryRun, RollbackRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import InputError, Refused
+from mpctl.rollout import runner
+from mpctl.rollout.decide import Act, Decision, accepting_downtime, decide_rollback
+from mpctl.rollout.ledger import lost_revisions
+from mpctl.rollout.operation import last_change, open_operation
+from mpctl.rollout.plan import Plan, Strategy
+
+
+def run(session: Session, request: RollbackRequest) -> Outcome:
+    """Undo what is unfinished, otherwise restore the revision before or the one asked for, and compare after the write.
+
+    Raises:
+        InputError: there is no such revision, or none to go back to.
+        Conflict: another operation or another writer changes the service.
+        Cancelled: the user declined or pressed Ctrl-C.
+    """
+    ready_timeout_s = session.ready_timeout_s(request.ready_timeout_s)
+    decision = decide(session, request, ready_timeout_s)
+    if decision.act is Act.ALREADY:
+        return Outcome.nothing_to_do(session, _already(session, request))
+    plan = decision.operation.plan if decision.operation else decision.plan
+    assert plan is not None
+    if decision.plan is not None:
+        plan, notes = as_found(session, decision.plan)
+        for note in notes:
+            session.console.note(f"note: {note}")
+    explanation = explain_rollback(session, plan)
+    if request.dry_run is not DryRun.NONE:
+        return Outcome.of_preview(session, preview(session, plan, explanation))
+    if (owner := session.owned(force=True)) is not None:
+        session.console.warn(owner)
+    if decision.act is Act.OPEN:
+        session.console.confirm(f"{explanation}\nContinue ({session.place})?")
+    with session.store.lease("rollback"), session.world() as context:
+        decision = decide(session, request, ready_timeout_s)
+        operation = decision.operation
+        if decision.plan is not None:
+            operation = runner.open_plan(context, as_found(session, decision.plan)[0])
+        if operation is None:
+            return Outcome.nothing_to_do(session, _already(session, request))
+        return carry_out(session, context, operation)
+
+
+def _already(session: Session, request: RollbackRequest) -> str:
+    wanted = request.to_revision
+    done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further back"
+    return f"{session.title} already {done}"
+
+
+def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -> Decision:
+    """What to restore, from the service and the ledger as they are now.
+
+    Raises:
+        InputError: there is no such revision, or none to go back to.
+        Conflict: an unfinished operation starts from another revision than the one asked for.
+    """
+    entries, revisions = session.store.entries(), session.store.revisions()
+    decision = decide_rollback(
+        session.platform.read(),
+        open_operation(entries),
+        last_change(entries),
+        revisions,
+        request.to_revision,
+        strategy=Strategy(request.strategy) if request.strategy else None,
+        force=request.force,
+        lost=lost_revisions(entries, revisions),
+    )
+    # An operation that is undone has a timeout of its own.
+    if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.undoes is None):
+        decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=ready_timeout_s))
+    return accepting_downtime(decision) if request.accept_downtime else decision
+
+
+def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with autoscaler and HTTPRoute as they are now, unless it undoes an operation that recorded them; and
+    notes on a retained baseline that cannot be used."""
+    if plan.undoes is not None:
+        return plan, ()
+    plan = replace(plan, scaling=session.platform.scaling())
+    retained = session.platform.retained_baseline()
+    if retained is None:
+        return plan, ()
+    ends = f"retained baseline {retained.arm} ends"
+    if retained.arm != plan.arm.id:
+        return plan, (f"{ends}: it is not what is restored",)
+    if retained.pods_ready < retained.pods:
+        return plan, (f"{ends}: {retained.pods_ready} of its pods are ready, the service has {retained.pods}",)
+    try:
+        # Whoever writes the route: it is restored once the service is.
+        return replace(plan, instant=True, route=session.platform.route(retained.route, (), force=True)), ()
+    except (InputError, Refused) as error:
+        return plan, (f"{ends}: {error.message}",)

@@ -1,0 +1,103 @@
+"""Roll speculation onto a service behind a measured gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mpctl.app.change import Change, prepare
+from mpctl.app.change.check import Load
+from mpctl.app.explain import explain_rollout
+from mpctl.app.outcome import Outcome, carry_out
+from mpctl.app.preview import preview
+from mpctl.app.requests import DryRun, RolloutRequest
+from mpctl.app.rollout_plan import fit_plan, make_plan
+from mpctl.app.session.base import Session
+from mpctl.app.session.load_client import place_load
+from mpctl.app.workload import loader_for, read_workload
+from mpctl.estimate.memory import beside
+from mpctl.experiment.workload import Workload
+from mpctl.rollout import runner
+from mpctl.rollout.context import Context
+from mpctl.rollout.decide import Act, Decision, decide_rollout
+from mpctl.rollout.operation import Operation, open_operation
+from mpctl.rollout.plan import Kind, Plan
+
+
+def run(session: Session, request: RolloutRequest) -> Outcome:
+    """Measure the change, promote it if the gate says so, restore the service otherwise. Killed at any point, the same
+    request continues.
+
+    Raises:
+        InputError: the request cannot be used.
+        Refused: the preflight forbids the change, or nothing fits.
+        Conflict: another operation or another writer changes the service.
+        Cancelled: the user declined or pressed Ctrl-C.
+    """
+    workload = read_workload(request.measurement, loader_for(session))
+    change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
+    unfinished = open_operation(session.store.entries())
+    plan = _plan(session, request, change, workload, unfinished)
+    decision = decide_rollout(plan, session.platform.read(), unfinished)
+    if decision.act is Act.ALREADY:
+        return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
+    _check(session, request, change, decision, unfinished)
+    if decision.act is Act.OPEN:
+        plan, notes = fit_plan(session, plan, request)
+        for note in notes:
+            session.console.note(f"note: {note}")
+    explanation = explain_rollout(session, plan, workload)
+    if request.dry_run is not DryRun.NONE:
+        return Outcome.of_preview(session, preview(session, plan, explanation))
+    if decision.act is Act.OPEN:
+        session.console.confirm(f"{explanation}\nContinue ({session.place})?")
+    with session.store.lease("rollout"), session.world() as context:
+        operation = _resume_or_open(session, context, request, plan, workload)
+        if operation is None:
+            return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
+        outcome = carry_out(session, context, operation)
+    return replace(outcome, pool=_pool(session, change))
+
+
+def _plan(
+    session: Session, request: RolloutRequest, change: Change, workload: Workload, unfinished: Operation | None
+) -> Plan:
+    session.load = place_load(request.measurement.load, session.platform.name, unfinished=unfinished)
+    timeout_s = session.ready_timeout_s(request.ready_timeout_s)
+    return make_plan(change, request, workload, unfinished, ready_timeout_s=timeout_s, load=session.load)
+
+
+def _check(
+    session: Session, request: RolloutRequest, change: Change, decision: Decision, unfinished: Operation | None
+) -> None:
+    """Report the preflight, and refuse what must not or cannot be measured."""
+    if decision.act is Act.OPEN and (owner := session.owned(force=request.force)):
+        session.console.warn(owner)
+    change.report(session.console)
+    change.require_allowed()
+    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
+        session.require_load_client()
+
+
+def _resume_or_open(
+    session: Session, context: Context, request: RolloutRequest, plan: Plan, workload: Workload
+) -> Operation | None:
+    """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
+    decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
+    if decision.operation is not None:
+        session.console.note(f"resuming {decision.operation.id}, opened {decision.operation.opened_at}")
+        return decision.operation
+    if decision.act is Act.ALREADY:
+        return None
+    session.store.save(plan.workload, "workload", workload.to_record())
+    plan = replace(plan, scaling=session.platform.scaling())
+    if plan.route is not None:
+        route = session.platform.route(plan.route["name"], plan.traffic_steps, force=request.force)
+        plan = replace(plan, route=route)
+    return runner.open_plan(context, plan)
+
+
+def _pool(session: Session, change: Change) -> str:
+    """The KV pool that the engine logged, compared with the estimate; empty where nothing was estimated."""
+    memory = change.checked.memory
+    log = None if memory is None else session.engine_log()
+    return "" if memory is None or log is None else beside(memory, log) or ""

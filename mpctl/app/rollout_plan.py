@@ -1,0 +1,112 @@
+"""The plan of a rollout: made from the request and the change, then fitted to what the platform has room for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mpctl.app.change import Change
+from mpctl.app.policy import read_policy
+from mpctl.app.requests import RolloutRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import InputError, Refused
+from mpctl.estimate import target_name_of
+from mpctl.experiment.workload import Workload
+from mpctl.gate.policy import Policy
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
+
+AUTO = "auto"
+
+
+def make_plan(
+    change: Change,
+    request: RolloutRequest,
+    workload: Workload,
+    unfinished: Operation | None,
+    *,
+    ready_timeout_s: float,
+    load: str,
+) -> Plan:
+    """Pin everything that the rollout will do."""
+    strategy, downtime = _strategy(request, unfinished)
+    return Plan(
+        kind=Kind.ROLLOUT,
+        strategy=strategy,
+        baseline=change.old_text,
+        text=change.new_text,
+        spec=change.spec.describe(),
+        baseline_spec=change.old_spec.describe(),
+        policy=_policy(change, request.measurement.policy),
+        workload=f"workload-{workload.digest()[:12]}",
+        ready_timeout_s=ready_timeout_s,
+        keep_baseline=request.traffic.keep_baseline,
+        downtime=downtime,
+        why=f"rollout of {change.record}",
+        draft=change.draft_name,
+        load=load,
+        target_model=target_name_of(change.before) or change.before.model or change.before.name,
+        traffic_steps=request.traffic.steps_percent,
+        step_duration_s=request.traffic.step_duration_s,
+    )
+
+
+def _policy(change: Change, file: str | None) -> Policy:
+    policy = read_policy(file)
+    if change.spec.config() is None:
+        # Taking speculation away is judged by speed and output; there are no drafts to count.
+        return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
+    return policy
+
+
+def _strategy(request: RolloutRequest, unfinished: Operation | None) -> tuple[Strategy, bool]:
+    """The strategy asked for, else that of the unfinished rollout, else side by side; and whether downtime is
+    accepted."""
+    if request.strategy != AUTO:
+        return Strategy(request.strategy), request.accept_downtime
+    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
+        return unfinished.plan.strategy, unfinished.plan.downtime
+    return Strategy.SIDE_BY_SIDE, request.accept_downtime
+
+
+def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with a strategy that the platform has capacity for and the HTTPRoute it needs, and notes on it.
+
+    Raises:
+        InputError: options contradict each other, or ask for what the platform cannot do.
+        Refused: nothing fits; with the reason and the alternatives.
+    """
+    side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
+    plan = _with_route(session, plan, request)
+    retained = session.platform.retained_baseline()
+    notes: tuple[str, ...] = ()
+    if retained is not None:
+        plan = replace(plan, releases=True)
+        notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
+    retain = plan.keep_baseline and session.platform.rolls
+    try:
+        # Downtime is only taken where nothing else fits.
+        downtime = plan.downtime and not side_by_side
+        notes += session.platform.check(plan.arm, side_by_side=side_by_side, downtime=downtime, retain=retain)
+    except Refused as refused:
+        if request.strategy != AUTO or not plan.downtime or not session.platform.rolls or plan.route is not None:
+            raise
+        plan = replace(plan, strategy=Strategy.IN_PLACE)
+        in_place = session.platform.check(plan.arm, side_by_side=False, downtime=True)
+        return plan, (f"{refused.message}; the service is changed in place", *in_place)
+    return (replace(plan, downtime=False) if side_by_side else plan), notes
+
+
+def _with_route(session: Session, plan: Plan, request: RolloutRequest) -> Plan:
+    """The plan with the users' HTTPRoute, where it shifts traffic or retains the baseline in a cluster."""
+    if not (plan.traffic_steps or (plan.keep_baseline and session.platform.rolls)):
+        if request.traffic.route is not None:
+            raise InputError("a route is only used by --traffic-steps and --keep-baseline", field="--route")
+        return plan
+    if session.platform.rolls and plan.strategy is not Strategy.SIDE_BY_SIDE:
+        raise InputError(
+            "in place there is one arm at a time: nothing to shift traffic to or to retain",
+            field="--traffic-steps" if plan.traffic_steps else "--keep-baseline",
+            hint="--strategy side-by-side",
+        )
+    route = session.platform.route(request.traffic.route, plan.traffic_steps, force=request.force)
+    return replace(plan, route=route)

@@ -1,0 +1,130 @@
+"""The outcome of an operation, for people and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mpctl.app.outcome import Outcome
+from mpctl.app.preview import Preview
+from mpctl.cli.context import CliContext
+from mpctl.cli.figures import comparison_tables, rules_table
+from mpctl.cli.printer import columns
+from mpctl.gate.analysis import Comparison
+from mpctl.report import operation_record
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Kind
+
+
+def conclude(context: CliContext, outcome: Outcome) -> None:
+    """Print an outcome.
+
+    Raises:
+        GateRejected, Undecided, RolledBack: a rollout did not end promoted.
+        MpctlError: it failed before anything was changed.
+    """
+    if outcome.preview is not None:
+        _show_preview(context, outcome, outcome.preview)
+        return
+    if outcome.operation is None:
+        context.terminal.note(outcome.note)
+        return
+    context.emit(
+        "Operation",
+        record=lambda: operation_record(outcome.operation, outcome.verdict, outcome.cells) if outcome.operation else {},
+        names=lambda: [outcome.operation.id] if outcome.operation else [],
+        table=lambda wide: outcome_text(outcome, every_rule=wide or context.terminal.verbose > 0),
+    )
+    if outcome.error is not None:
+        raise outcome.error
+    _conclude(context, outcome)
+    if outcome.pool:
+        context.terminal.note(outcome.pool)
+
+
+def outcome_text(outcome: Outcome, *, every_rule: bool) -> str:
+    """The measured figures, the gate's rules that did not pass, or every one, and a summary; empty for an operation
+    that measures nothing."""
+    if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
+        return ""
+    tables = comparison_tables(outcome.cells, baseline=outcome.plan.baseline_spec, candidate=outcome.plan.spec)
+    parts = ["\n".join(tables).lstrip("\n")]
+    if outcome.verdict is not None:
+        parts.append(rules_table(outcome.verdict, every_rule=every_rule))
+        parts.append(columns(list(summary_rows(outcome))))
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary_rows(outcome: Outcome) -> Iterator[list[str]]:
+    """Five rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now, how to
+    roll back."""
+    assert outcome.verdict is not None
+    plan, promoted = outcome.plan, outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED
+    several = len(outcome.cells) > 1
+    reasons = outcome.verdict.summary or "; ".join(outcome.verdict.reasons)
+    yield ["verdict", f"{outcome.verdict.outcome.value}: {reasons}" if reasons else outcome.verdict.outcome.value]
+    yield ["candidate", "; ".join(_ratios(c, named=several) for c in outcome.cells) or "not measured"]
+    yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
+    yield ["serves now", plan.spec if promoted else f"{plan.baseline_spec}, as before the rollout"]
+    yield ["roll back", f"mpctl rollback {outcome.name}" if promoted else "not needed: the service is unchanged"]
+
+
+def _ratios(comparison: Comparison, *, named: bool) -> str:
+    intervals = comparison.intervals
+    figures = (("throughput", "throughput ratio"), ("tpot", "time-per-token ratio"))
+    found = [
+        f"{name} {i.value:.2f} ({i.low:.2f} to {i.high:.2f})"
+        for key, name in figures
+        if (i := intervals.get(key)) is not None
+    ]
+    text = ", ".join(found) or "no ratio measured"
+    return f"{comparison.cell.label}: {text}" if named else text
+
+
+def _drafts(comparison: Comparison, *, named: bool) -> str:
+    window = comparison.candidate.window
+    text = "no drafts counted"
+    if window is not None and window.speculating and window.tokens_per_step is not None:
+        accepted = "" if window.acceptance_rate is None else f", {window.acceptance_rate:.1%} of draft tokens accepted"
+        text = f"{window.tokens_per_step:.2f} tokens per step{accepted}"
+    return f"{comparison.cell.label}: {text}" if named else text
+
+
+def _show_preview(context: CliContext, outcome: Outcome, found: Preview) -> None:
+    plan = found.plan
+    body: dict[str, Any] = {
+        "metadata": {"name": outcome.name, "namespace": outcome.namespace},
+        "spec": {
+            "kind": plan.kind.value,
+            "strategy": plan.strategy.value,
+            "speculation": plan.spec,
+            "baseline": plan.baseline_spec,
+            "planDigest": plan.digest(),
+        },
+        "diff": found.diff,
+    }
+    context.emit(
+        "Preview",
+        record=lambda: body,
+        names=lambda: [f"{outcome.namespace}/{outcome.name}"],
+        table=lambda _wide: found.diff,
+    )
+    context.terminal.note(f"dry run: {found.explanation}; nothing was done")
+
+
+def _conclude(context: CliContext, outcome: Outcome) -> None:
+    operation, plan, terminal = outcome.operation, outcome.plan, context.terminal
+    assert operation is not None
+    if operation.ending is Ending.PROMOTED:
+        terminal.note(f"promoted: {outcome.title} runs {plan.spec}")
+        if operation.done.get("keep-baseline", {}).get("kept"):
+            terminal.note(f"{plan.baseline_spec} is retained; mpctl retire {outcome.name} stops it")
+        terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
+    elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
+        target = f" (revision {plan.target})" if plan.target else ""
+        added = operation.done.get("verify", {}).get("added")
+        exact = f"as recorded, but for {', '.join(added)}, which admission adds now," if added else "as recorded"
+        terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {plan.spec}")
+        terminal.next_command(f"history {outcome.name}")
+    elif operation.ending is Ending.RETIRED:
+        terminal.note(f"{outcome.title} runs {plan.spec}; no baseline is retained")

@@ -1,0 +1,35 @@
+"""Help in sections: the common ones first, every option below its own."""
+
+from __future__ import annotations
+
+import click
+
+from mpctl.cli.options.types import Option
+
+SECTIONS = (
+    "Speculation",
+    "Draft and staging",
+    "Measurement",
+    "Gate",
+    "Traffic",
+    "Execution",
+    "Options",
+    "Output",
+    "Global",
+)
+
+
+class SectionedCommand(click.Command):
+    """A command whose options are listed by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options, section by section."""
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rows[param.section if isinstance(param, Option) else "Global"].append(record)
+        for name, records in rows.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)

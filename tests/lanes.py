@@ -1,0 +1,128 @@
+"""The lanes of the tests: which run together, and on which worker. Declared here and nowhere else.
+
+``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``
+``all``         everything but the contracts
+``contracts``   what KServe, Kubernetes, vLLM, Prometheus and the test cluster itself do (tests/contracts)
+
+``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import PurePosixPath
+
+import hypothesis
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.contracts import passed
+
+LANES = ("fast", "all", "contracts")
+FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane runs as a whole
+# Groups of tests that share costly fixtures, so one worker runs each as a whole. Two workers start with the first two:
+# engines take whole cores and the cluster mostly waits. The short groups follow and fill whichever worker is free.
+GROUPS = ("engines", "cluster", "local", "autoscaling", "stacks", "cloud", "unit", "contracts")
+# Fixtures whose programs are built from source, for minutes: the fast lane runs their tests where that was done.
+BUILT = ("cluster", "promtool")
+_STARTED = time.monotonic()
+
+# Generated cases are the same in every lane. `scripts/test --nightly` explores others and prints how to repeat them.
+hypothesis.settings.register_profile("lane", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("lane")
+
+
+def room(nodeid: str) -> str:
+    """The folder below tests/ that a test is in."""
+    return _path(nodeid).parts[1]
+
+
+def group(nodeid: str) -> str:
+    """The group of tests that one worker runs as a whole: one of GROUPS, split by folder or file where it is cheap."""
+    path, here = _path(nodeid), room(nodeid)
+    if here == "cluster" or path.name.startswith("test_cluster_"):
+        return "cluster"
+    if path.name.startswith("test_real_"):
+        return "engines"
+    return "/".join(path.parts[1:3]) if here in ("local", "unit") else here
+
+
+def _path(nodeid: str) -> PurePosixPath:
+    return PurePosixPath(nodeid.partition("::")[0])
+
+
+def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
+    """Whether a test is in one of the lanes. ``missing``: fixtures whose programs are not built."""
+    here = room(item.nodeid)
+    if here == "contracts":
+        return "contracts" in lanes
+    if "all" in lanes:
+        return True
+    in_fast = here in FAST or item.get_closest_marker("journey") is not None
+    return "fast" in lanes and in_fast and not missing.intersection(getattr(item, "fixturenames", ()))
+
+
+class Scheduler(LoadScopeScheduling):
+    """Gives each group to one worker, in the order of the tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", default="", help="run the lanes named here, of " + ", ".join(LANES))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the lanes' tests, those of the costly groups first."""
+    if lanes := _lanes(config):
+        missing = _missing()
+        chosen = [item for item in items if belongs(item, lanes, missing)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+    items.sort(key=lambda item: GROUPS.index(group(item.nodeid).partition("/")[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Say what a lane left out, and how long it took. Contracts that passed are due again when an input changes."""
+    lanes, stats = _lanes(config), terminalreporter.stats
+    if (
+        "contracts" in lanes
+        and exitstatus == 0
+        and stats.get("passed")
+        and not stats.get("skipped")
+        and passed.changed()
+    ):
+        passed.record()
+        terminalreporter.write_line("the contracts passed: commit tests/contracts/passed.json")
+    if lanes == {"fast"}:
+        for fixture in sorted(_missing()):
+            terminalreporter.write_line(
+                f"left out: tests with {fixture}, which is not built; scripts/test --all builds it"
+            )
+    if lanes:
+        minutes, seconds = divmod(round(time.monotonic() - _STARTED), 60)
+        terminalreporter.write_line(
+            f"lane {', '.join(sorted(lanes))}: {minutes} min {seconds} s, load {os.getloadavg()[1]:.1f}"
+        )
+
+
+def _lanes(config: pytest.Config) -> set[str]:
+    lanes = set(filter(None, config.getoption("lane").split(",")))
+    if unknown := lanes - set(LANES):
+        raise pytest.UsageError(f"--lane: unknown lane {', '.join(sorted(unknown))}; known: {', '.join(LANES)}")
+    return lanes
+
+
+def _missing() -> set[str]:
+    from tests.cluster.rig import binaries
+
+    recipes = {"cluster": binaries.BASE, "promtool": binaries.PROMTOOL}
+    return {name for name in BUILT if not binaries.is_built(recipes[name])}

@@ -1,0 +1,46 @@
+"""How an operation ended, as an error with an exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpctl.app.outcome import Outcome
+from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.rollout.operation import Ending, Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
+
+PLAN = Plan(kind=Kind.ROLLOUT, strategy=Strategy.IN_PLACE, baseline="a", text="b", spec="ngram")
+
+
+def ended(ending, **changes):
+    operation = Operation("rollout-1", PLAN, "2026-01-01", "x", ending=ending, detail="boom", **changes)
+    return Outcome("svc", "chat", "service chat/svc", operation)
+
+
+def test_failed_before_anything_was_changed_is_an_error_and_no_rollback():
+    error = ended(Ending.FAILED).error
+    assert (type(error), error.exit_code) == (MpctlError, 1)
+    assert error.message == "rollout-1 failed and service chat/svc was not changed: boom"
+
+
+def test_failed_and_restored():
+    error = ended(Ending.FAILED, done={"record": {"revision": 1}}).error
+    assert (type(error), error.exit_code) == (RolledBack, 7)
+    assert error.message == "rollout-1 failed and service chat/svc was restored: boom"
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind", "code", "message"),
+    [
+        (Ending.REJECTED, GateRejected, 5, "the gate rejected the candidate: boom"),
+        (Ending.UNDECIDED, Undecided, 6, "the gate could not decide: boom"),
+    ],
+)
+def test_a_verdict_that_is_no_promotion_is_an_error_that_says_so(ending, kind, code, message):
+    outcome = ended(ending)
+    assert (type(outcome.error), outcome.exit_code, outcome.error.message) == (kind, code, message)
+
+
+@pytest.mark.parametrize("ending", [Ending.PROMOTED, Ending.ROLLED_BACK, Ending.RETIRED, Ending.UNDONE])
+def test_an_operation_that_ended_as_meant_is_no_error(ending):
+    assert ended(ending).exit_code == 0
