@@ -27,7 +27,7 @@ class SectionedCommand(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and not isinstance(param, click.Argument):  # the usage line names it
                 rows[param.section if isinstance(param, Option) else "Global"].append(record)
         for name, records in rows.items():
             if records:
