@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.app.preview import Preview
 from mpctl.app.session.base import Session
@@ -11,6 +11,7 @@ from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
+from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.steps.measure import measurement
@@ -18,14 +19,16 @@ from mpctl.rollout.steps.measure import measurement
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a use case that changes a service. ``note``: why nothing was to be done; ``preview``: of a dry
-    run; ``pool``: the KV pool that the engine logged, compared with the estimate."""
+    """The result of a use case that changes a service. ``figures``: name, estimate and confidence interval; ``note``:
+    why nothing was to be done; ``preview``: of a dry run; ``pool``: the KV pool that the engine logged, compared with
+    the estimate."""
 
     name: str
     namespace: str
     title: str
     operation: Operation | None = None
     cells: tuple[Comparison, ...] = ()
+    figures: tuple[tuple[str, str, str], ...] = ()
     verdict: Verdict | None = None
     note: str = ""
     preview: Preview | None = None
@@ -77,8 +80,8 @@ class Outcome:
 
 
 _FAILED: dict[Ending, tuple[type[MpctlError], str]] = {
-    Ending.REJECTED: (GateRejected, "the gate rejected the candidate"),
-    Ending.UNDECIDED: (Undecided, "the gate could not decide"),
+    Ending.REJECTED: (GateRejected, "gate rejected the candidate"),
+    Ending.UNDECIDED: (Undecided, "gate is undecided"),
     Ending.FAILED: (RolledBack, ""),
 }
 
@@ -92,13 +95,12 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Outco
     operation = runner.run(context, operation)
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
-    cells: tuple[Comparison, ...] = ()
-    verdict = None
-    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        cells = Analysis.of(measurement(context, operation).judged(), operation.plan.policy).cells
-        if "judge" in operation.done:
-            verdict = Verdict.from_record(dict(operation.done["judge"]))
-    return Outcome(session.name, session.namespace, session.title, operation, cells, verdict)
+    outcome = Outcome(session.name, session.namespace, session.title, operation)
+    if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:
+        return outcome
+    analysis = Analysis.of(measurement(context, operation).judged(), operation.plan.policy)
+    verdict = Verdict.from_record(dict(operation.done["judge"])) if "judge" in operation.done else None
+    return replace(outcome, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict)
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:

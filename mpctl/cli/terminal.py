@@ -1,8 +1,6 @@
-"""Everything that is printed. Results go to standard output, the rest to standard error; nothing else asks what a
-terminal can do.
+"""Print results to standard output and everything else to standard error; the only module that knows the terminal.
 
-Whoever reads may go away (``| head``), and what is done goes on to its end all the same: its exit code says how it
-ended, never that nobody listened.
+A reader may go away (``| head``). The work continues to its end all the same, and the exit code is that of the work.
 """
 
 from __future__ import annotations
@@ -54,6 +52,7 @@ class Terminal:
         self.yes = yes
         self.program = program
         self._step = ""
+        self._round = ""
         self._open_line = False
         self._last_draw = 0.0
 
@@ -146,8 +145,11 @@ class Terminal:
     # Everything else
 
     def step(self, name: str, detail: str) -> None:
-        """A step of a longer work begins."""
-        self._step = name
+        """Show that a step of a longer work begins, or that the same step continues."""
+        if name == self._step:
+            self.update(detail)
+            return
+        self._step, self._round = name, ""
         self._last_draw = 0.0
         if self.quiet:
             return
@@ -158,7 +160,7 @@ class Terminal:
             self._say(self._head() + detail)
 
     def update(self, detail: str) -> None:
-        """The step goes on: redrawn on a terminal, dropped elsewhere unless it is asked for with -v."""
+        """Show the step's progress: redrawn on a terminal, elsewhere only with -v."""
         if self.quiet:
             return
         if not self.live:
@@ -166,7 +168,7 @@ class Terminal:
                 self._say(f"{'':<16}{detail}")
         elif time.monotonic() - self._last_draw >= _REDRAW_S:
             self._last_draw = time.monotonic()
-            self._draw(detail)
+            self._draw(f"{self._round}; {detail}" if self._round else detail)
 
     def note(self, text: str) -> None:
         """A line worth keeping."""
@@ -174,9 +176,17 @@ class Terminal:
             self._say(text)
 
     def round(self, progress: RoundProgress) -> None:
-        """A round of a measurement ended."""
-        words = progress.verdict or f"{progress.elapsed_s:.0f} s, at most {progress.remaining_s:.0f} s left"
-        self.note(f"round {progress.number} of at most {progress.at_most}: {words}")
+        """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
+        per round elsewhere; with -v also the interim analysis."""
+        if self.quiet:
+            return
+        self._round = round_line(progress)
+        if self.live:
+            self._draw(self._round)
+        else:
+            self._say(self._head() + self._round)
+        if self.verbose and progress.verdict:
+            self._say(f"{'':<16}{progress.verdict}")
 
     def next_command(self, arguments: str) -> None:
         """What one would type next."""
@@ -269,6 +279,16 @@ class Terminal:
 
     def _paint(self, text: str, color: str) -> str:
         return click.style(text, fg=color) if self.color else text
+
+
+def round_line(progress: RoundProgress) -> str:
+    """``round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)``."""
+    from mpctl.report.words import duration
+
+    figures = ", ".join(f"{name} {estimate} ({interval})" for name, estimate, interval in progress.figures)
+    left = f"at most {duration(progress.remaining_s)} left"
+    head = f"round {progress.number} of at most {progress.at_most}, {duration(progress.elapsed_s)} spent, {left}"
+    return f"{head}: {figures}" if figures else head
 
 
 def drop(stream: TextIO) -> None:

@@ -56,7 +56,7 @@ def test_a_gate_that_says_no_leaves_the_service_as_it_was(cluster, namespace, mp
     before, pods = live(namespace), [p["metadata"]["uid"] for p in namespace.pods()]
 
     done = mpctl("rollout", "--spec", "ngram", *QUICK, code=5)
-    assert "the gate said no" in done.stderr
+    assert "gate rejected the candidate" in done.stderr
     assert live(namespace) == before
     assert [p["metadata"]["uid"] for p in namespace.pods()] == pods
     assert namespace.client.find("isvc", "demo-candidate") is None

@@ -147,11 +147,11 @@ def test_shares_as_asked_and_no_request_is_lost(cluster, third_node, service, ru
 
     (status,) = run.json("status")["items"]
     assert [bool(a["keptSince"]) for a in status["status"]["arms"]] == [False, True]
-    assert "mpctl retire lets it go" in run("status").stdout
-    assert "one write gives the kept engine" in run("rollback", "--dry-run=client").stderr
-    assert "nothing kept beside it" in run("retire").stderr
+    assert "(mpctl retire)" in run("status").stdout
+    assert "one write gives the retained baseline" in run("rollback", "--dry-run=client").stderr
+    assert "no baseline is retained" in run("retire").stderr
     assert service.candidate() is None
-    assert "nothing is kept" in run("retire").stderr
+    assert "has no retained baseline" in run("retire").stderr
     assert "one write" not in run("rollback", "--dry-run=client").stderr
 
 

@@ -77,12 +77,13 @@ def _remarks(context: CliContext, found: Preflight) -> None:
 
 
 def preflight_text(change: Change, *, wide: bool) -> str:
-    """Findings and how the draft matches, at most 100 columns wide; ``wide``: one line each."""
+    """Findings and how the draft matches, at most 100 columns wide. ``wide``: one line each, and
+    checks that lack facts."""
     parts = []
     if change.findings:
         parts.append(_wide_findings(change) if wide else "\n".join(_findings(change)))
-    if change.checked.checks:
-        rows = [[c.id, c.verdict, c.text or "-"] for c in change.checked.checks]
+    rows = [[c.id, c.verdict, c.text or "-"] for c in change.checked.checks if wide or c.verdict != "unknown"]
+    if rows:
         parts.append(_fitted([["MATCH", "VERDICT", "WHY"], *rows], wide=wide))
     return "\n\n".join(parts)
 

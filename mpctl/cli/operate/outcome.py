@@ -61,24 +61,12 @@ def summary_rows(outcome: Outcome) -> Iterator[list[str]]:
     assert outcome.verdict is not None
     plan, promoted = outcome.plan, outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED
     several = len(outcome.cells) > 1
-    reasons = outcome.verdict.summary or "; ".join(outcome.verdict.reasons)
-    yield ["verdict", f"{outcome.verdict.outcome.value}: {reasons}" if reasons else outcome.verdict.outcome.value]
-    yield ["candidate", "; ".join(_ratios(c, named=several) for c in outcome.cells) or "not measured"]
+    figures = (f"{name} {estimate} ({interval})" for name, estimate, interval in outcome.figures)
+    yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
+    yield ["candidate", ", ".join(figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
     yield ["serves now", plan.spec if promoted else f"{plan.baseline_spec}, as before the rollout"]
     yield ["roll back", f"mpctl rollback {outcome.name}" if promoted else "not needed: the service is unchanged"]
-
-
-def _ratios(comparison: Comparison, *, named: bool) -> str:
-    intervals = comparison.intervals
-    figures = (("throughput", "throughput ratio"), ("tpot", "time-per-token ratio"))
-    found = [
-        f"{name} {i.value:.2f} ({i.low:.2f} to {i.high:.2f})"
-        for key, name in figures
-        if (i := intervals.get(key)) is not None
-    ]
-    text = ", ".join(found) or "no ratio measured"
-    return f"{comparison.cell.label}: {text}" if named else text
 
 
 def _drafts(comparison: Comparison, *, named: bool) -> str:

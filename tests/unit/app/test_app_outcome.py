@@ -32,8 +32,8 @@ def test_failed_and_restored():
 @pytest.mark.parametrize(
     ("ending", "kind", "code", "message"),
     [
-        (Ending.REJECTED, GateRejected, 5, "the gate rejected the candidate: boom"),
-        (Ending.UNDECIDED, Undecided, 6, "the gate could not decide: boom"),
+        (Ending.REJECTED, GateRejected, 5, "gate rejected the candidate: boom"),
+        (Ending.UNDECIDED, Undecided, 6, "gate is undecided: boom"),
     ],
 )
 def test_a_verdict_that_is_no_promotion_is_an_error_that_says_so(ending, kind, code, message):

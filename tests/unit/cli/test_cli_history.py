@@ -82,3 +82,26 @@ def test_an_emptied_ledger_is_told(cli, recorded):
 def test_a_new_way_back_has_the_time_that_fits_the_service(recorded, asked):
     request = RollbackRequest(ready_timeout_s=asked)
     assert decide(LocalSession("default", "demo", None), request, 5.0).plan.ready_timeout_s == 5.0
+
+
+HISTORY = """\
+REVISION   RECORDED     STATUS       SPEC   WHY
+1          2026-01-01   superseded   none   as found
+2          2026-01-01   live         none   as found
+
+OPERATION   OPENED                      SPEC    ENDED      REASON
+rollout-1   2026-01-01T00:00:00+00:00   ngram   promoted
+"""
+STATUS = """\
+NAMESPACE   NAME   STATE          SPEC   REVISION   URL
+default     demo   Unsupervised   none   2          http://127.0.0.1:8000/v1
+problem: the supervisor is gone, port 8000 does not answer: mpctl local up demo brings both back
+"""
+
+
+def test_the_whole_history(cli, recorded):
+    assert cli("history").out == HISTORY
+
+
+def test_the_whole_status(cli, recorded):
+    assert cli("status").out == STATUS

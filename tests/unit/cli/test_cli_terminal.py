@@ -8,6 +8,7 @@ import pytest
 from mpctl.cli.printer import columns, document
 from mpctl.cli.terminal import Terminal, as_called
 from mpctl.errors import Cancelled, InputError
+from mpctl.rollout.ports import RoundProgress
 
 
 class Screen(io.StringIO):
@@ -94,6 +95,31 @@ def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
         f"{'ready':<16}waiting",
         f"{'':<16}loading",
     ]
+
+
+PROGRESS = RoundProgress(3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), "undecided")
+LINE = "round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)"
+
+
+def test_a_round_is_a_line_without_a_terminal_and_its_blocks_are_not(capsys):
+    for verbose in (0, 1):
+        terminal = Terminal(color=False, live=False, verbose=verbose)
+        terminal.step("measure", "block 1 of 24")
+        terminal.step("measure", "block 2 of 24")
+        terminal.round(PROGRESS)
+        expected = [f"{'measure':<16}block 1 of 24", *([f"{'':<16}block 2 of 24"] * verbose), f"{'measure':<16}{LINE}"]
+        assert capsys.readouterr().err.splitlines() == [*expected, *([f"{'':<16}undecided"] * verbose)]
+
+
+def test_on_a_terminal_a_round_stays_on_the_line_of_its_blocks(tty):
+    stream = tty().stderr
+    terminal = Terminal.of_environment("never")
+    terminal.step("measure", "block 1")
+    terminal.round(PROGRESS)
+    terminal._last_draw = 0.0
+    terminal.step("measure", "block 3")
+    head = "\r\x1b[K" + f"{'measure':<16}"
+    assert stream.getvalue() == head + "block 1" + head + LINE[:63] + head + LINE[:63]
 
 
 def test_twice_verbose_has_the_time_before_each_line(capsys):

@@ -94,6 +94,9 @@ class MemoryPlatform:
     def scaling(self) -> None:
         return None
 
+    def retained_baseline(self) -> None:
+        return None
+
     def restore_strategy(self, arm: Arm) -> None:
         pass
 

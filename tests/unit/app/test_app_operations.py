@@ -1,0 +1,140 @@
+"""rollout, rollback, resume, abandon and retire as use cases: a request in, an outcome out, no terminal, no cluster."""
+
+import pytest
+from session import MANIFEST, MemorySession
+from world import Crash
+
+from mpctl.app import abandon, diff, history, resume, retire, rollback, rollout
+from mpctl.app.requests import (
+    DiffRequest,
+    DryRun,
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+    TrafficRequest,
+)
+from mpctl.errors import Conflict, InputError
+from mpctl.rollout.operation import Ending
+
+QUICK = MeasurementRequest(requests=4, rounds=6, calibrate=False)
+ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
+
+
+def rolled_out(**changes):
+    session = MemorySession(**changes)
+    return session, rollout.run(session, ASKED)
+
+
+def crashed_at(where):
+    """A session whose rollout died when it came to ``where``."""
+    session = MemorySession()
+
+    def die(found):
+        if found == where:
+            raise Crash(found)
+
+    session.world_.watch = die
+    with pytest.raises(Crash):
+        rollout.run(session, ASKED)
+    return session.again()
+
+
+def test_a_faster_candidate_is_promoted_and_the_user_was_asked_once():
+    session, outcome = rolled_out()
+    assert (outcome.exit_code, outcome.operation.ending) == (0, Ending.PROMOTED)
+    assert outcome.verdict.outcome.value == "promote"
+    assert [c.cell.traffic for c in outcome.cells] == ["edits"]
+    assert '"ngram"' in session.world_.disk.text
+    (question,) = session.console.questions
+    assert question.startswith("service chat/svc: none -> ngram")
+    assert question.endswith("Continue (this machine)?")
+
+
+def test_a_slower_candidate_is_rejected_and_the_service_is_restored():
+    session, outcome = rolled_out(seconds=0.3)
+    assert outcome.exit_code == 5
+    assert outcome.error.message.startswith("gate rejected the candidate: ")
+    assert session.world_.disk.text == MANIFEST
+
+
+def test_the_same_request_again_has_nothing_to_do():
+    session, _ = rolled_out()
+    again = rollout.run(session.again(), ASKED)
+    assert (again.exit_code, again.operation) == (0, None)
+    assert again.note.startswith("service chat/svc already runs ngram")
+
+
+def test_a_dry_run_changes_nothing_and_asks_nobody():
+    session = MemorySession()
+    outcome = rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, dry_run=DryRun.CLIENT))
+    assert "+      - --speculative-config=" in outcome.preview.diff or "speculative" in outcome.preview.diff
+    assert session.world_.disk.text == MANIFEST
+    assert (session.console.questions, session.world_.disk.ledger) == ([], [])
+
+
+def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
+    session = MemorySession()
+    request = RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(route="users"))
+    with pytest.raises(InputError, match="only used by --traffic-steps"):
+        rollout.run(session, request)
+    assert session.world_.disk.ledger == []
+
+
+@pytest.mark.parametrize("where", ["before start", "after start", "before promote", "after promote"])
+def test_a_killed_rollout_is_resumed_by_the_same_request_or_by_resume(where):
+    assert rollout.run(crashed_at(where), ASKED).operation.ending is Ending.PROMOTED
+    assert resume.run(crashed_at(where)).operation.ending is Ending.PROMOTED
+
+
+def test_another_change_waits_for_what_is_unfinished():
+    other = RolloutRequest(SpeculationRequest("ngram", settings=("num_speculative_tokens=2",)), QUICK)
+    with pytest.raises(Conflict, match="rollout-1 of svc is unfinished"):
+        rollout.run(crashed_at("before promote"), other)
+
+
+def test_an_unfinished_rollout_can_be_rolled_back_or_abandoned():
+    session = crashed_at("after start")
+    outcome = rollback.run(session, RollbackRequest())
+    assert (outcome.exit_code, session.world_.disk.text) == (0, MANIFEST)
+    session = crashed_at("after start")
+    (ended,) = abandon.run(session)
+    assert (ended.ending, session.world_.disk.text) == (Ending.ABANDONED, MANIFEST)
+    assert abandon.run(session.again()) == ()
+
+
+def test_a_rollback_restores_the_bytes_and_is_done_only_once():
+    session, _ = rolled_out()
+    back = session.again()
+    outcome = rollback.run(back, RollbackRequest())
+    assert (outcome.operation.ending, back.world_.disk.text) == (Ending.ROLLED_BACK, MANIFEST)
+    again = rollback.run(back.again(), RollbackRequest())
+    assert "was rolled back" in again.note
+
+
+def test_a_retained_baseline_is_retired():
+    session = MemorySession()
+    rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(keep_baseline=True)))
+    assert len(session.world_.disk.engines) == 2
+    outcome = retire.run(session.again())
+    assert outcome.operation.ending is Ending.RETIRED
+    assert len(session.world_.disk.engines) == 1
+    assert retire.run(session.again()).note == "service chat/svc has no retained baseline"
+
+
+def test_nothing_is_resumed_where_nothing_is_unfinished():
+    assert resume.run(MemorySession()).note == "nothing of service chat/svc is unfinished"
+
+
+def test_history_and_diff_read_what_was_recorded():
+    session, _ = rolled_out()
+    found = history.read_history(session)
+    assert (found.revisions[0].number, found.revisions[0].spec) == (1, "none")
+    assert (found.live, [op.id for op in found.operations]) == (2, ["rollout-1"])
+    assert history.read_revision(session, 1).text == MANIFEST
+    with pytest.raises(InputError, match="has no revision 9; known: 1, 2"):
+        history.read_revision(session, 9)
+    text = diff.run(session, DiffRequest(revision=1))
+    assert text.startswith("--- svc (revision 1)\n+++ svc (live)\n")
+    assert diff.run(session, DiffRequest()) == text
+    assert diff.run(session, DiffRequest(speculation=SpeculationRequest("ngram"))) == ""

@@ -1,0 +1,155 @@
+"""argv -> request of rollout and rollback, and the whole output of rollout's end; no service is touched."""
+
+from dataclasses import replace
+
+import pytest
+from session import MemorySession
+
+from mpctl.app import rollback, rollout
+from mpctl.app.outcome import Outcome
+from mpctl.app.requests import (
+    DryRun,
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+    StagingRequest,
+    TrafficRequest,
+)
+from mpctl.cli.operate.outcome import outcome_text
+
+NGRAM = RolloutRequest(SpeculationRequest("ngram"))
+
+
+def speculating(**changes):
+    return replace(NGRAM, speculation=replace(NGRAM.speculation, **changes))
+
+
+def staged(**changes):
+    return speculating(staging=StagingRequest(**changes))
+
+
+def measured(**changes):
+    return replace(NGRAM, measurement=MeasurementRequest(**changes))
+
+
+def shifted(**changes):
+    return replace(NGRAM, traffic=TrafficRequest(**changes))
+
+
+ROLLOUTS = [
+    ([], NGRAM),
+    (["--set", "k=1", "--set", "a=b"], speculating(settings=("k=1", "a=b"))),
+    (["--spec-config", "@f.json"], speculating(config="@f.json")),
+    (["--draft", "org/head", "--drafts", "mine.yaml"], speculating(draft="org/head", catalogue="mine.yaml")),
+    (["--draft-listing", "d", "--target-listing", "t"], speculating(draft_listing="d", target_listing="t")),
+    (["--gpu", "L4", "--ignore", "a", "--ignore", "b"], speculating(gpu="L4", ignored=("a", "b"))),
+    (["--staging-mode", "pvc", "--claim", "models"], staged(mode="pvc", claim="models")),
+    (["--shared"], staged(claim_is_shared=True)),
+    (["--not-shared"], staged(claim_is_shared=False)),
+    (["--registry", "r/m", "--air-gapped"], staged(registry="r/m", air_gapped=True)),
+    (["--kserve", "0.20", "--kubernetes", "1.36"], staged(kserve_version="0.20", kubernetes_version="1.36")),
+    (["--node-disk", "80", "--draft-size", "1.5"], staged(node_disk_gib=80.0, draft_size_gib=1.5)),
+    (["--token-secret", "hub"], staged(token_secret="hub")),
+    (["--prompts", "edits:2", "--prompts", "a=f.jsonl"], measured(prompts=("edits:2", "a=f.jsonl"))),
+    (["--dataset", "m=hf:org/x"], measured(datasets=("m=hf:org/x",))),
+    (["--concurrency", "1,8"], measured(concurrency=(1, 8))),
+    (["--rate", "0.5,2"], measured(requests_per_s=(0.5, 2.0))),
+    (["--requests", "4", "--repeats", "6"], measured(requests=4, rounds=6)),
+    (["--max-time", "5m"], measured(time_limit_s=300.0)),
+    (["--temperature", "0,0.7", "--max-tokens", "9"], measured(temperatures=(0.0, 0.7), max_tokens=9)),
+    (["--reuse-prompts", "--no-calibrate"], measured(reuse_prompts=True, calibrate=False)),
+    (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
+    (
+        ["--traffic-steps", "1,10,50", "--step-duration", "9s"],
+        shifted(steps_percent=(1, 10, 50), step_duration_s=9.0),
+    ),
+    (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
+    (["--strategy", "in-place", "--accept-downtime"], replace(NGRAM, strategy="in-place", accept_downtime=True)),
+    (["--force", "--timeout", "1h"], replace(NGRAM, force=True, ready_timeout_s=3600.0)),
+    (["--dry-run=client"], replace(NGRAM, dry_run=DryRun.CLIENT)),
+]
+ROLLBACKS = [
+    ([], RollbackRequest()),
+    (["--to-revision", "3"], RollbackRequest(to_revision=3)),
+    (["--strategy", "in-place", "--force"], RollbackRequest(strategy="in-place", force=True)),
+    (["--accept-downtime", "--timeout", "90s"], RollbackRequest(accept_downtime=True, ready_timeout_s=90.0)),
+    (["--dry-run", "client"], RollbackRequest(dry_run=DryRun.CLIENT)),
+]
+
+
+@pytest.fixture
+def requested(monkeypatch):
+    """What the use case behind a command was called with; its outcome is that nothing is to be done."""
+    found = []
+
+    def run(session, request):
+        found.append((session, request))
+        return Outcome.nothing_to_do(session, "nothing to do")
+
+    session = MemorySession()
+    monkeypatch.setattr(rollout, "run", run)
+    monkeypatch.setattr(rollback, "run", run)
+    monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name: session)
+    return found
+
+
+@pytest.mark.parametrize(("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS])
+def test_the_request_of_a_rollout(cli, requested, arguments, request_):
+    done = cli("rollout", "svc", "--spec", "ngram", *arguments)
+    assert (done.code, done.out, done.err) == (0, "", "nothing to do\n")
+    assert [asked for _, asked in requested] == [request_]
+
+
+@pytest.mark.parametrize(("arguments", "request_"), ROLLBACKS, ids=[" ".join(a) or "none" for a, _ in ROLLBACKS])
+def test_the_request_of_a_rollback(cli, requested, arguments, request_):
+    assert cli("rollback", *arguments).code == 0
+    assert [asked for _, asked in requested] == [request_]
+
+
+def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
+    """A table that lacks an option would not notice that it goes nowhere."""
+    from mpctl.cli.operate.rollout import command
+
+    typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
+    elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
+    own = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
+    assert own - elsewhere <= typed | {"--calibrate"}
+
+
+SUMMARY = """\
+verdict      promote for edits
+candidate    throughput ratio 2.00x (2.00 to 2.00), time-per-token ratio 0.44x (0.44 to 0.44)
+drafts       2.00 tokens per step, 50.0% of draft tokens accepted
+serves now   ngram K=5 lookup 2..4
+roll back    mpctl rollback svc"""
+
+
+def ended(seconds):
+    request = replace(NGRAM, measurement=MeasurementRequest(requests=4, rounds=6, calibrate=False))
+    return rollout.run(MemorySession(seconds=seconds), request)
+
+
+def test_a_promoted_rollout_ends_with_its_figures_and_five_lines():
+    table, summary = outcome_text(ended(0.05), every_rule=False).split("\n\n")
+    assert [line.split()[0] for line in table.splitlines()] == ["ARM", "baseline:", "candidate:"]
+    assert summary == SUMMARY
+
+
+def test_a_rejected_rollout_names_the_rules_that_failed_and_says_that_nothing_changed():
+    lines = outcome_text(ended(0.3), every_rule=False).splitlines()
+    assert lines[3:5] == ["", "GATE              REASON"]
+    assert [line.split()[1] for line in lines[5:8]] == ["NO"] * 3
+    assert lines[-5:] == [
+        "verdict      reject for edits",
+        "candidate    throughput ratio 0.33x (0.33 to 0.33), time-per-token ratio 3.22x (3.22 to 3.22)",
+        "drafts       2.00 tokens per step, 50.0% of draft tokens accepted",
+        "serves now   none, as before the rollout",
+        "roll back    not needed: the service is unchanged",
+    ]
+
+
+def test_every_rule_is_listed_when_asked_for():
+    text = outcome_text(ended(0.05), every_rule=True)
+    _, rules, summary = text.split("\n\n")
+    assert (rules.count("\n") > 10, summary) == (True, SUMMARY)

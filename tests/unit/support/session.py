@@ -1,0 +1,122 @@
+"""A service in memory as a use case sees it: :class:`mpctl.app.session.base.Session` over ``tests/unit/support/world``,
+and a console that keeps what it is told and always agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from world import Behaviour, Disk, Engine, MemoryPlatform, MemoryWorld, Silent
+
+from mpctl.app.session.base import Session
+from mpctl.app.session.status import Status
+from mpctl.manifest import Service, load
+from mpctl.rollout.context import Context
+from mpctl.rollout.operation import open_operation
+from mpctl.rollout.ports import Arm, Phase
+
+MANIFEST = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: svc, namespace: chat}
+spec:
+  predictor:
+    containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.32.0
+      command: [vllm, serve, org/model]
+      args:
+      - --max-model-len=8192
+"""
+
+
+class Keeping(Silent):
+    """A console that agrees to everything and keeps warnings and questions apart."""
+
+    verbose = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warnings: list[str] = []
+        self.questions: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def next_command(self, arguments: str) -> None:
+        self.lines.append(f"next: {arguments}")
+
+    def confirm(self, question: str) -> None:
+        self.questions.append(question)
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Behaviours(dict[str, Behaviour]):
+    """The engine of the recorded manifest, and one behaviour for every other."""
+
+    def __init__(self, candidate: Behaviour) -> None:
+        super().__init__({MANIFEST: Behaviour()})
+        self._candidate = candidate
+
+    def __missing__(self, manifest: str) -> Behaviour:
+        return self._candidate
+
+
+class MemorySession(Session):
+    """``seconds``: how long a request to the candidate takes; one to the baseline takes 0.1."""
+
+    stages = False
+    asks_hub = False
+    paths = "no path is read"
+
+    def __init__(self, *, seconds: float = 0.05, disk: Disk | None = None) -> None:
+        self.name, self.namespace = "svc", "chat"
+        self.console = Keeping()
+        start = disk or Disk(MANIFEST, Arm(MANIFEST).id, {Arm(MANIFEST).id: Engine(MANIFEST, Phase.READY)})
+        self.world_ = MemoryWorld(Behaviours(Behaviour(seconds=seconds, speculates=True)), start)
+        self.world_.progress = self.console
+        self.store = self.world_.context.store
+
+    @property
+    def platform(self) -> MemoryPlatform:
+        return self.world_.context.platform
+
+    def again(self) -> MemorySession:
+        """Another command on the same service."""
+        return MemorySession(disk=self.world_.disk)
+
+    def service(self) -> Service:
+        return load(self.platform.read().text)[0]
+
+    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+        return self.service().with_speculation(config).to_yaml()
+
+    def engine_version(self, service: Service) -> str | None:
+        return service.image
+
+    def target_of(self, service: Service) -> str | None:
+        return service.model
+
+    def model_facts(self, name: str | None) -> None:
+        return None
+
+    def holder(self) -> str | None:
+        return None
+
+    def status(self) -> Status:
+        disk = self.world_.disk
+        arms = tuple(self.platform.state(Arm(engine.manifest)) for engine in disk.engines.values())
+        return Status(
+            *("chat", "svc", "ngram", None, "http://svc", disk.routed, arms, open_operation(disk.ledger)),
+            holder=None,
+            supervised=True,
+            problems=(),
+        )
+
+    @contextmanager
+    def world(self, *, interrupted: Any = None) -> Iterator[Context]:
+        context = self.world_.context
+        yield Context(context.platform, context.store, context.meter, context.clock, self.console, "somebody@here")
