@@ -5,10 +5,10 @@ setting, and ``Service.to_yaml`` is the text to write: the user's own bytes but 
 disk, a cluster or a terminal.
 """
 
-from mpctl.manifest.documents import load, select
+from mpctl.manifest.documents import load, load_one, select
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.redact import redacted
 from mpctl.manifest.service import Other, Service, Storage
 from mpctl.manifest.speculation.setting import Json, Style
 
-__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "redacted", "select"]
+__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "load_one", "redacted", "select"]

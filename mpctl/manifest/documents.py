@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from mpctl.errors import InputError
 from mpctl.manifest.kinds import kserve, modelplane
@@ -17,8 +18,16 @@ _SERVED = {("InferenceService", kserve.API), ("ModelDeployment", modelplane.API)
 _RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 
 
-def load(text: str, *, file: str = "<input>") -> tuple[Service, ...]:
-    """The services in ``text``, in its order.
+def load_one(text: str, name: str | None, *, file: str = "<input>") -> Service:
+    """The service called ``name``, or the only one. Services beside it that cannot be read do not matter.
+
+    Raises :class:`InputError` as :func:`load` and :func:`select` do.
+    """
+    return select(load(text, file=file, name=name), name)
+
+
+def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[Service, ...]:
+    """The services in ``text``, in its order; with ``name`` those that cannot be read are left out but for that one.
 
     Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
     for services that are not one vLLM engine in one pod.
@@ -28,17 +37,25 @@ def load(text: str, *, file: str = "<input>") -> tuple[Service, ...]:
         _check_kind(root)
     runtimes = _runtimes([root for _, root in documents])
     routes = _routes([root for _, root in documents])
-    served = [(document, root) for document, root in documents if _identity(root) in _SERVED]
+    served = [(number, *entry) for number, entry in enumerate(documents) if _identity(entry[1]) in _SERVED]
     if not served:
-        raise InputError("no served model in this file", file=file, hint=_KINDS)
+        kinds = sorted({kind for _, root in documents if (kind := _identity(root)[0])})
+        seen = f"; it holds {', '.join(kinds)}" if kinds else ""
+        raise InputError(f"no served model in this file{seen}", file=file, hint=_KINDS)
     others = tuple(_other(root) for _, root in documents if _identity(root) not in _SERVED)
-    found: list[Service] = []
-    for index, (document, root) in enumerate(served):
-        service = _read(root, Place(document, index, len(served), _again), text, runtimes, routes)
-        if any((one.kind, one.namespace, one.name) == _key(service) for one in found):
+    found: dict[tuple[str, str | None, str], Service] = {}
+    for number, document, root in served:
+        place = Place(document, number, len(found), partial(_load_again, name=name))
+        try:
+            service = _read(root, place, text, runtimes, routes)
+        except InputError:
+            if name is None or _place(root)[1] == name:
+                raise
+            continue
+        if _key(service) in found:
             raise root.error(f"{service.kind} {service.name} is defined twice in this file", hint="remove one of them")
-        found.append(replace(service, others=others))
-    return tuple(found)
+        found[_key(service)] = replace(service, others=others)
+    return tuple(found.values())
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:
@@ -127,5 +144,5 @@ def _read(
     return modelplane.read(root, text, routes.get(_place(root), ()), place)
 
 
-def _again(text: str, file: str) -> tuple[Service, ...]:
-    return load(text, file=file)
+def _load_again(text: str, file: str, name: str | None) -> tuple[Service, ...]:
+    return load(text, file=file, name=name)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.command import EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.speculation import rewrite, setting
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
+from mpctl.manifest.text.contents import at, contents
 from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Document
 
@@ -38,11 +39,11 @@ class Other:
 
 @dataclass(frozen=True)
 class Place:
-    """A service's document, its number among the ``count`` services of the file, and how to read the file again."""
+    """A service's document, its ``number`` among the file's, its ``index`` among the services that ``load`` reads."""
 
     document: Document
+    number: int
     index: int
-    count: int
     load: Callable[[str, str], tuple[Service, ...]]
 
 
@@ -99,6 +100,7 @@ class Service:
         wanted = None if config is None else setting.check(config)
         held = setting.slots(self._source.engine)
         if wanted is None and not held:
+            self._require_no_inherited_setting()
             return self
         if wanted is not None and setting.same(self.speculation(), wanted):
             styles = {slot.kind for slot in held}
@@ -107,6 +109,15 @@ class Service:
         editor = Editor(self.text, self._source.place.document, self._source.engine)
         rewrite.apply(editor, wanted, style)
         return self._verified(editor.result(), wanted)
+
+    def _require_no_inherited_setting(self) -> None:
+        """Refuse to leave a setting that stands in a ServingRuntime of the same file, which other services may use."""
+        inherited = [flag.written for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
+        if inherited:
+            raise self._source.engine.home.error(
+                f"ServingRuntime {self.runtime} in this file sets {inherited[0]}, which this service inherits",
+                hint="remove it from the runtime, where every service that uses the runtime loses it",
+            )
 
     def to_yaml(self) -> str:
         """The manifest, ready to be written: the text it was read from but for the setting that was changed."""
@@ -126,11 +137,10 @@ class Service:
         """Read the edited text; refuse it when anything but the setting came out different."""
         place = self._source.place
         try:
-            services = place.load(text, self.file)
-            again = services[place.index]
-            good = len(services) == place.count and setting.same(again.speculation(), wanted)
-            good = good and _rest(again) == _rest(self)
-        except (InputError, IndexError):
+            again = place.load(text, self.file)[place.index]
+            good = setting.same(again.speculation(), wanted)
+            good = good and _rest(again) == _rest(self) and self._beside(text) == self._beside(self.text)
+        except (InputError, IndexError, KeyError):
             good = False
         if not good:
             view = self._source.engine.home
@@ -139,6 +149,14 @@ class Service:
                 hint="write --speculative-config as one quoted argument, or give the other style (json, dotted)",
             )
         return again
+
+    def _beside(self, text: str) -> list[Any]:
+        """The data of a file but for the engine's command line."""
+        documents = contents(text, self.file)
+        home = at(documents[self._source.place.number], self._source.engine.home.path)
+        for key in ("command", "args"):
+            home.pop(key, None)
+        return documents
 
 
 def _rest(service: Service) -> tuple[Service, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpctl.manifest.storage.edits import DRAFT_MOUNT
+from mpctl.manifest.storage.cuts import DRAFT_MOUNT
 from mpctl.staging.kserve import (
     NATIVE,
     NATIVE_KUBERNETES,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from mpctl.manifest.storage.edits import DRAFT_MOUNT, with_claim, with_entry, with_image
+from mpctl.manifest.storage.cuts import DRAFT_MOUNT
+from mpctl.manifest.storage.edits import with_claim, with_entry, with_image
 from mpctl.staging.kserve import is_oci
 from mpctl.staging.modes import ModeCheck, StagingContext, StagingPlan
 from mpctl.staging.recipes import containerfile, download_job, folder_of, image_name

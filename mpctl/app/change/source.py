@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.files import read_file
-from mpctl.manifest import Service, load, select
+from mpctl.manifest import Service, load_one
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -62,7 +62,7 @@ class FileSource:
     stages = True
 
     def __init__(self, path: str, name: str | None) -> None:
-        self._service = select(load(read_file(path, "the manifest"), file=path), name)
+        self._service = load_one(read_file(path, "the manifest"), name, file=path)
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace = self._service.name, self._service.namespace or ""
         self.paths = f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"

@@ -11,7 +11,8 @@ from mpctl.app.change.target import Target, is_below
 from mpctl.app.requests import StagingRequest
 from mpctl.errors import InputError
 from mpctl.manifest import Service
-from mpctl.manifest.storage.edits import DRAFT_MOUNT, without_draft
+from mpctl.manifest.storage.cuts import DRAFT_MOUNT
+from mpctl.manifest.storage.edits import without_draft
 from mpctl.methods import Finding, Spec
 from mpctl.staging.kserve import release
 from mpctl.staging.modes import Cluster, DraftSource, StagingPlan

@@ -12,7 +12,7 @@ from mpctl.app.requests import LocalUpRequest
 from mpctl.app.session.local import LocalSession, open_local
 from mpctl.app.session.place import Place
 from mpctl.errors import Cancelled, InputError, MpctlError
-from mpctl.manifest import Service, load, select
+from mpctl.manifest import Service, load_one
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import check_model, notes, python_of
 from mpctl.platform.local.platform import check_port
@@ -73,9 +73,9 @@ def _read_manifest(place: Place, console: Console, request: LocalUpRequest) -> _
     if request.file is None:
         live = open_local(place, console, request.name)
         text, directory = live.platform.read().text, Path(live.platform.desired().cwd)
-        return _Manifest(text, select(load(text, file="<live>"), live.name), live.namespace, directory)
+        return _Manifest(text, load_one(text, live.name, file="<live>"), live.namespace, directory)
     text = read_file(request.file, "the manifest")
-    service = select(load(text, file=request.file), request.name)
+    service = load_one(text, request.name, file=request.file)
     return _Manifest(text, service, place.namespace or service.namespace or "default", Path.cwd())
 
 

@@ -9,7 +9,7 @@ from mpctl.app.files import read_file
 from mpctl.app.session.base import ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.app.session.place import Place
-from mpctl.manifest import load, select
+from mpctl.manifest import load_one
 
 
 def open_session(place: Place, console: Console, name: str | None, *, gone: bool = False) -> Session:
@@ -32,7 +32,7 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
     Raises:
         InputError: the file cannot be used, or the service does not run; the hint says how to start it.
     """
-    service = select(load(read_file(file, "the manifest"), file=file), name)
+    service = load_one(read_file(file, "the manifest"), name, file=file)
     place = place._replace(namespace=place.namespace or service.namespace)
     try:
         return open_session(place, console, service.name)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mpctl.errors import InputError
+from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
+from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
 from mpctl.manifest.service import Place, Service, Source, Storage, annotations_of, model_of
@@ -34,6 +37,10 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
     container, runtime = _engine_container(predictor, runtimes)
     engine = locate(container)
     base = _runtime_args(runtime)
+    storage = _storage(predictor)
+    use = other_use(EngineCommand((*base, *engine.command.argv)), *(one.uri for one in storage))
+    if use is not None:
+        raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
     return Service(
         kind="InferenceService",
         name=metadata.need("name").text(),
@@ -45,7 +52,7 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
         container=text_of(container.get("name")) or CONTAINER,
         command=engine.command,
         model=model_of(engine, base),
-        storage=_storage(predictor),
+        storage=storage,
         annotations=annotations_of(root),
         min_replicas=None if (least := predictor.get("minReplicas")) is None else least.number(),
         line=root.node.line,

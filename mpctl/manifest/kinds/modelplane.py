@@ -6,6 +6,8 @@ One Standalone engine is one service; everything that spreads an engine over pod
 
 from __future__ import annotations
 
+from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
+from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
 from mpctl.manifest.service import Place, Service, Source, annotations_of, model_of
@@ -22,6 +24,9 @@ def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Ser
     metadata, spec = root.need("metadata"), root.need("spec")
     container = _container(_engine(spec))
     engine = locate(container)
+    use = other_use(engine.command)
+    if use is not None:
+        raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
     return Service(
         kind="ModelDeployment",
         name=metadata.need("name").text(),

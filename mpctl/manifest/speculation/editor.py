@@ -36,7 +36,10 @@ class Editor:
         self._remove_all()
         at, parts = 0, []
         for cut in sorted(self.cuts, key=lambda cut: (cut.start, cut.end)):
-            assert cut.start >= at, "cuts overlap"
+            if cut.start < at:
+                raise self.engine.home.error(
+                    "two edits of this list overlap", hint="write every argument of the list on a line of its own"
+                )
             self._only_here(cut)
             parts += [self.text[at : cut.start], cut.text]
             at = cut.end

@@ -66,6 +66,11 @@ def slots(engine: Engine) -> tuple[Slot, ...]:
     return found
 
 
+def is_speculative(flag: Flag) -> bool:
+    """Whether a flag is (part of) the speculative setting."""
+    return _slot(flag) is not None
+
+
 def _slot(flag: Flag) -> Slot | None:
     if flag.name == SPECULATIVE:
         return Slot("json", flag)

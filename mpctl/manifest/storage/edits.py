@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +27,8 @@ from mpctl.manifest.storage.cuts import (
     storage_uri,
     uris,
 )
+from mpctl.manifest.text.contents import at, contents
 from mpctl.manifest.text.view import View, text_of
-from mpctl.manifest.text.yaml_tree import data, parse
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
 
@@ -182,16 +181,12 @@ def _made(service: Service, editor: Editor, change: Change) -> Service:
     text = editor.result()
     again = None
     try:
-        before, after = _data(service.text, service.file), _data(text, service.file)
-        wanted = copy.deepcopy(before)
-        path = home.path.removeprefix(predictor.path)
-        spec, made = _served(wanted, place.index), _served(after, place.index)
-        change(spec, _at(spec, path))
-        for one in (spec, made):  # a list that is left empty goes with its key, or stays as []
-            _forget_empty(one, _at(one, path))
-        services = place.load(text, service.file)
-        if wanted == after and len(services) == place.count:
-            again = services[place.index]
+        wanted, after = copy.deepcopy(contents(service.text, service.file)), contents(text, service.file)
+        change(*(at(wanted[place.number], view.path) for view in (predictor, home)))
+        for documents in (wanted, after):  # a list that is left empty goes with its key, or stays as []
+            _forget_empty(*(at(documents[place.number], view.path) for view in (predictor, home)))
+        if wanted == after:
+            again = place.load(text, service.file)[place.index]
     except (InputError, IndexError, KeyError, TypeError):
         again = None
     if again is None:
@@ -206,27 +201,3 @@ def _forget_empty(spec: dict[str, Any], home: dict[str, Any]) -> None:
     for holder, key in ((spec, "storageUris"), (spec, "volumes"), (home, "volumeMounts")):
         if holder.get(key) == []:
             del holder[key]
-
-
-def _data(text: str, file: str) -> list[Any]:
-    return [data(document.root) for document in parse(text, file)]
-
-
-def _served(documents: list[Any], index: int) -> dict[str, Any]:
-    kinds = ("InferenceService", "ModelDeployment")
-    found = [one for one in documents if isinstance(one, dict) and one.get("kind") in kinds][index]
-    predictor: dict[str, Any] = found["spec"]["predictor"]
-    return predictor
-
-
-def _at(spec: dict[str, Any], path: str) -> dict[str, Any]:
-    """The mapping below the predictor that a view's path names: ``.model``, ``.containers[0]``."""
-    here: Any = spec
-    for key, index in re.findall(r"\.([^.\[]+)(?:\[(\d+)\])?", path):
-        here = here[key]
-        here = here[int(index)] if index else here
-    found: dict[str, Any] = here
-    return found
-
-
-__all__ = ["DRAFT_MOUNT", "VOLUME", "with_claim", "with_entry", "with_image", "without_draft"]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from itertools import pairwise
 
 from mpctl.manifest.text.scalar import spell
 from mpctl.manifest.text.view import View
@@ -75,17 +74,33 @@ def _remove_flow(text: str, node: Sequence, indexes: Seq[int], kept: Seq[int]) -
         tail = re.compile(r"\s*,").match(text, items[-1].end)
         yield Cut(items[0].start, items[-1].end if tail is None else tail.end(), "")
         return
-    if "#" in "".join(text[a.end : b.start] for a, b in pairwise(items)):
-        for i in indexes:  # comments stand between the items: take the item and one comma, leave the rest
-            yield Cut(items[i].start, items[i].end, "")
-            comma = text.index(",", items[i].end) if i + 1 < len(items) else text.rindex(",", 0, items[i].start)
-            yield Cut(comma, comma + 1, "")
-        return
-    if indexes[0] < kept[0]:
-        yield Cut(items[0].start, items[kept[0]].start, "")
+    first = items[kept[0]]
+    leading = [i for i in indexes if i < kept[0]]
+    if leading and "#" not in text[items[0].start : first.start]:
+        yield Cut(items[0].start, first.start, "")
+        leading = []
+    for i in leading:  # a comment stands among them: take each item with the comma behind it, leave the rest
+        yield Cut(items[i].start, items[i].end, "")
+        yield _comma(text, items[i].end)
     for i in indexes:
-        if i > kept[0]:
-            yield Cut(items[i - 1].end, items[i].end, "")
+        if i < kept[0]:
+            continue
+        before, item = items[i - 1], items[i]
+        if "#" not in text[before.end : item.start]:
+            yield Cut(before.end, item.end, "")
+        else:
+            yield _comma(text, before.end)
+            yield Cut(item.start, item.end, "")
+
+
+_COMMA = re.compile(r"(?:[^,#]|#[^\r\n]*)*,")
+
+
+def _comma(text: str, at: int) -> Cut:
+    """The comma behind an item, which may stand behind a comment."""
+    found = _COMMA.match(text, at)
+    assert found is not None
+    return Cut(found.end() - 1, found.end(), "")
 
 
 def _remove_block_key(text: str, home: View, view: View, node: Sequence) -> Cut:

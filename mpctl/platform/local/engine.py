@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.errors import InputError, Refused
-from mpctl.manifest import Service, load, select
+from mpctl.manifest import Service, load_one
 from mpctl.methods import from_config
 
 ENGINE_MAIN = Path(__file__).parent / "in_engine" / "serve.py"
@@ -40,7 +40,7 @@ def with_loopback(environment: Mapping[str, str]) -> dict[str, str]:
 
 def read_service(manifest: str, name: str | None = None) -> Service:
     """The service of a stored manifest."""
-    return select(load(manifest), name)
+    return load_one(manifest, name)
 
 
 def model_of(service: Service) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mpctl.manifest import Service, load, select
+from mpctl.manifest import Service, load_one
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
 from mpctl.platform.kubernetes.service.manifest_text import dump, text_of
@@ -30,7 +30,7 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
     text = text_of(record)
     name = isvc["metadata"]["name"]
     file = f"InferenceService {isvc['metadata'].get('namespace', '')}/{name}"
-    return select(load(text + _runtime_text(runtime), file=file), name)
+    return load_one(text + _runtime_text(runtime), name, file=file)
 
 
 def _with_runtime(isvc: Json, name: str) -> Json:
