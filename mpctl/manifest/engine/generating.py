@@ -11,7 +11,8 @@ _OTHER_USES = {
     "--backend": frozenset(("huggingface",)),
     "--task": frozenset((
         "embed", "embedding", "classify", "score", "reward", "pooling", "rerank", "fill_mask",
-        "sequence_classification", "token_classification", "text_embedding", "text2text_generation", "time_series_forecast",
+        "sequence_classification", "token_classification", "text_embedding",
+        "text2text_generation", "time_series_forecast",
     )),
     "--runner": frozenset(("pooling",)),
     "--convert": frozenset(("embed", "classify", "reward")),
