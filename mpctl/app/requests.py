@@ -255,3 +255,26 @@ class LocalLogsRequest:
     name: str | None = None
     arm: str | None = None
     tail: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServersRequest:
+    """vLLM servers at a URL; ``model``: None is the first that a server lists, ``vllm``: command of the load client."""
+
+    url: str
+    candidate_url: str | None = None
+    model: str | None = None
+    vllm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What a user asked of `mpctl bench`: a service, two of them, a service and a speculation, or servers."""
+
+    service: str | None = None
+    candidate: str | None = None
+    speculation: SpeculationRequest | None = None
+    servers: ServersRequest | None = None
+    measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
+    run_file: str | None = None
+    ready_timeout_s: float = 600.0

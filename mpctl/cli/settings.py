@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,7 +21,7 @@ _REST = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 
 
 def in_context(function: Callable[..., R]) -> Callable[..., R]:
-    """CliContext a command with the :class:`CliContext` of this call in place of the shared options, ``-o``, ``-y`` and
+    """Call a command with the :class:`CliContext` of this call in place of the shared options, ``-o``, ``-y`` and
     ``--no-input``; the other options go to it by name."""
 
     @wraps(function)
@@ -76,21 +76,3 @@ def pick(ctx: click.Context, own: dict[str, Any], name: str) -> Any:
     early = root.get_parameter_source(name) is ParameterSource.COMMANDLINE
     late = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return root.params[name] if early and not late else own[name]
-
-
-class Settings(NamedTuple):
-    """Place and terminal of a command that takes its shared options itself."""
-
-    place: Place
-    terminal: Terminal
-
-    @classmethod
-    def of(cls, ctx: click.Context, own: dict[str, Any]) -> Settings:
-        """For a command that works on services."""
-        context = configure(ctx, own)
-        return cls(context.place, context.terminal)
-
-
-def terminal_of(ctx: click.Context, own: dict[str, Any]) -> Terminal:
-    """The terminal as the shared options want it."""
-    return configure(ctx, own).terminal

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.change.target import Target
-from mpctl.app.inspect.drafts import load_catalogue
 from mpctl.app.requests import SpeculationRequest
 from mpctl.estimate import target_name_of
 from mpctl.manifest import Service

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpctl.app.files import read_file
+from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.inspect.methods import require_method
 from mpctl.app.requests import DraftsRequest
-from mpctl.staging.catalogue import Catalogue, Draft
-from mpctl.staging.catalogue_file import read_catalogue, shipped
+from mpctl.staging.catalogue import Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +32,3 @@ def list_drafts(request: DraftsRequest) -> DraftList:
     else:
         drafts = list(catalogue.of(request.target))
     return DraftList(tuple(d for d in drafts if request.method in (None, d.method)), catalogue.sources)
-
-
-def load_catalogue(path: str | None) -> Catalogue:
-    """Return the shipped catalogue with the user's file merged over it.
-
-    Raises:
-        InputError: the file cannot be read or used; with file, line and field.
-    """
-    base = shipped()
-    if path is None:
-        return base
-    return base.merged(read_catalogue(read_file(path, "--drafts"), path, base.sources))

@@ -6,13 +6,14 @@ import click
 
 from mpctl.cli.bench.result import emit_measurement
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import in_context
 from mpctl.errors import GateRejected, Undecided
 
 
-@click.command("compare")
+@click.command("compare", cls=SectionedCommand)
 @click.argument("first", metavar="RUN[:ARM]")
 @click.argument("second", metavar="[RUN[:ARM]]", required=False)
 @option(

@@ -1,70 +1,123 @@
-"""``mpctl bench run``: one or two arms measured, nothing that serves is changed."""
+"""``mpctl bench run``: measure one or two arms without changing what serves."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from mpctl.cli.options.measurement import measurement_options
+from mpctl.cli.bench.result import emit_measurement
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.measurement import MeasurementOptions, measurement_options, measurement_request
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options, timeout_option
-from mpctl.cli.options.speculation import change_options
+from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import File, option
-from mpctl.cli.settings import Settings, configure
+from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.app.requests import BenchRequest
+
+
+class BenchOptions(SpeculationOptions, MeasurementOptions):
+    """The options as click hands them over."""
+
+    candidate: str | None
+    url: str | None
+    candidate_url: str | None
+    model: str | None
+    vllm: str | None
+    run_file: str | None
+    timeout: float
 
 
 @click.command("run", cls=SectionedCommand)
 @name_argument
+@option("--candidate", section="Arms", metavar="SERVICE", help="Service to measure as the candidate (default: none).")
+@option("--url", section="Arms", metavar="URL", help="vLLM server to measure instead of a service.")
+@option("--candidate-url", section="Arms", metavar="URL", help="vLLM server to measure as the candidate, with --url.")
+@option("--model", section="Arms", metavar="NAME", help="Model of --url (default: the first that the server lists).")
+@option(
+    "--vllm",
+    section="Arms",
+    metavar="COMMAND",
+    help="vllm command, or its python, that sends the load to --url (default: this environment's).",
+)
 @change_options(required=False)
-@option("--candidate", metavar="SERVICE", help="Measure this service as the candidate.")
-@option("--url", metavar="URL", help="Measure this server; no service of mpctl is needed.")
-@option("--candidate-url", metavar="URL", help="Measure this server as the candidate.")
-@option("--model", metavar="NAME", help="Model name in requests to --url; default: the first the server lists.")
-@option("--vllm", metavar="COMMAND", help="vllm command or its python that sends the load to --url.")
 @measurement_options
 @option(
-    "--run", "file", type=File(), metavar="FILE", help="Where the measurement goes; default: bench-ID.json.gz here."
+    "--run",
+    "run_file",
+    section="Output",
+    type=File(),
+    metavar="FILE",
+    help="File for the measurement (default: bench-ID.json.gz in this directory).",
 )
 @timeout_option("10m")
 @output_option
 @shared_options
-@click.pass_context
-def command(ctx: click.Context, /, name: str | None, **options: Any) -> None:
+@in_context
+def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptions]) -> None:
     """Measure a service as it serves, or two arms on the same prompts in alternating blocks.
-
-    With --spec an engine with that speculation is started beside the serving one, gets no traffic but ours, and is
-    stopped at the end. Killed at any point, the same command goes on where it was. An API key for --url is read from
-    the variable OPENAI_API_KEY.
 
     \b
     Examples:
       mpctl bench --concurrency 1,8,32
       mpctl bench qwen --spec ngram --prompts edits --prompts chat
+      mpctl bench qwen --candidate qwen-eagle3
       mpctl bench --url http://a:8000 --candidate-url http://b:8000 --rate 4
+
+    With --spec, an engine with that speculation runs side by side with the serving one during the measurement; users'
+    traffic does not reach it. Killed at any point, the same command continues. The variable OPENAI_API_KEY holds the
+    API key for --url.
     """
-    context = configure(ctx, options)
-    settings = Settings(context.place, context.terminal)
-    _check(name, options)
-    from mpctl.cli.bench.targets import open_targets
-    from mpctl.cli.bench.work import carry_out
+    request = bench_request(name, given)
+    from mpctl.app.bench.measure import bench
 
-    with open_targets(settings, name, options) as targets:
-        carry_out(context, targets, options)
+    measured = bench(context.place, context.terminal, request)
+    emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
+    terminal = context.terminal
+    terminal.note(f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}")
+    if measured.verdict is not None:
+        outcome = measured.verdict.outcome
+        terminal.note("gate is undecided" if outcome == "undecided" else f"gate would {outcome.value} the candidate")
+    terminal.next_command(f"report {measured.file}")
 
 
-def _check(name: str | None, options: dict[str, Any]) -> None:
-    """Refuse options that exclude each other, by name."""
-    second = [f"--{o.replace('_', '-')}" for o in ("spec", "candidate", "candidate_url") if options[o]]
-    if len(second) > 1:
-        raise InputError(f"cannot be combined with {second[0]}", field=second[1])
-    for needing in ("candidate_url", "model"):
-        if options[needing] and not options["url"]:
-            raise InputError("needs --url", field=f"--{needing.replace('_', '-')}")
-    if options["url"]:
-        for wrong in ("spec", "candidate"):
-            if options[wrong]:
-                raise InputError("cannot be combined with --url", field=f"--{wrong}")
-        if name:
-            raise InputError(f"cannot be combined with the service {name}", field="--url")
+def bench_request(name: str | None, given: BenchOptions) -> BenchRequest:
+    """Return the request of a command line.
+
+    Raises:
+        InputError: two options exclude each other, or one lacks another.
+    """
+    from mpctl.app.requests import BenchRequest, ServersRequest
+
+    _check(name, given)
+    url, spec = given["url"], given["spec"]
+    return BenchRequest(
+        service=name,
+        candidate=given["candidate"],
+        speculation=speculation_request(given) if spec else None,
+        servers=ServersRequest(url, given["candidate_url"], given["model"], given["vllm"]) if url else None,
+        measurement=measurement_request(given),
+        run_file=given["run_file"],
+        ready_timeout_s=given["timeout"],
+    )
+
+
+def _check(name: str | None, given: BenchOptions) -> None:
+    candidates = {"--spec": given["spec"], "--candidate": given["candidate"], "--candidate-url": given["candidate_url"]}
+    flags = [flag for flag, value in candidates.items() if value]
+    if len(flags) > 1:
+        raise InputError(f"cannot be combined with {flags[0]}", field=flags[1])
+    if given["url"] is None:
+        for flag, value in (("--candidate-url", given["candidate_url"]), ("--model", given["model"])):
+            if value:
+                raise InputError("needs --url", field=flag)
+        return
+    for flag in ("--spec", "--candidate"):
+        if candidates[flag]:
+            raise InputError("cannot be combined with --url", field=flag)
+    if name:
+        raise InputError(f"cannot be combined with the service {name}", field="--url")

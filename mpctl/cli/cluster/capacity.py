@@ -9,6 +9,7 @@ import click
 
 from mpctl.cli.cluster.options import cluster_options
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import ask_options, output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
@@ -29,10 +30,13 @@ _ANSWERS = {
 }
 
 
-@click.command("capacity")
+@click.command("capacity", cls=SectionedCommand)
 @cluster_options
 @option(
-    "--replicas", type=click.IntRange(1), default=1, help="Additional replicas; 1 for a candidate beside its baseline."
+    "--replicas",
+    type=click.IntRange(1),
+    default=1,
+    help="Additional replicas; a side-by-side rollout needs 1.",
 )
 @option("--gpus", type=click.IntRange(1), default=1, help="GPUs per replica.")
 @option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
@@ -40,7 +44,7 @@ _ANSWERS = {
     "--objects",
     type=click.File(),
     metavar="FILE|-",
-    help="Output of: kubectl get nodes,resourceslices,resourceclaims -A -o json (default: count every GPU as taken).",
+    help="Output of 'kubectl get nodes,resourceslices,resourceclaims -A -o json' (default: no GPU is free).",
 )
 @option("--grow", is_flag=True, help="Enlarge the pool by the missing nodes; recorded first.")
 @option("--restore", is_flag=True, help="Set the pool back to its size before --grow.")

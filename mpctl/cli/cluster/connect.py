@@ -8,6 +8,7 @@ import click
 
 from mpctl.cli.cluster.options import cluster_options
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mpctl.app.requests import CloudClusterRef
 
 
-@click.command("connect")
+@click.command("connect", cls=SectionedCommand)
 @cluster_options
 @option("--use", is_flag=True, help="Make the entry the current context (default: only if there is none).")
 @output_option

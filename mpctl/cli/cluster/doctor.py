@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mpctl.doctor import Finding
 
 
-@click.command("doctor")
+@click.command("doctor", cls=SectionedCommand)
 @option("-A", "--all-namespaces", is_flag=True, help="Check the services of all namespaces (default: one namespace).")
 @output_option
 @shared_options

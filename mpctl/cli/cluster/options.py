@@ -28,14 +28,18 @@ def cluster_options(function: Callable[..., R]) -> Callable[..., R]:
 
     decorated: Callable[..., R] = call
     for decorate in (
-        option("--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."),
-        option("--location", metavar="ZONE|REGION", help="GKE: location of a CLUSTER given by its bare name."),
-        option("--project", metavar="ID", help="GKE: project of a CLUSTER given by its bare name."),
-        option("--region", metavar="REGION", help="EKS: region of a CLUSTER given by its bare name."),
+        _option("--profile", "NAME", "EKS: profile of the AWS configuration (default: AWS's own)."),
+        _option("--location", "ZONE|REGION", "GKE: location of a CLUSTER given by its bare name."),
+        _option("--project", "ID", "GKE: project of a CLUSTER given by its bare name."),
+        _option("--region", "REGION", "EKS: region of a CLUSTER given by its bare name."),
         click.argument("cluster", metavar="CLUSTER"),
     ):
         decorated = decorate(decorated)
     return decorated
+
+
+def _option(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    return option(name, section="Cluster", metavar=metavar, help=text)
 
 
 def _reference(name: str, profile: str | None, places: dict[str, str | None]) -> CloudClusterRef:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import own_output_option, shared_options
 from mpctl.cli.options.types import Word, option
 from mpctl.cli.printer import columns
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
 
 
-@click.command("rbac")
+@click.command("rbac", cls=SectionedCommand)
 @option(
     "--role",
     type=Word(["reader", "operator"]),

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
@@ -36,7 +37,7 @@ class Row(NamedTuple):
         return ".".join((*self.command.split(), self.name))
 
 
-@click.command("view")
+@click.command("view", cls=SectionedCommand)
 @option("--origin", is_flag=True, help="Also print the origin of each value, as -o wide does.")
 @output_option
 @shared_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import AboveZero, File, option
 from mpctl.cli.printer import columns
@@ -24,7 +25,7 @@ _ALL = "All rules together: one that fails rejects, missing data is never a pass
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 
-@click.command("explain")
+@click.command("explain", cls=SectionedCommand)
 @click.argument("run", required=False, metavar="[RUN]")
 @option(
     "--policy",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import File, option
 from mpctl.cli.printer import columns
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
 
 
-@click.command("drafts")
+@click.command("drafts", cls=SectionedCommand)
 @click.argument(
     "target",
     required=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import Word, option
 from mpctl.cli.printer import columns
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
-@click.command("methods")
+@click.command("methods", cls=SectionedCommand)
 @click.argument("method", required=False, metavar="[METHOD]")
 @option("--engine", type=Word(_ENGINES), default=_ENGINES[0], help="Engine whose setting is printed.")
 @option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import own_output_option, shared_options
 from mpctl.cli.options.types import File, option
 from mpctl.cli.printer import document
@@ -61,7 +62,7 @@ _FORMATS = {
 }
 
 
-@click.command("report")
+@click.command("report", cls=SectionedCommand)
 @click.argument("run", required=False, metavar="[RUN]")
 @option("-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one).")
 @own_output_option(

@@ -1,4 +1,4 @@
-"""``mpctl stage``: how a draft gets into the pod, and what has to be prepared for it."""
+"""``mpctl stage``: how a draft gets into the pod, and the artifacts to prepare for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
 from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
+from mpctl.cli.printer import columns
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mpctl.app.change import Change
-    from mpctl.cli.terminal import Terminal
     from mpctl.staging.modes import StagingPlan
 
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 @option(
     "--plan",
     "explain",
+    section="Output",
     is_flag=True,
     help="Explain the staging mode, the steps and what a rollback leaves.",
 )
@@ -41,63 +44,61 @@ def command(
     explain: bool,
     **given: Unpack[SpeculationOptions],
 ) -> None:
-    """Print what must be there before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
-
-    Nothing is changed. With --plan the staging mode is explained: why it is the best that the service, KServe's
-    release and the cluster allow, what the service's manifest will say, and what a rollback removes and leaves.
+    """Print what to prepare before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
 
     \b
     Examples:
       mpctl stage -f service.yaml --spec eagle3 --kserve 0.20 --plan
       mpctl stage qwen --spec eagle3 --claim models | kubectl apply -f -
       mpctl stage qwen --spec draft_model --air-gapped --registry registry.example/models --plan
+
+    Changes nothing. --plan explains the staging mode: why it is the best that the service, KServe's release and the
+    cluster allow, the change to the manifest, and what a rollback removes and leaves.
     """
     from mpctl.app.change import prepare
 
-    source = context.open_source(name, file)
-    change = prepare(source, speculation_request(given))
-    terminal, output = context.terminal, context.output
+    change = prepare(context.open_source(name, file), speculation_request(given))
     plan = change.staging
     if plan is None:
-        kind = "needs no second artifact" if change.spec.draft is None else "reads its draft where it is named"
-        terminal.note(f"nothing to stage: {change.spec.describe()} on {source.name} {kind}")
+        need = "needs no second artifact" if change.spec.draft is None else "reads its draft where it is named"
+        context.terminal.note(f"nothing to stage: {change.spec.describe()} on {change.before.name} {need}")
         return
-    if output in ("json", "yaml"):
-        terminal.record("StagingPlan", _record(change, plan), output)
-    elif output == "name":
-        terminal.result(plan.mode)
-    elif explain:
-        _explain(terminal, change, plan)
-    else:
-        _documents(terminal, plan)
+    context.emit(
+        "StagingPlan",
+        record=lambda: _record(change, plan),
+        names=lambda: [plan.mode],
+        table=lambda _wide: "\n".join(_explained(change, plan)) if explain else _artifacts(plan),
+    )
+    if not explain and context.output in ("table", "wide"):
+        _note_steps(context, plan)
 
 
-def _documents(terminal: Terminal, plan: StagingPlan) -> None:
-    """What to apply or to build, on standard output; what it is for beside it."""
+def _artifacts(plan: StagingPlan) -> str:
+    """Return the Job to apply or the Containerfile to build; empty when nothing has to be prepared."""
+    if not plan.documents:
+        return (plan.recipe or "").rstrip()
     import yaml
 
-    if plan.documents:
-        terminal.result(yaml.safe_dump_all(plan.documents, sort_keys=False).rstrip())
-    elif plan.recipe:
-        terminal.result(plan.recipe.rstrip())
+    return str(yaml.safe_dump_all(plan.documents, sort_keys=False)).rstrip()
+
+
+def _note_steps(context: CliContext, plan: StagingPlan) -> None:
     for step in plan.steps:
-        terminal.note(f"step: {step}")
+        context.terminal.note(f"step: {step}")
     for warning in plan.warnings:
-        terminal.note(f"note: {warning}")
+        context.terminal.note(f"note: {warning}")
     if not plan.prepares:
-        terminal.note("nothing has to be prepared; --plan explains")
+        context.terminal.note("nothing has to be prepared; --plan explains")
 
 
-def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
-    from mpctl.cli.printer import columns
-
-    chosen = change.selection
-    lines = [f"staging mode: {plan.mode}: {plan.reason}", f"path in the pod: {plan.path}"]
-    if chosen.draft:
-        lines.insert(0, f"draft: {chosen.draft}" + (f" ({chosen.reason})" if chosen.reason else ""))
-    terminal.result("\n".join(lines) + "\n")
-    rows = [[one.mode, one.unavailable or "available"] for one in plan.checks]
-    terminal.result(columns([["MODE", "UNAVAILABLE BECAUSE"], *rows]) + "\n")
+def _explained(change: Change, plan: StagingPlan) -> Iterator[str]:
+    selection = change.selection
+    if selection.draft:
+        yield f"draft: {selection.draft}" + (f" ({selection.reason})" if selection.reason else "")
+    yield f"staging mode: {plan.mode}: {plan.reason}"
+    yield f"path in the pod: {plan.path}\n"
+    modes = [[one.mode, one.unavailable or "available"] for one in plan.checks]
+    yield columns([["MODE", "UNAVAILABLE BECAUSE"], *modes]) + "\n"
     for title, entries in (
         ("steps", plan.steps),
         ("a rollback removes", plan.removes),
@@ -105,12 +106,11 @@ def _explain(terminal: Terminal, change: Change, plan: StagingPlan) -> None:
         ("not certain", plan.warnings),
     ):
         if entries:
-            terminal.result("\n".join([f"{title}:", *(f"  - {entry}" for entry in entries)]))
+            yield "\n".join([f"{title}:", *(f"  - {entry}" for entry in entries)])
     if plan.recipe:
-        terminal.result(f"\nContainerfile of {plan.image}:\n\n{plan.recipe.rstrip()}")
-    diff = change.diff()
-    if diff:
-        terminal.result(f"\nthe change to the service:\n\n{diff}")
+        yield f"\nContainerfile of {plan.image}:\n\n{plan.recipe.rstrip()}"
+    if diff := change.diff():
+        yield f"\nthe change to the service:\n\n{diff}"
 
 
 def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:

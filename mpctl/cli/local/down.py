@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
 
 
-@click.command("down")
+@click.command("down", cls=SectionedCommand)
 @name_argument
 @option("--all", "every", is_flag=True, help="Stop every service of this machine, or of the namespace.")
 @option("--orphans", is_flag=True, help="Also stop engines that no supervisor manages.")

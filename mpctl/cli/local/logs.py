@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
 
 
-@click.command("logs")
+@click.command("logs", cls=SectionedCommand)
 @name_argument
 @option("--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic).")
 @option("--tail", type=click.IntRange(0), metavar="LINES", help="Print only the last lines (default: all).")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options, timeout_option
 from mpctl.cli.options.types import File, option
 from mpctl.cli.settings import in_context
 
 
-@click.command("up")
+@click.command("up", cls=SectionedCommand)
 @name_argument
 @option(
     "-f",

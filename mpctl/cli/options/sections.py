@@ -7,13 +7,15 @@ import click
 from mpctl.cli.options.types import Option
 
 SECTIONS = (
+    "Arms",
+    "Cluster",
+    "Options",
     "Speculation",
     "Draft and staging",
     "Measurement",
     "Gate",
     "Traffic",
     "Execution",
-    "Options",
     "Output",
     "Global",
 )

@@ -8,13 +8,14 @@ import click
 
 from mpctl import __version__
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import API_VERSION, columns
 from mpctl.cli.settings import in_context
 
 
-@click.command("version")
+@click.command("version", cls=SectionedCommand)
 @option("--client", is_flag=True, help="Print only the versions of mpctl itself.")
 @output_option
 @shared_options

@@ -2,7 +2,129 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from mpctl.app.requests import (
+    BenchRequest,
+    MeasurementRequest,
+    ServersRequest,
+    SpeculationRequest,
+    StagingRequest,
+)
+from mpctl.errors import Cancelled
+
+URL = "http://a:8000"
+
+
+@pytest.fixture
+def asked(cli, monkeypatch):
+    """The request that a command line becomes."""
+    requests = []
+
+    def bench(place, console, request):
+        requests.append(request)
+        raise Cancelled("captured")
+
+    monkeypatch.setattr("mpctl.app.bench.measure.bench", bench)
+
+    def ask(*arguments):
+        done = cli("bench", *arguments)
+        assert "captured" in done.err, done.err
+        return requests.pop()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        ((), BenchRequest()),
+        (("qwen",), BenchRequest("qwen")),
+        (("run", "qwen"), BenchRequest("qwen")),
+        (("qwen", "--candidate", "other"), BenchRequest("qwen", candidate="other")),
+        (("--spec", "ngram"), BenchRequest(speculation=SpeculationRequest("ngram"))),
+        (
+            ("--spec", "eagle3", "--set", "a=1", "--set", "b=2", "--draft", "org/head", "--ignore", "x", "--gpu", "L4"),
+            BenchRequest(
+                speculation=SpeculationRequest("eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", ignored=("x",))
+            ),
+        ),
+        (
+            ("--spec", "eagle3", "--claim", "models", "--shared", "--kserve", "0.20"),
+            BenchRequest(
+                speculation=SpeculationRequest(
+                    "eagle3", staging=StagingRequest(claim="models", claim_is_shared=True, kserve_version="0.20")
+                )
+            ),
+        ),
+        (("--url", URL), BenchRequest(servers=ServersRequest(URL))),
+        (
+            ("--url", URL, "--candidate-url", "http://b:8000", "--model", "m", "--vllm", "/opt/vllm"),
+            BenchRequest(servers=ServersRequest(URL, "http://b:8000", "m", "/opt/vllm")),
+        ),
+        (
+            ("--prompts", "edits:3", "--prompts", "mine.jsonl", "--dataset", "math=hf:openai/gsm8k"),
+            BenchRequest(
+                measurement=MeasurementRequest(prompts=("edits:3", "mine.jsonl"), datasets=("math=hf:openai/gsm8k",))
+            ),
+        ),
+        (
+            ("--concurrency", "1,8", "--rate", "2.5", "--temperature", "0,0.7", "--requests", "4", "--repeats", "2"),
+            BenchRequest(
+                measurement=MeasurementRequest(
+                    concurrency=(1, 8), requests_per_s=(2.5,), temperatures=(0.0, 0.7), requests=4, rounds=2
+                )
+            ),
+        ),
+        (
+            ("--max-time", "5m", "--max-tokens", "64", "--reuse-prompts", "--load", "local", "--no-calibrate"),
+            BenchRequest(
+                measurement=MeasurementRequest(
+                    time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local", calibrate=False
+                )
+            ),
+        ),
+        (
+            ("--policy", "strict.yaml", "--run", "mine.json", "--timeout", "20m"),
+            BenchRequest(
+                measurement=MeasurementRequest(policy="strict.yaml"), run_file="mine.json", ready_timeout_s=1200.0
+            ),
+        ),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, tuple) else "",
+)
+def test_a_command_line_becomes_a_request(asked, arguments, request_):
+    assert asked(*arguments) == request_
+
+
+def test_variables_and_settings_files_become_a_request_too(cli, asked):
+    cli.project("bench:\n  run:\n    concurrency: [1, 4]\n    candidate: other\n")
+    cli.env(MPCTL_REQUESTS="3")
+    measurement = MeasurementRequest(requests=3, concurrency=(1, 4))
+    assert asked() == BenchRequest(candidate="other", measurement=measurement)
+
+
+def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
+    from bench_samples import small_run
+
+    from mpctl.app.bench.measure import Measured
+    from mpctl.rollout.measurement import judge_run
+
+    analysis, verdict = judge_run(small_run(0.5), small_run().policy)
+    measured = Measured(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
+    monkeypatch.setattr("mpctl.app.bench.measure.bench", lambda place, console, request: measured)
+    done = cli("bench")
+    assert done.code == 0
+    assert "2.00x" in done.out
+    assert done.err == (
+        "measured 6 rounds (all rounds are measured); written to bench-1.json.gz\n"
+        "gate would promote the candidate\n"
+        "next: mpctl report bench-1.json.gz\n"
+    )
+    assert cli("bench", "-o", "name").out == "bench-1\n"
+    assert not Path("bench-1.json.gz").exists()
 
 
 @pytest.mark.parametrize(
@@ -24,8 +146,8 @@ def test_options_of_bench_that_exclude_each_other(cli, arguments, message):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("localhost:8000", "is no http or https address"),
-        ("http://user:secret@localhost", "ends up in logs"),
+        ("localhost:8000", "is not an http or https URL"),
+        ("http://user:secret@localhost", "would end up in logs"),
         ("http://127.0.0.1:9", "does not answer as vLLM does"),
     ],
 )

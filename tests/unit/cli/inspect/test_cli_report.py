@@ -9,20 +9,16 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
+from rollout_samples import keep_rollouts
 from run_samples import conditions, make_run
 
 from mpctl.app.bench.run_file import write_run
 from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.workload import Traffic, Workload
-from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.ledger import Entry, Event
-from mpctl.rollout.plan import Kind, Plan, Strategy
 
 
 @pytest.fixture
@@ -156,32 +152,7 @@ def test_a_page_is_not_poured_onto_a_terminal(cli, run_file, monkeypatch):
 
 @pytest.fixture
 def service(cli):
-    """A service with two rollouts that measured and one that did not."""
-    directory = cli.state / "local" / "default" / "demo"
-    directory.mkdir(parents=True)
-    (directory / "desired.json").write_text("{}")
-    store = LocalStore(directory, "ada@host")
-    for number, measured in ((1, True), (2, True), (3, False)):
-        _keep(store, f"rollout-{number}", make_run(rounds=4), measured=measured)
-    return store
-
-
-def _keep(store, name, run, *, measured):
-    """What a rollout leaves behind when it has measured ``run``."""
-    prompts = tuple(f"prompt {i}" for i in range(40))
-    store.save(name, "workload", Workload((Traffic("edits", prompts),), repeats=4, requests=8).to_record())
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, "a", "b", "ngram K=5", workload=name)
-    entries = store.entries()
-    opened = {"plan": plan.to_record()}
-    now = datetime(2026, 11, 21, 5, 0, 12, tzinfo=UTC)
-    last = entries[-1] if entries else None
-    store.append(Entry.after(last, at=now, operation=name, event=Event.OPENED, who="ada@host", data=opened))
-    if not measured:
-        return
-    for arm, facts in run.arms.items():
-        store.save(name, f"conditions-{arm}", {**facts.__dict__, "argv": list(facts.argv)})
-    for block in run.blocks:
-        store.save(name, f"block-{block.cell.key}-{block.arm}-{block.repeat}", block.to_record())
+    return keep_rollouts(cli.state)
 
 
 def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):

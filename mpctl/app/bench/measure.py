@@ -1,0 +1,145 @@
+"""Measure one or two arms: kept while it runs, continued after an interruption, written to one file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mpctl.app.bench.arms import Arms
+from mpctl.app.bench.run_file import choose_file, write_run
+from mpctl.app.bench.servers import open_servers
+from mpctl.app.bench.services import open_services
+from mpctl.app.console import Console
+from mpctl.app.policy import read_policy
+from mpctl.app.requests import BenchRequest
+from mpctl.app.session.base import who
+from mpctl.app.session.load_client import place_load
+from mpctl.app.session.place import Place
+from mpctl.app.workload import describe_workload, read_workload
+from mpctl.errors import Conflict
+from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.run import Run
+from mpctl.experiment.workload import Workload
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import Verdict
+from mpctl.gate.policy import Policy
+from mpctl.platform.local.files import state_root, try_lock
+from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.measurement import Measurement, judge_run
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A finished measurement and its file; ``verdict`` is None for one arm, ``ended``: why it ended."""
+
+    run: Run
+    analysis: Analysis
+    verdict: Verdict | None
+    file: str
+    rounds: int
+    ended: str
+
+
+def bench(place: Place, console: Console, request: BenchRequest) -> Measured:
+    """Measure the arms that a request names; nothing that serves is changed.
+
+    Raises:
+        InputError: an arm is not found, or an option cannot be used.
+        Conflict: the same measurement runs in another process.
+        MpctlError: an arm cannot be measured; finished blocks are kept.
+    """
+    with _open(place, console, request) as arms:
+        return measure(console, arms, request)
+
+
+def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:
+    if request.servers is None:
+        return open_services(place, console, request)
+    place_load(request.measurement.load, "local")
+    return open_servers(console, request.servers)
+
+
+def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
+    """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
+    workload, policy = read_workload(request.measurement, arms.load), _policy(request, arms)
+    for kind in workload.traffic:
+        if kind.repeated:
+            console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")
+    home = state_root() / "bench"
+    directory = _directory(home, f"{arms.identity}\n{workload.digest()}")
+    run_id = f"bench-{directory.name}"
+    file = choose_file(request.run_file, run_id)
+    with _locked(home, directory.name):
+        store = LocalStore(directory, who())
+        measurement = _open_measurement(store, run_id, workload, policy, console, arms)
+        to_each = " to each arm" if len(arms.names) > 1 else ""
+        console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
+        with arms.running():
+            ended = measurement.measure(arms.names)
+        run = measurement.run()
+        write_run(file, run)
+        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended})
+    analysis, verdict = judge_run(run, policy, look=ended["rounds"], looks=workload.repeats)
+    compared = verdict if CANDIDATE in arms.names else None
+    return Measured(run, analysis, compared, file, ended["rounds"], ended["ended"])
+
+
+def _policy(request: BenchRequest, arms: Arms) -> Policy:
+    """Return the policy; without one of the user's, an arm that does not speculate needs no drafts."""
+    file = request.measurement.policy
+    policy = read_policy(file)
+    if arms.speculates or file is not None:
+        return policy
+    return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
+
+
+@contextmanager
+def _locked(home: Path, name: str) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = try_lock(home / f"{name}.lock")
+    if lock is None:
+        raise Conflict(f"bench-{name} runs in another process", hint="wait for it, or measure something else")
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _open_measurement(
+    store: LocalStore, run_id: str, workload: Workload, policy: Policy, console: Console, arms: Arms
+) -> Measurement:
+    """Open a new measurement, or the interrupted one of the same command."""
+    opened: dict[str, Any] | None = store.load(run_id, "opened")
+    if opened is None:
+        opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
+        store.save(run_id, "opened", opened)
+    else:
+        console.note(f"continuing {run_id}, begun {opened['at']}")
+    return Measurement(
+        id=run_id,
+        created=str(opened["at"]),
+        who=str(opened["who"]),
+        workload=workload,
+        policy=policy,
+        store=store,
+        meter=arms.meter,
+        progress=console,
+        target=arms.target,
+    )
+
+
+def _directory(home: Path, identity: str) -> Path:
+    """Return the directory of the unfinished measurement of this identity, or of a new one."""
+    key = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    numbers = sorted((int(p.name.split("-")[1]) for p in home.glob(f"{key}-*") if p.is_dir()), reverse=True)
+    last = numbers[0] if numbers else 0
+    current = home / f"{key}-{last}"
+    if last and not (current / "operations" / f"bench-{current.name}" / "finished.json").exists():
+        return current
+    return home / f"{key}-{last + 1}"
