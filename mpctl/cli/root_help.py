@@ -18,8 +18,7 @@ Options:
   --version                       Show the version and exit.
   --platform [auto|local|kubernetes]
                                   Where services run; auto: a named cluster,
-                                  else this machine if a service is up on it.
-                                  [default: auto]
+                                  else a local service.  [default: auto]
   -n, --namespace NAME            Kubernetes namespace (default: the
                                   context's; local platform: any).
   --context NAME                  Context of the kubeconfig (default: the

@@ -55,7 +55,7 @@ class RolloutOptions(SpeculationOptions, MeasurementOptions, TrafficOptions):
     section="Execution",
     type=Word(("auto", *STRATEGIES)),
     default="auto",
-    help="side-by-side: no downtime; in-place: one engine at a time.",
+    help="Second engine next to the first, or one at a time.",
 )
 @option(
     "--accept-downtime",

@@ -39,14 +39,14 @@ measurement_options = all_of(
         type=File(),
         multiple=True,
         metavar="[NAME=]FILE|SET[:SHARE]",
-        help="Traffic class: JSONL, or edits (default), rag, chat, math, fresh; repeatable, with its share.",
+        help="Traffic class: a JSONL file, or edits (default), rag, chat, math, fresh; repeatable.",
         **_SECTION,
     ),
     option(
         "--dataset",
         multiple=True,
         metavar="NAME=DATASET:PATH[:SHARE]",
-        help="Traffic class that 'vllm bench serve' loads: sharegpt:FILE, hf:openai/gsm8k, ...",
+        help="Traffic class that vLLM's bench client loads: sharegpt:FILE, hf:openai/gsm8k, ...",
         **_SECTION,
     ),
     option(
@@ -63,9 +63,10 @@ measurement_options = all_of(
         help="Requests per second, sent whether or not the engine keeps up (open loop).",
         **_SECTION,
     ),
-    option("--requests", default=8, type=click.IntRange(1), help="Prompts per block.", **_SECTION),
+    option("--requests", metavar="N", default=8, type=click.IntRange(1), help="Prompts per block.", **_SECTION),
     option(
         "--repeats",
+        metavar="N",
         default=12,
         type=click.IntRange(1, MOST_LOOKS),
         help="Rounds at most; an interim analysis follows each.",
@@ -86,13 +87,15 @@ measurement_options = all_of(
         help="Sampling temperatures; outputs are compared at 0.",
         **_SECTION,
     ),
-    option("--max-tokens", default=384, type=click.IntRange(1), help="Longest answer in tokens.", **_SECTION),
+    option(
+        "--max-tokens", metavar="N", default=384, type=click.IntRange(1), help="Longest answer.", **_SECTION
+    ),
     option("--reuse-prompts", is_flag=True, help="Send prompts again when there are too few.", **_SECTION),
     option(
         "--load",
         type=Word(("auto", "job", "local")),
         default="auto",
-        help="Where the load client runs: a Job in the cluster, or this machine.",
+        help="Where the load client runs: a Job in the cluster or this machine.",
         **_SECTION,
     ),
     option(

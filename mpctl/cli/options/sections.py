@@ -19,6 +19,7 @@ SECTIONS = (
     "Output",
     "Global",
 )
+_COLUMN = 26  # width of the options' names; a longer name has a line of its own
 
 
 class SectionedCommand(click.Command):
@@ -34,4 +35,5 @@ class SectionedCommand(click.Command):
         for name, records in rows.items():
             if records:
                 with formatter.section(name):
-                    formatter.write_dl(records)
+                    widest = min(max(len(option) for option, _ in records), _COLUMN)
+                    formatter.write_dl(records, col_max=_COLUMN, col_spacing=_COLUMN + 2 - widest)

@@ -19,7 +19,7 @@ shared_options = all_of(
         section="Global",
         type=Word(["auto", "local", "kubernetes"]),
         default="auto",
-        help="Where services run; auto: a named cluster, else this machine if a service is up on it.",
+        help="Where services run; auto: a named cluster, else a local service.",
     ),
     option(
         "-n",
@@ -88,8 +88,8 @@ dry_run_option = option(
 
 def timeout_option(default: str | None) -> Callable[[F], F]:
     """``--timeout`` with a duration such as 90s, 10m, 1h; without a default it follows from the service."""
-    derived = "" if default else " (default: 10m, in a cluster at least three measured starts)"
-    help_ = f"How long an engine may take to become ready{derived}."
+    derived = "" if default else " (default: 10m, or three measured starts)"
+    help_ = f"Time for an engine to become ready{derived}."
     return option("--timeout", section="Execution", type=Duration(), metavar="DURATION", default=default, help=help_)
 
 

@@ -37,7 +37,7 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             required=required,
             metavar="METHOD",
             shell_complete=lambda _c, _p, text: _methods(text),
-            help="Method: ngram, eagle3, ...; none removes speculation. 'mpctl methods' lists them.",
+            help="Method such as ngram or eagle3; none removes speculation.",
         ),
         option(
             "--set",
