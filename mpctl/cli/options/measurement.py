@@ -87,9 +87,7 @@ measurement_options = all_of(
         help="Sampling temperatures; outputs are compared at 0.",
         **_SECTION,
     ),
-    option(
-        "--max-tokens", metavar="N", default=384, type=click.IntRange(1), help="Longest answer.", **_SECTION
-    ),
+    option("--max-tokens", metavar="N", default=384, type=click.IntRange(1), help="Longest answer.", **_SECTION),
     option("--reuse-prompts", is_flag=True, help="Send prompts again when there are too few.", **_SECTION),
     option(
         "--load",
