@@ -169,6 +169,13 @@ class Catalogue:
         alike = [known for known in self.drafts if plain_name(known) == plain_name(target)]
         return alike[0] if len(alike) == 1 else None
 
+    def published(self, repo: str, target: str | None) -> Draft | None:
+        """The entry of a draft, for ``target`` where it is published for several; None where no table has it."""
+        name = repo.removeprefix("hf://").partition(":")[0].lower()
+        entries = [draft for drafts in self.drafts.values() for draft in drafts if (draft.repo or "").lower() == name]
+        mine = (draft for draft in entries if target and plain_name(draft.target) == plain_name(target))
+        return next(mine, entries[0] if entries else None)
+
     def native(self, target: str) -> Draft | None:
         """Multi-token prediction layers inside ``target``, when its family ships them."""
         for family in self.families:

@@ -174,9 +174,7 @@ class StagingContext:
         predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
         self.listed = bool(predictor.get("storageUris"))
         self.storage: tuple[Storage, ...] = service.storage
-        home: dict[str, Any] = predictor.get("model") or next(
-            (one for one in predictor.get("containers") or () if one.get("name") == service.container), {}
-        )
+        home: dict[str, Any] = {} if service.source is None else data(service.source.engine.home.node)
         self.mounts = [str(one.get("mountPath")) for one in home.get("volumeMounts") or ()]
         self.env_storage = "STORAGE_URI" in dict(service.env)
         env = dict(service.env)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.app.change.catalogue import load_catalogue
+from mpctl.app.change.checkpoint import Checkpoint
 from mpctl.app.change.target import Target
 from mpctl.app.requests import SpeculationRequest
-from mpctl.estimate import target_name_of
+from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.manifest import Service
-from mpctl.methods import METHODS
+from mpctl.methods import METHODS, Spec
 from mpctl.staging.catalogue import Catalogue, Draft, choose
 
 
@@ -44,6 +45,18 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
         return Selection(None, {})
     fp8 = "fp8" in (name or "").lower() or (target.service.command.get("quantization") or "").startswith("fp8")
     return Selection(found.draft.repo, dict(found.draft.settings(fp8_target=fp8)), found.draft, found.reason)
+
+
+def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:
+    """What the catalogue knows of a draft whose files were not read: its target and the kind of its checkpoint."""
+    if draft.facts is not None or spec.draft is None:
+        return draft
+    name = target_name_of(target.service, target.name)
+    published = load_catalogue(request.catalogue).published(spec.draft, name)
+    method = METHODS.get(published.method) if published else None
+    if published is None or method is None:
+        return draft
+    return draft._replace(facts=ModelFacts(trained_for=published.target, draft_kind=method.checkpoint))
 
 
 def _served_as(service: Service, catalogue: Catalogue) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from mpctl.app.change.change import Change
 from mpctl.app.change.check import Load, check, require_known
 from mpctl.app.change.checkpoint import read_facts
-from mpctl.app.change.draft import select_draft
+from mpctl.app.change.draft import select_draft, with_published_facts
 from mpctl.app.change.source import Source
 from mpctl.app.change.spec import build_spec, read_config
 from mpctl.app.change.staging import Staged, check_request, stage_draft
@@ -34,6 +34,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     draft = read_facts(
         source, spec.draft, listing=request.draft_listing, ask_hub=_asks_hub(source, request), revision=_revision(spec)
     )
+    draft = with_published_facts(draft, spec, target, request)
     staged = Staged(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)

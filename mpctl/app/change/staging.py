@@ -75,10 +75,10 @@ def stage_draft(
         InputError: no staging mode is available.
     """
     before = target.service
-    if spec.draft is None or before.kind != "InferenceService":
+    if spec.draft is None:
         return Staged(spec, edit=without_draft)
     bare = without_draft(before)
-    if any(is_below(spec.draft, path) for path in _staged_paths(before, bare)):
+    if bare is not before and is_below(spec.draft, DRAFT_MOUNT):
         bare = before  # it names what is staged already
     cluster = cluster_of(request, target.kserve)
     wanted = _draft_source(source, target, spec, request, draft=draft, selection=selection)
@@ -116,14 +116,6 @@ def _draft_source(
         None if facts is None else facts.weight_gib,
         here=source.model_facts(spec.draft) is not None,
     )
-
-
-def _staged_paths(before: Service, bare: Service) -> list[str]:
-    """Where a staged draft is: its own mount, or its folder in the image that replaced the target's."""
-    if bare is before:
-        return []
-    swapped = [storage for storage in before.storage if storage not in bare.storage]
-    return [DRAFT_MOUNT, *(f"{storage.mount_path.rstrip('/')}/draft" for storage in swapped)]
 
 
 def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:

@@ -470,3 +470,26 @@ def test_methods_in_other_words(cli):
     assert "dspark" not in cli("methods", "--engine", "tensorrt-llm", "-o", "name").out
     assert cli("methods", "--draft", "x").code == 2
     assert "did you mean" in cli("methods", "--engine", "sglnag").err
+
+
+def test_a_head_published_for_another_target_is_refused_though_its_files_were_not_read(cli, service):
+    head = "RedHatAI/Qwen3-32B-speculator.eagle3"
+    arguments = ("-f", service, "--spec", "eagle3", "--draft", head, "--staging-mode", "engine")
+    done = cli("render", *arguments)
+    assert (done.code, done.out) == (9, "")
+    assert "[wrong-target] the head was trained for Qwen/Qwen3-32B, the target is Qwen/Qwen3-8B" in done.err
+    assert cli("render", *arguments, "--ignore", "wrong-target").code == 0
+    right = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
+    assert "wrong-target" not in right.err
+
+
+def test_a_draft_of_a_model_deployment_is_named_as_its_engine_loads_it(cli):
+    manifest = str(Path(__file__).parents[2] / "data" / "manifests" / "modelplane-model-deployment-v2.yaml")
+    arguments = ("render", "-f", manifest, "--spec", "eagle3", "--draft", "hf://org/head:abc")
+    done = cli(*arguments)
+    assert done.code == 0, done.err
+    assert '"model\\": \\"org/head\\", \\"revision\\": \\"abc\\"' in done.out.replace('\\"model', '"model')
+    assert "hf://" not in done.out
+    refused = cli(*arguments, "--staging-mode", "storageUris", "--kserve", "0.20")
+    assert refused.code == 2
+    assert "a ModelDeployment is not staged by KServe" in refused.err
