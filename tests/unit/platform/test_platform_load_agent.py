@@ -3,6 +3,7 @@
 import http.server
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -183,3 +184,43 @@ def test_it_ends_when_nobody_asks(tmp_path):
 def test_it_ends_when_it_is_told_to(agent):
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("length", [str(2**40), "-1", "many", "²"])
+def test_a_request_that_is_too_large_is_refused_unread(agent, length):
+    with socket.create_connection(("127.0.0.1", agent.client.base_url.port), timeout=30) as raw:
+        raw.sendall(b"POST /blocks/x HTTP/1.0\r\nContent-Length: %s\r\n\r\n" % length.encode("latin-1"))
+        assert b" 413 " in raw.recv(100)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[" * 100_000])
+def test_a_request_that_is_no_json_is_refused(agent, body):
+    assert agent.client.post("/blocks/x", content=body).status_code == 400
+
+
+@pytest.fixture
+def redirect(engine):
+    """A server that sends whoever asks to the engine."""
+    metrics, _ = engine
+
+    class Redirect(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", metrics)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirect)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_key_follows_no_redirect(agent, engine, redirect):
+    _, looks = engine
+    answer = agent.send("one", redirect, token="sk-1").json()
+    assert "HTTP Error 302" in answer["error"]
+    assert looks == []

@@ -1,11 +1,15 @@
 """The load Job as a document: what it takes from the serving pod, what it leaves, and what its troubles are called."""
 
+import base64
 import copy
 import json
+import subprocess
+import sys
+import zlib
 
 import pytest
 
-from mpctl.platform.kubernetes.load_job.job_manifest import is_finished, load_job, owned_by, pod_problem
+from mpctl.platform.kubernetes.load_job.job_manifest import is_finished, is_same, load_job, pod_problem
 from stacks.services.isolation import LOAD_PODS
 
 POD = {
@@ -46,56 +50,128 @@ def made(pod=POD, service="demo", scope="rollout"):
     return load_job(pod, service, "chat", scope)
 
 
-def spec_of(found):
-    return found.job["spec"]["template"]["spec"]
+def spec_of(job):
+    return job["spec"]["template"]["spec"]
 
 
 def test_it_runs_where_the_serving_pod_may():
     spec = spec_of(made())
     (container,) = spec["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("vllm/vllm-openai:v0.32.0", "Never")
-    assert (spec["serviceAccountName"], spec["imagePullSecrets"]) == ("puller", [{"name": "mirror"}])
+    assert spec["imagePullSecrets"] == [{"name": "mirror"}]
     assert spec["nodeSelector"] == {"pool": "l4"}
     assert [t["key"] for t in spec["tolerations"]] == ["nvidia.com/gpu"]
     assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1000, "fsGroup": 2000}
 
 
 def test_the_stacks_network_policy_lets_its_pods_out():
-    labels = made().job["spec"]["template"]["metadata"]["labels"]
+    labels = made()["spec"]["template"]["metadata"]["labels"]
     assert LOAD_PODS.items() <= labels.items()
 
 
-def test_it_takes_no_gpu_no_volume_and_no_secret():
-    found = made()
-    spec = spec_of(found)
+def test_it_takes_no_gpu_no_volume_no_secret_and_no_service_account():
+    job = made()
+    spec = spec_of(job)
     (container,) = spec["containers"]
     assert "resourceClaims" not in spec
+    assert "serviceAccountName" not in spec
     assert set(container["resources"]["limits"]) == {"cpu", "memory"}
-    assert {v["name"] for v in spec["volumes"]} == {"scripts", "work"}
-    assert "secret" not in json.dumps([found.job, found.scripts["metadata"]])
+    assert all(set(volume) == {"name", "emptyDir"} for volume in spec["volumes"])
+    assert all(volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"])
+    assert "hf-secret" not in json.dumps(job)
+    assert "sk-secret" not in json.dumps(job)
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
+    assert {"name": "NO_PROXY", "value": "*"} in container["env"]
 
 
 def test_it_is_what_a_restricted_namespace_admits():
     (container,) = spec_of(made())["containers"]
-    told = container["securityContext"]
-    assert told == {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
     assert spec_of(made())["automountServiceAccountToken"] is False
 
 
-def test_the_name_stands_for_all_that_cannot_be_changed():
+@pytest.mark.parametrize(("user", "expected"), [(None, None), (0, None), (1000, True)])
+def test_it_is_no_root_where_the_serving_pod_is_none(user, expected):
     other = copy.deepcopy(POD)
-    other["spec"]["containers"][1]["image"] = "vllm/vllm-openai:v0.33.0"
-    names = {made().name, made(other).name, made(scope="bench-a1b2c3").name, made(service="demo" * 15).name}
-    assert len(names) == 4
-    assert made().name == made(copy.deepcopy(POD)).name
+    other["spec"]["securityContext"] = {} if user is None else {"runAsUser": user}
+    del other["spec"]["containers"][1]["securityContext"]
+    assert spec_of(made(other))["containers"][0]["securityContext"].get("runAsNonRoot") is expected
+
+
+def test_nobody_can_know_its_name():
+    names = {made()["metadata"]["name"] for _ in range(50)}
+    assert len(names) == 50
     assert all(len(name) <= 63 for name in names)  # it becomes a label of the pod
+
+
+def as_stored(job):
+    """The Job as the API server returns it, with its defaults."""
+    stored = copy.deepcopy(job)
+    spec = spec_of(stored)
+    spec["dnsPolicy"] = "ClusterFirst"
+    spec["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
+    return stored
+
+
+def test_it_is_found_again_by_what_it_runs():
+    assert is_same(as_stored(made()), made())
+
+
+def change_image(spec):
+    spec["containers"][0]["image"] = "evil"
+
+
+def change_scripts(spec):
+    spec["containers"][0]["command"][3] += "AAAA"
+
+
+def add_container(spec):
+    spec["containers"].append({"name": "listener", "image": "evil"})
+
+
+def add_init_container(spec):
+    spec["initContainers"] = [{"name": "first", "image": "evil"}]
+
+
+def share_a_volume(spec):
+    spec["volumes"][0] = {"name": "work", "persistentVolumeClaim": {"claimName": "hers"}}
+
+
+def mount_more(spec):
+    spec["volumes"].append({"name": "more", "configMap": {"name": "hers"}})
+
+
+def shadow_the_python(spec):
+    spec["containers"][0]["env"][0] = {"name": "PYTHONPATH", "value": "/hers"}
+
+
+CHANGES = [
+    change_image,
+    change_scripts,
+    add_container,
+    add_init_container,
+    share_a_volume,
+    mount_more,
+    shadow_the_python,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_job_that_runs_anything_else_is_not_ours(change):
+    foreign = as_stored(made())
+    change(spec_of(foreign))
+    assert not is_same(foreign, made())
 
 
 @pytest.mark.parametrize("service", ["a" * 63, "a" * 35 + "-" + "b" * 20])
 def test_a_long_name_is_a_name(service):
-    assert len(made(service=service, scope="bench-a1b2c3").name) <= 63
-    assert "--" not in made(service=service).name
+    assert len(made(service=service, scope="bench-a1b2c3")["metadata"]["name"]) <= 63
+    assert "--" not in made(service=service)["metadata"]["name"]
 
 
 def test_the_python_of_the_engines_command_is_taken():
@@ -106,11 +182,29 @@ def test_the_python_of_the_engines_command_is_taken():
     assert spec_of(made(other))["containers"][0]["command"][0] == "python3"
 
 
-def test_the_scripts_go_with_the_job():
-    job = {"metadata": {"name": "load", "uid": "u-1", "labels": {}}}
-    found = owned_by(made().scripts, job)["metadata"]
-    assert found["ownerReferences"] == [{"apiVersion": "batch/v1", "kind": "Job", "name": "load", "uid": "u-1"}]
-    assert set(made().scripts["data"]) == {"agent.py", "bench.py", "distribution.py", "paced.py"}
+PROBE = """
+import json, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+print(json.dumps([sys.argv[1:], sorted(path.name for path in here.iterdir())]))
+"""
+
+
+def test_the_scripts_are_in_the_command_and_no_other_object_decides_what_runs(tmp_path):
+    """The attack: a ConfigMap of the scripts' name with another agent.py. There is no such ConfigMap any more."""
+    command = spec_of(made())["containers"][0]["command"]
+    assert "configMap" not in json.dumps(made())
+    ran = subprocess.run(
+        [sys.executable, *with_agent(command, PROBE)[1:]], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert json.loads(ran.stdout) == [["8765", "900"], ["agent.py", "bench.py", "distribution.py", "paced.py"]]
+    assert len(json.dumps(command)) < 30_000
+
+
+def with_agent(command, text):
+    """The command with another agent in the place of the first script."""
+    files = json.loads(zlib.decompress(base64.b64decode(command[3])))
+    files["agent.py"] = text
+    return [*command[:3], base64.b64encode(zlib.compress(json.dumps(files).encode())).decode(), *command[4:]]
 
 
 @pytest.mark.parametrize(

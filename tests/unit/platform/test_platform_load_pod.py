@@ -1,5 +1,6 @@
 """The load Job found, made, watched and removed, on objects in memory; its pod answers from this process."""
 
+import copy
 import http.server
 import json
 import threading
@@ -27,7 +28,7 @@ class Api:
     """``Client`` on a dictionary: every Job has a pod that runs."""
 
     def __init__(self):
-        self.jobs, self.written, self.refuse = {}, [], None
+        self.jobs, self.refuse = {}, None
         self.made, self.lost = 0, 0
         self.phase, self.state = "Running", {"running": {}}
 
@@ -58,9 +59,6 @@ class Api:
             self.lost -= 1
             raise OutcomeUnknown("no answer came")
         return self.jobs[metadata["name"]]
-
-    def apply(self, kind, body, *, force):
-        self.written.append(body)
 
     def delete(self, kind, name, namespace, *, uid):
         self._allowed("delete", kind)
@@ -136,7 +134,7 @@ def test_a_block_goes_to_the_pods_own_address_with_the_key_in_no_object(world):
     ((_, block),) = world.side.asked
     assert "--base-url=http://100.64.0.7:8080" in block["arguments"]
     assert (block["metrics"], block["token"]) == ("http://100.64.0.7:8080/metrics", "sk-1")
-    assert "sk-1" not in json.dumps([list(world.api.jobs.values()), world.api.written])
+    assert "sk-1" not in json.dumps(list(world.api.jobs.values()))
 
 
 def test_the_name_of_a_block_is_its_own_and_the_engines(world):
@@ -164,7 +162,6 @@ def test_a_job_whose_making_was_not_answered_is_found(world):
     world.side.answers.append(done())
     send(world.client())
     assert world.api.made == 1
-    assert world.api.written[-1]["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
 
 def test_a_job_that_is_over_and_one_of_another_image_are_replaced(world):
@@ -172,11 +169,14 @@ def test_a_job_that_is_over_and_one_of_another_image_are_replaced(world):
     client.prepare()
     (name,) = world.api.jobs
     world.api.jobs[name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    world.api.jobs["other"] = {"metadata": {"name": "other", "uid": "u0"}}
+    other = copy.deepcopy(world.api.jobs[name])
+    other["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    world.api.jobs["other"] = {**other, "metadata": {"name": "other", "uid": "u0"}}
     world.side.answers.append(done())
     send(client)
-    assert set(world.api.jobs) == {name}
-    assert world.api.jobs[name]["metadata"]["uid"] == "u2"
+    (job,) = world.api.jobs.values()
+    assert job["metadata"]["uid"] == "u2"
+    assert job["metadata"]["name"] != name
 
 
 def test_a_pod_that_ends_is_named_with_its_last_words(world):

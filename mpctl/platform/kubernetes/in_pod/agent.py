@@ -1,6 +1,6 @@
 """The load client of a cluster: ``vllm bench serve`` of the engine's own image, kept warm, asked over a loopback port.
 
-Runs in a Job's pod beside ``bench.py``, ``distribution.py`` and ``paced.py``; imports nothing of mpctl. It listens on
+Runs in a Job's pod with ``bench.py``, ``distribution.py`` and ``paced.py``; imports nothing of mpctl. It listens on
 127.0.0.1 only, which is where the API server's port-forward arrives: nothing else of the cluster reaches it. The load
 itself goes from here to the engine's pod.
 
@@ -36,6 +36,8 @@ from urllib.parse import parse_qs, urlsplit
 from bench import serve  # type: ignore[import-not-found,unused-ignore]
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 
+REQUEST_BYTES = 64 * 2**20  # prompts of one block
+ANSWER_BYTES = 16 * 2**20
 KEPT = 4  # finished blocks; whoever asks again asks for the last one
 HERE = Path(__file__).parent
 
@@ -145,8 +147,7 @@ class Blocks:
 
     def truth(self) -> Any:
         """What it sent when."""
-        with fetch(f"http://127.0.0.1:{self._port}/truth", {}) as answer:
-            return json.load(answer)
+        return json.loads(fetch(f"http://127.0.0.1:{self._port}/truth", {}))
 
     def unpace(self) -> None:
         """End it."""
@@ -162,15 +163,28 @@ def scrape(block: dict[str, Any]) -> str:
         return ""
     headers = {"Authorization": f"Bearer {block['token']}"} if block["token"] else {}
     try:
-        with fetch(block["metrics"], headers) as answer:
-            return str(answer.read().decode())
+        return fetch(block["metrics"], headers).decode()
     except OSError as error:
         raise OSError(f"{block['metrics']} does not answer: {error}") from error
 
 
-def fetch(url: str, headers: dict[str, str]) -> Any:
-    """GET, over the same way as the client's own requests."""
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30.0)
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An engine's key and counters are for the given address alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse: the answer stays the redirect itself, an HTTPError."""
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
+
+
+def fetch(url: str, headers: dict[str, str]) -> bytes:
+    """GET without proxies and redirects, of at most ``ANSWER_BYTES``."""
+    with OPENER.open(urllib.request.Request(url, headers=headers), timeout=30.0) as answer:
+        body: bytes = answer.read(ANSWER_BYTES + 1)
+    if len(body) > ANSWER_BYTES:
+        raise OSError(f"the answer is larger than {ANSWER_BYTES // 2**20} MiB")
+    return body
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -194,7 +208,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A block, or a pace."""
         self.blocks.used = time.monotonic()
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        length = self.headers.get("Content-Length") or "0"
+        if not length.isascii() or not length.isdecimal() or int(length) > REQUEST_BYTES:
+            self._respond(413, {"error": f"a request has at most {REQUEST_BYTES // 2**20} MiB"})
+            return
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            self._respond(400, {"error": f"the request is not JSON: {error}"})
+            return
         if self.path == "/paced":
             self._respond(200, {"port": self.blocks.pace(body)})
         else:

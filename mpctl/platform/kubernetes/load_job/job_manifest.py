@@ -1,143 +1,166 @@
-"""The load client's Job as documents. Pure: the serving pod in, a Job and its scripts out.
+"""The load client's Job as a document. Pure: the serving pod in, a Job out.
 
-One Job for a whole measurement, which takes one block after the other: loading ``vllm bench serve`` costs ten seconds
-of a processor, and a pod a place on a node, which a Job per block would pay every time. It runs the image of the
-serving pod, so the client is of the engine's version and the image is on the node already, and takes from that pod what
-decides whether a pod may run here: service account, pull secrets, node selector, tolerations, user. It asks for no GPU.
+One Job serves a whole measurement, block after block: loading ``vllm bench serve`` takes ten seconds of a processor,
+and
+a pod takes a place on a node. It runs the image of the serving pod, so the client has the engine's version and the
+image
+is on the node already, and copies what decides whether a pod may run: pull secrets, node selector, tolerations, user.
+It
+requests no GPU and has no service account but the namespace's default, whose token is not mounted.
 
-No key, prompt or address is in any object: they go to the pod through the API server's port-forward.
+The scripts are in the Job's own command, which nobody can change: no other object decides what runs in the pod. Keys,
+prompts and addresses are in no object; they go to the pod through the API server's port-forward.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
-import hashlib
 import json
+import secrets
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.api.fields import added_fields
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod, engine_container
 from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765
 CONTAINER = "load"
-IDLE_S = 900  # without a request for so long it ends: whoever asked is gone, and comes back to a new one
+IDLE_S = 900  # without a request for this long the client ends; the next command starts a new Job
 TTL_S = 300
-_LONGEST_S = 86_400  # one that hangs is ended by the Job controller
-# Of vLLM 0.32: importing the client costs 11 s of a processor and 1.1 GiB. The client is one thread; a limit is there
-# because quotas may ask for one.
+_LONGEST_S = 86_400  # the Job controller ends a client that hangs
+# vLLM 0.32: importing the client takes 11 s of a processor and 1.1 GiB. The client has one thread; quotas may require
+# a limit.
 _RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
-_SCRIPTS, _WORK = "/mpctl/scripts", "/mpctl/work"
+_WORK = "/mpctl/work"
+# The only writable directories, with limits: prompts and results; caches of the client's libraries.
+_DIRECTORIES = {"work": (_WORK, "2Gi"), "tmp": ("/tmp", "1Gi")}
 _AGENT = Path(__file__).parents[1] / "in_pod" / "agent.py"
 _FILES = (_AGENT, WORKER, WORKER.with_name("distribution.py"), PACED)
-# The images of vLLM ask for every GPU of the node; this is the container runtime's word for none.
+# Writes the scripts of its first argument beside it and becomes the first of them.
+_LOADER = """\
+import base64, json, os, sys, zlib
+os.makedirs("scripts", exist_ok=True)
+files = json.loads(zlib.decompress(base64.b64decode(sys.argv[1])))
+for name, text in files.items():
+    with open(os.path.join("scripts", name), "w", encoding="utf-8") as file:
+        file.write(text)
+agent = os.path.join(os.getcwd(), "scripts", next(iter(files)))
+os.execv(sys.executable, [sys.executable, agent, *sys.argv[2:]])
+"""
+# The images of vLLM request every GPU of the node; "void" is the container runtime's word for none.
 _ENVIRONMENT = {
     "NVIDIA_VISIBLE_DEVICES": "void",
     "HOME": _WORK,
     "TMPDIR": _WORK,
     "USER": "mpctl",  # a user id of the namespace's own has no name in the image, and torch asks for one
+    "NO_PROXY": "*",  # the client would send prompts and the key to a proxy that the image names
+    "no_proxy": "*",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# A node autoscaler that tidies up would cut a measurement short.
-_STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
-_OF_THE_POD = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
+# A node autoscaler that consolidates nodes would cut a measurement short.
+_NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+_COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
 # Admission gives these to every pod.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-@dataclass(frozen=True)
-class LoadJob:
-    """``job`` and ``scripts`` (a ConfigMap of the same name, without its owner)."""
+def load_job(pod: Json, service: str, namespace: str, scope: str) -> dict[str, Any]:
+    """Return a new Job like ``pod``, a ready pod of the service.
 
-    job: dict[str, Any]
-    scripts: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        """Of both."""
-        return str(self.job["metadata"]["name"])
-
-
-def load_job(pod: Json, service: str, namespace: str, scope: str) -> LoadJob:
-    """The Job beside ``pod``, a ready pod of the service.
-
-    ``scope``: of whom it is; a bench beside a rollout has a Job of its own. The name carries a digest of the whole
-    template, which cannot be changed: the same again is the same Job.
+    ``scope``: the work it is for; a bench next to a rollout has its own Job. The name ends at random, so nobody can
+    prepare an object of that name; :func:`is_same` finds the Job again.
     """
-    files = {path.name: path.read_text(encoding="utf-8") for path in _FILES}
     labels = labels_of(service, scope)
-    spec = _pod_spec(pod)
-    digest = hashlib.sha256(json.dumps([labels, _STAYS, spec, files], sort_keys=True).encode()).hexdigest()[:8]
-    name = f"mpctl-{names.label_of(service)[:32].rstrip('-.')}-{scope}-{digest}"
-    spec["volumes"] = [
-        {"name": "scripts", "configMap": {"name": name}},
-        {"name": "work", "emptyDir": {}},
-    ]
-    job = {
+    name = f"mpctl-{names.label_of(service)[:32].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
+    return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
-            "backoffLimit": 0,  # a block that was cut short must not be sent again behind our back
+            "backoffLimit": 0,  # an interrupted block must not be sent again unnoticed
             "ttlSecondsAfterFinished": TTL_S,
             "activeDeadlineSeconds": _LONGEST_S,
-            "template": {"metadata": {"labels": labels, "annotations": _STAYS}, "spec": spec},
+            "template": {"metadata": {"labels": labels, "annotations": _NOT_EVICTED}, "spec": _pod_spec(pod)},
         },
     }
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
-    return LoadJob(job, {"metadata": metadata, "data": files})
+
+
+def is_same(live: Json, wanted: Json) -> bool:
+    """Whether a Job runs what ``wanted`` would, and nothing next to it. A Job's template cannot be changed."""
+    have, want = (job["spec"]["template"]["spec"] for job in (live, wanted))
+    if have.get("initContainers") or len(have["containers"]) != 1 or len(have["volumes"]) != len(want["volumes"]):
+        return False
+    alike = added_fields(want["containers"][0], have["containers"][0]) is not None
+    return alike and all(added_fields(a, b) is not None for a, b in zip(want["volumes"], have["volumes"], strict=True))
 
 
 def labels_of(service: str, scope: str) -> dict[str, str]:
-    """Labels of the Job, its pod and its scripts."""
+    """Labels of the Job and its pod."""
     return {**names.labels(service, names.LOAD), names.SCOPE_LABEL: scope}
 
 
-def _pod_spec(pod: Json) -> dict[str, Any]:
-    theirs: Mapping[str, Any] = pod["spec"]
-    engine = engine_container(theirs["containers"])
-    taken = {key: copy.deepcopy(theirs[key]) for key in _OF_THE_POD if theirs.get(key)}
-    tolerations = [t for t in theirs.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS]
-    affinity = (theirs.get("affinity") or {}).get("nodeAffinity")
-    user = {k: v for k, v in (theirs.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)}
-    own = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
+def _command(engine: Json) -> list[str]:
+    """The agent's start, with its scripts: the engine's own python, else the one of the image's path."""
     command = str((engine.get("command") or [""])[0])
     python = command if "python" in command.rpartition("/")[2] else "python3"
+    files = json.dumps({path.name: path.read_text(encoding="utf-8") for path in _FILES})
+    packed = base64.b64encode(zlib.compress(files.encode(), level=9)).decode()
+    return [python, "-c", _LOADER, packed, str(PORT), str(IDLE_S)]
+
+
+def _security(engine: Json, pod_context: Json) -> dict[str, Any]:
+    """The container's security context. ``runAsNonRoot`` where the serving pod's user is known not to be root: the
+    image's own user is not known."""
+    own = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
+    user = own.get("runAsUser", pod_context.get("runAsUser"))
     return {
-        **taken,
+        **({"runAsNonRoot": True} if user else {}),
+        **own,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _pod_spec(pod: Json) -> dict[str, Any]:
+    serving: Mapping[str, Any] = pod["spec"]
+    engine = engine_container(serving["containers"])
+    copied = {key: copy.deepcopy(serving[key]) for key in _COPIED if serving.get(key)}
+    tolerations = [t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS]
+    affinity = (serving.get("affinity") or {}).get("nodeAffinity")
+    context = {k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)}
+    return {
+        **copied,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 5,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "tolerations": tolerations,
         "affinity": {**({"nodeAffinity": affinity} if affinity else {}), "podAffinity": _prefer_service_nodes(pod)},
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **context},
         "containers": [
             {
                 "name": CONTAINER,
                 **{key: engine[key] for key in ("image", "imagePullPolicy") if key in engine},
-                "command": [python, f"{_SCRIPTS}/agent.py", str(PORT), str(IDLE_S)],
+                "command": _command(engine),
                 "workingDir": _WORK,
                 "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
                 "resources": copy.deepcopy(_RESOURCES),
-                "securityContext": {
-                    **own,
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [
-                    {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
-                    {"name": "work", "mountPath": _WORK},
-                ],
+                "securityContext": _security(engine, context),
+                "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()],
             }
         ],
+        "volumes": [{"name": name, "emptyDir": {"sizeLimit": limit}} for name, (_, limit) in _DIRECTORIES.items()],
     }
 
 
@@ -147,12 +170,6 @@ def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
     value = (pod["metadata"].get("labels") or {}).get(label, "")
     term = {"labelSelector": {"matchLabels": {label: value}}, "topologyKey": "kubernetes.io/hostname"}
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
-
-
-def owned_by(document: dict[str, Any], job: Json) -> dict[str, Any]:
-    """Return a document that the garbage collector deletes with the Job."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", **{k: job["metadata"][k] for k in ("name", "uid")}}
-    return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
 
 
 def is_finished(job: Json) -> bool:

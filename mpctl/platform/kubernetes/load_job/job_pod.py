@@ -16,19 +16,18 @@ from mpctl.errors import MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, EVENT, JOB, POD
+from mpctl.platform.kubernetes.api.kinds import EVENT, JOB, POD
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     CONTAINER,
     IDLE_S,
     PORT,
     TTL_S,
-    LoadJob,
     PodProblem,
     is_finished,
+    is_same,
     labels_of,
     load_job,
-    owned_by,
     pod_problem,
 )
 from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_ready
@@ -59,48 +58,48 @@ class LoadPod:
         self._namespace, self._service, self._scope = reader.namespace, service, scope
         self._sleep = sleep
         self._forwards = Forwards(client, reader.namespace)
-        self._made: LoadJob | None = None
-        self._uid = ""  # of the Job in the cluster
+        self._name = self._uid = ""  # of the Job
         self._pod = ""
         self._answered = False
 
     @property
     def title(self) -> str:
         """The Job as messages name it."""
-        return f"load Job {self._namespace}/{self._made.name if self._made else self._service}"
+        return f"load Job {self._namespace}/{self._name or self._service}"
 
     # The Job
 
     def ensure_job(self) -> None:
-        """The Job as it should be: found, or made. Others of this scope, and one that is over, are removed.
+        """Find the Job of an earlier command, or create one. Others of this scope are deleted.
 
         Raises:
-            MpctlError: it cannot be made, or no pod serves whose image it could take.
+            MpctlError: it cannot be created, or no pod serves whose image it could use.
         """
-        if self._made is None:
-            self._made = load_job(self._serving(), self._service, self._namespace, self._scope)
+        wanted = load_job(self._serving(), self._service, self._namespace, self._scope)
         for _ in range(_TRIES):
             usable = None
             for job in self._jobs():
-                if job["metadata"]["name"] == self._made.name and not is_finished(job):
+                if usable is None and not is_finished(job) and self._is_ours(job, wanted):
                     usable = job
                 else:
                     self._remove(job)
             with suppress(AlreadyExists, OutcomeUnknown):
-                job = usable or self._client.create(JOB, self._made.job)
-                self._uid = str(job["metadata"]["uid"])
-                # After the Job, which owns them: they go with it, whoever removes it. Its pod waits for them.
-                self._client.apply(CONFIG_MAP, owned_by(self._made.scripts, job), force=True)
+                job = usable or self._client.create(JOB, wanted)
+                self._uid, self._name = str(job["metadata"]["uid"]), str(job["metadata"]["name"])
                 return
             self._sleep(_POLL_S)
-        raise MpctlError(f"{self.title} could not be made in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
+        raise MpctlError(f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
+
+    def _is_ours(self, job: Json, wanted: Json) -> bool:
+        """Whether this command created the Job, which admission may have changed, or it runs what it would create."""
+        return job["metadata"]["uid"] == self._uid or is_same(job, wanted)
 
     def close(self) -> str:
         """Remove the Job, also one that an earlier command left; why it could not be removed, empty when nothing is
         left. One that stays ends by itself."""
         self._forwards.close()
         self._answered = False
-        known = self._made is not None
+        known = bool(self._uid)
         try:
             for job in self._jobs():
                 known = True
