@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from mpctl.app.bench.run_file import read_run
 from mpctl.experiment.run import Run
-from mpctl.gate.assess import Outcome
-from mpctl.rollout.measurement import judge_run
+from mpctl.gate.assess import Outcome, judge_run
 
 NAIVE_LIMIT = 1.10
 
@@ -26,7 +25,7 @@ def looks_of(run: Run, repeats: int, planned: int) -> list[Outcome]:
     found = []
     for look in range(1, repeats + 1):
         part = replace(run, blocks=tuple(b for b in run.blocks if b.repeat < look))
-        _, verdict = judge_run(part, run.policy, look=look, looks=planned)
+        _, verdict = judge_run(part, run.policy, rounds=look, planned=planned)
         found.append(verdict.outcome)
         if verdict.outcome is not Outcome.UNDECIDED:
             break

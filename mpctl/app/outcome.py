@@ -9,6 +9,7 @@ from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
+from mpctl.records import decode
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
@@ -99,7 +100,7 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Outco
     if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:
         return outcome
     analysis = Analysis.of(measurement(context, operation).judged(), operation.plan.policy)
-    verdict = Verdict.from_record(dict(operation.done["judge"])) if "judge" in operation.done else None
+    verdict = decode(Verdict, operation.done["judge"]) if "judge" in operation.done else None
     return replace(outcome, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict)
 
 

@@ -103,6 +103,11 @@ class ArmSummary:
         return self.output_tokens / self.seconds if self.seconds and self.output_tokens else None
 
     @property
+    def requests_per_second(self) -> float | None:
+        """Answered requests per second."""
+        return (self.requests - self.failed) / self.seconds if self.seconds else None
+
+    @property
     def ttft_ms(self) -> float | None:
         """Mean time to first token by the engine's clock, and what the client held requests back before, ms; the
         client's median where the engine keeps none."""
@@ -114,6 +119,11 @@ class ArmSummary:
         """Mean time per output token by the engine's clock, ms; the client's median where the engine keeps none."""
         own = self.window.tpot_ms if self.window else None
         return own if own is not None else (self.tpot.p50 if self.tpot else None)
+
+    @property
+    def position_rates(self) -> tuple[float, ...]:
+        """Share of drafts accepted at each position; empty without drafts."""
+        return self.window.position_rates if self.window else ()
 
     @property
     def e2e_ms(self) -> float | None:

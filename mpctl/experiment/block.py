@@ -16,6 +16,8 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.raw import held
 
+SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times stay finite
+
 
 class BlockError(ValueError):
     """A bench result that cannot be used; the message says which field."""
@@ -35,6 +37,12 @@ class Sample:
     text_digest: str
     error: str = ""
     prompt: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("ttft_ms", "e2e_ms"):
+            value = getattr(self, name)
+            if isinstance(value, float) and 0 < value < SHORTEST_MS:
+                object.__setattr__(self, name, SHORTEST_MS)
 
     @property
     def tpot_ms(self) -> float | None:
@@ -63,6 +71,10 @@ class Block:
     window: Window
     step_ms: tuple[float, float, float] | None = None
     held_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.duration_s, float) and 0 < self.duration_s < SHORTEST_MS / 1000:
+            object.__setattr__(self, "duration_s", SHORTEST_MS / 1000)
 
     @property
     def ttft_ms(self) -> float | None:
@@ -187,9 +199,13 @@ class Block:
 
 def finite_number(name: str, value: Any) -> float:
     """The value, if it is a finite number of zero or more; raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _physical(value):
         raise ValueError(f"{name} must be a number of zero or more, not {value!r:.40}")
     return value
+
+
+def _physical(value: float) -> bool:
+    return value == 0 or _SMALLEST <= value <= _LARGEST
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -199,6 +215,7 @@ def whole_number(name: str, value: Any) -> int:
     return value
 
 
+_SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")
 

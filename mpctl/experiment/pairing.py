@@ -1,7 +1,7 @@
-"""The same prompts on both arms: what became of each, and what each round says.
+"""Pair the requests of both arms by prompt, and condense each round to one number per figure.
 
-A prompt decides how long its answer is and how well it can be drafted, which is most of what differs between requests;
-divided by its own time on the baseline it takes all of that out.
+A prompt decides the length of its answer and how well it can be drafted, which is most of the variance between
+requests; a paired ratio removes it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """How long the round took, without what lies between its blocks."""
+        """Time of both blocks, without the pause between them."""
         return self.baseline.duration_s + self.candidate.duration_s
 
     @property
-    def speedups(self) -> list[float]:
-        """Time per token of the whole request, baseline over candidate, for each prompt that both answered."""
-        found = []
-        for one, two in self.pairs:
-            if one.e2e_ms and two.e2e_ms and one.tokens and two.tokens:
-                found.append((one.e2e_ms / one.tokens) / (two.e2e_ms / two.tokens))
-        return found
+    def time_per_token_ratios(self) -> list[float]:
+        """Time per output token of the whole request, candidate over baseline, of each prompt that both answered."""
+        return [
+            (cand.e2e_ms / cand.tokens) / (base.e2e_ms / base.tokens)
+            for base, cand in self.pairs
+            if base.e2e_ms and cand.e2e_ms and base.tokens and cand.tokens
+        ]
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,21 @@ class Pairing:
             tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
         )
 
-    def speed_logs(self) -> list[float]:
-        """Per round, the mean logarithm of its prompts' speedups."""
-        logs = [[math.log(s) for s in r.speedups] for r in self.rounds]
+    def time_per_token_logs(self) -> list[float]:
+        """Return per round the mean logarithm of its prompts' time-per-token ratios."""
+        logs = [[math.log(s) for s in r.time_per_token_ratios] for r in self.rounds]
         return [math.fsum(some) / len(some) for some in logs if some]
 
     def throughput_logs(self) -> list[float]:
-        """Per round, the logarithm of the candidate's throughput over the baseline's."""
+        """Return per round the logarithm of the candidate's throughput over the baseline's."""
         both = [(r.baseline.throughput, r.candidate.throughput) for r in self.rounds]
         return [math.log(cand / base) for base, cand in both if base and cand]
 
     def times(self, name: str) -> list[tuple[float, float]]:
-        """Per round, both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms``, by the engines' own clocks;
-        to the first token also what the client held requests back.
+        """Return per round both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms`` by the engines' clocks.
 
-        Where an engine keeps no such time, the client's mean stands for both arms; queue wait has none.
+        TTFT includes the time that the load client held requests back. Where an engine reports no such time, both arms
+        have the load client's mean; it has no queue wait.
         """
         own = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
         known = [(base, cand) for base, cand in own if base is not None and cand is not None]
@@ -104,7 +104,7 @@ class Pairing:
         return [(base, cand) for base, cand in theirs if base is not None and cand is not None]
 
     def of_windows(self, name: str) -> list[float]:
-        """Per round, a figure of the candidate's counters, where there is one."""
+        """Return per round a figure of the candidate's counters, where it has one."""
         found = (_figure(r.candidate.window, name) for r in self.rounds)
         return [value for value in found if value is not None]
 
@@ -117,7 +117,7 @@ def _figure(window: Window, name: str) -> float | None:
 
 
 def _pairs(base: Block, cand: Block) -> tuple[tuple[Sample, Sample], ...]:
-    """By prompt, a prompt sent n times by its turn; what only one arm was sent is left out."""
+    """Pair requests by prompt, and repeats of a prompt in order; prompts sent to one arm only are left out."""
     waiting: dict[str, list[Sample]] = {}
     for sample in reversed(base.samples):
         waiting.setdefault(sample.prompt, []).append(sample)

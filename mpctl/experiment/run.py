@@ -120,7 +120,7 @@ class Run:
                     "arms": {k: ArmConditions(**{**v, "argv": tuple(v["argv"])}) for k, v in values["arms"].items()},
                     "prompts": {k: PromptSet(**v) for k, v in values["prompts"].items()},
                     "calibration": Calibration(**calibration) if calibration else None,
-                    "policy": Policy.from_record(values["policy"], file=file),
+                    "policy": Policy.from_stored(values["policy"], file=file),
                     "blocks": tuple(_block(number, b) for number, b in enumerate(values["blocks"], start=1)),
                 }
             ).checked()

@@ -1,6 +1,6 @@
-"""What was measured, cell by cell: both arms condensed, their prompts paired, and how sure the ratios are.
+"""Analyse a measurement cell by cell: both arms condensed, their prompts paired, ratios with confidence intervals.
 
-Everything here is computed from raw blocks, so a report made later, or of a part of the blocks, agrees with the gate.
+Everything is computed from raw blocks, so a report made later, or of a part of the blocks, agrees with the gate.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from mpctl.stats.interval import Interval
 class Comparison:
     """Two arms in one cell, over the same prompts.
 
-    ``throughput_ratios``: candidate over baseline, one per round, so that the reader sees the spread; ``speedups``: one
-    per prompt. ``compared`` prompts were answered by both arms; ``different`` of them gave another text;
-    ``newly_failed`` were answered by the baseline alone (``new_error`` is the candidate's error on the first of them),
-    ``newly_answered`` by the candidate alone. ``unpaired_failed``: requests the candidate failed in rounds that the
-    baseline has not. ``textless`` were answered by both with tokens but without text, as when a reasoning parser keeps
-    it to itself: nothing says whether they are the same, so they are not compared. ``repeated`` of the ``sent`` prompts
-    of this class of traffic were sent to the same arm before, in this cell or another.
+    ``round_ratios``: throughput, candidate over baseline, per round. ``time_per_token_ratios``: per prompt.
+    ``compared`` prompts were answered by both arms, ``different`` of them with another text; ``newly_failed`` were
+    answered by the baseline alone (``new_error``: the candidate's error on the first of them), ``newly_answered`` by
+    the candidate alone. ``unpaired_failed``: failed requests of the candidate in rounds without the baseline.
+    ``textless``: answered by both with tokens but without text, as by a reasoning parser, and not compared.
+    ``repeated`` of the ``sent`` prompts of this class of traffic were sent to the same arm before, in any cell.
 
-    ``intervals`` by name. Ratios: ``speedup`` (time per token over a whole request, baseline over candidate, geometric
-    mean over prompts) and ``throughput`` (candidate over baseline) are better above 1; ``tpot``, ``ttft``,
-    ``queue_wait``, ``ttft_p99``, ``tpot_p99`` and ``e2e_p99`` (candidate over baseline) below 1. Differences, candidate
-    minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own: ``tokens_per_step``,
-    ``first_acceptance``, ``coverage``. What was not measured on both arms is not there.
+    ``intervals`` by name. ``throughput_ratio``, candidate over baseline, is better above 1. Better below 1, candidate
+    over baseline: ``time_per_token_ratio`` (whole requests, geometric mean over prompts), ``tpot``, ``ttft``,
+    ``queue_wait``, ``ttft_p99``, ``tpot_p99``, ``e2e_p99``. Differences, candidate minus baseline, in ms: ``ttft_ms``,
+    ``queue_wait_ms``. The candidate's own: ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was
+    not measured on both arms is absent.
 
-    ``spreads``: the standard deviation of one round, in the unit of the interval, of a logarithm for ratios.
-    ``round_requests`` and ``round_seconds``: what a round takes, per arm and for both.
+    ``spreads``: standard deviation of one round in the unit of the interval, of logarithms for ratios.
+    ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
     cell: Cell
     baseline: ArmSummary
     candidate: ArmSummary
-    throughput_ratios: tuple[float, ...]
+    round_ratios: tuple[float, ...]
     compared: int
     different: int
     newly_failed: int
@@ -54,7 +53,7 @@ class Comparison:
     textless: int = 0
     repeated: int = 0
     sent: int = 0
-    speedups: tuple[float, ...] = field(default=(), repr=False)
+    time_per_token_ratios: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
     round_requests: float = 0.0
@@ -64,13 +63,13 @@ class Comparison:
     def of(
         cls, cell: Cell, blocks: Sequence[Block], policy: Policy | None = None, *, stages: Stages | None = None
     ) -> Comparison:
-        """Pair the cell's blocks of both arms; ``blocks`` may hold those of other cells, ``stages`` says how sure the
-        intervals are, by default those of one look after the last round."""
+        """Pair the cell's blocks of both arms; ``blocks`` may hold those of other cells. The default ``stages`` are
+        those of the analysis after the last round."""
         policy = policy or Policy()
         mine = [b for b in blocks if b.cell == cell]
         pairing = Pairing.of(mine)
         count = len(pairing.rounds)
-        stages = stages or Stages.of(policy, look=max(count, 1), looks=max(count, 1))
+        stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
         intervals, spreads = measure_intervals(pairing, stages)
         sent, repeated = _repeated(blocks, cell.traffic)
@@ -78,7 +77,7 @@ class Comparison:
             cell=cell,
             baseline=ArmSummary.of(BASELINE, mine, **slo),
             candidate=ArmSummary.of(CANDIDATE, mine, **slo),
-            throughput_ratios=tuple(math.exp(v) for v in pairing.throughput_logs()),
+            round_ratios=tuple(math.exp(v) for v in pairing.throughput_logs()),
             compared=pairing.compared,
             different=pairing.different,
             newly_failed=pairing.newly_failed,
@@ -88,7 +87,7 @@ class Comparison:
             textless=pairing.textless,
             repeated=repeated,
             sent=sent,
-            speedups=tuple(s for r in pairing.rounds for s in r.speedups),
+            time_per_token_ratios=tuple(s for r in pairing.rounds for s in r.time_per_token_ratios),
             intervals=intervals,
             spreads=spreads,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
@@ -96,24 +95,29 @@ class Comparison:
         )
 
     @property
-    def speedup(self) -> float | None:
-        """Ratio of throughputs over all blocks: above 1 the candidate is faster."""
-        return ratio(self.candidate.throughput, self.baseline.throughput)
+    def throughput_ratio(self) -> Interval | None:
+        """Tokens per second, candidate over baseline: geometric mean of the rounds' ratios. Above 1 is better."""
+        return self.intervals.get("throughput_ratio")
+
+    @property
+    def time_per_token_ratio(self) -> Interval | None:
+        """Time per output token of whole requests, candidate over baseline, paired by prompt. Below 1 is better."""
+        return self.intervals.get("time_per_token_ratio")
 
     @property
     def rounds(self) -> int:
         """Rounds in which both arms answered."""
-        return len(self.throughput_ratios)
+        return len(self.round_ratios)
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Every cell of a measurement, sorted; ``look``: how many rounds were judged so far, of ``looks`` planned."""
+    """Every cell of a measurement, sorted, at the interim analysis after ``rounds`` of ``planned`` rounds."""
 
     cells: tuple[Comparison, ...]
     policy: Policy
-    look: int
-    looks: int
+    rounds: int
+    planned: int
     arms: Mapping[str, ArmConditions] = field(default_factory=dict)
     prompts: Mapping[str, PromptSet] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -121,25 +125,23 @@ class Analysis:
 
     @classmethod
     def of(
-        cls, source: Run | Iterable[Block], policy: Policy, *, look: int | None = None, looks: int | None = None
+        cls, source: Run | Iterable[Block], policy: Policy, *, rounds: int | None = None, planned: int | None = None
     ) -> Analysis:
         """Analyse a run, or blocks of which nothing else is known.
 
-        ``look``: rounds so far, by default as many as there are; ``looks``: rounds planned, by default those of the
-        run, or no more.
+        ``rounds``: finished rounds, by default those of the blocks; ``planned``: by default those of the run.
         """
         blocks = source.blocks if isinstance(source, Run) else tuple(source)
-        seen = len({b.repeat for b in blocks})
-        look = seen if look is None else look
-        looks = max(look, looks or (source.planned if isinstance(source, Run) else 0), 1)
+        rounds = len({b.repeat for b in blocks}) if rounds is None else rounds
+        planned = max(rounds, planned or (source.planned if isinstance(source, Run) else 0), 1)
         cells = sorted({b.cell for b in blocks})
-        stages = Stages.of(policy, look=max(look, 1), looks=looks, cells=len(cells))
+        stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells))
         known = source if isinstance(source, Run) else None
         return cls(
             cells=tuple(Comparison.of(cell, blocks, policy, stages=stages) for cell in cells),
             policy=policy,
-            look=look,
-            looks=looks,
+            rounds=rounds,
+            planned=planned,
             arms=known.arms if known else {},
             prompts=known.prompts if known else {},
             shares=known.shares if known else {},
@@ -147,7 +149,7 @@ class Analysis:
         )
 
     def of_cell(self, cell: Cell) -> Comparison:
-        """One cell; raises KeyError when it was not measured."""
+        """Return one cell; raises KeyError when it was not measured."""
         for comparison in self.cells:
             if comparison.cell == cell:
                 return comparison
@@ -155,12 +157,12 @@ class Analysis:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """part / whole, or None where either is missing or whole is zero."""
+    """Return part / whole; None where either is missing or whole is zero."""
     return None if part is None or not whole else part / whole
 
 
 def _repeated(blocks: Sequence[Block], traffic: str) -> tuple[int, int]:
-    """Prompts of a class sent to an arm, and how many of them it had seen before; of the arm where those are more."""
+    """Return the prompts of a class sent to an arm and the repeats among them, of the arm with more repeats."""
     most = (0, 0)
     for arm in (BASELINE, CANDIDATE):
         sent = [s.prompt for b in blocks if b.arm == arm and b.cell.traffic == traffic for s in b.samples if s.prompt]

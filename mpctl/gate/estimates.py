@@ -1,7 +1,7 @@
-"""Which figures get an interval, and how sure each end of it is.
+"""The figures that get a confidence interval, with the significance level of each bound.
 
-An end that could promote may be wrong with the policy's error for one side. An end that could reject has the same error
-divided by the number of cells, since one cell that rejects is enough.
+A bound that can promote has the policy's error for one side. A bound that can reject has the same error divided by the
+number of cells, because one rejected cell is enough.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ class Stages:
     lower: Stage
 
     @classmethod
-    def of(cls, policy: Policy, *, look: int, looks: int, cells: int = 1) -> Stages:
-        """The stages of a look: an end that promotes gets the policy's error, one that rejects its part of it."""
+    def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1) -> Stages:
+        """Return the stages of the interim analysis after ``rounds`` of ``planned`` rounds."""
         promote, reject = policy.side, policy.side / max(cells, 1)
-        return cls(Stage(look, looks, below=promote, above=reject), Stage(look, looks, below=reject, above=promote))
+        return cls(
+            Stage(rounds, planned, below=promote, above=reject), Stage(rounds, planned, below=reject, above=promote)
+        )
 
     @property
     def exact(self) -> float:
-        """The level of one look for tests that count and can decide at any of them: the error shared out evenly."""
+        """The level of one interim analysis for tests that count: the error is divided evenly among all of them."""
         return self.lower.below / self.lower.looks
 
     @property
     def tail(self) -> float:
-        """The level of this look for bounds of a quantile; 0 where it may not decide."""
-        least = min(self.lower.below, self.lower.above)  # one bound serves both ends
+        """The level of this interim analysis for bounds of a quantile; 0 where it may not decide."""
+        least = min(self.lower.below, self.lower.above)  # one level serves both bounds
         return nominal_levels(self.lower.looks, least)[self.lower.look - 1]
 
 
 def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Interval], dict[str, float]]:
-    """Intervals by the names that :class:`mpctl.gate.analysis.Comparison` explains, and the spread of one round."""
+    """Return intervals by the names of :class:`mpctl.gate.analysis.Comparison`, and the spread of a round of each."""
     rows: list[tuple[str, list[float], Callable[[Sequence[float], Stage], Interval], Stage]] = [
-        ("speedup", pairing.speed_logs(), ratio_interval, stages.higher),
-        ("throughput", pairing.throughput_logs(), ratio_interval, stages.higher),
+        ("throughput_ratio", pairing.throughput_logs(), ratio_interval, stages.higher),
+        ("time_per_token_ratio", pairing.time_per_token_logs(), ratio_interval, stages.lower),
         ("tokens_per_step", pairing.of_windows("tokens_per_step"), mean_interval, stages.higher),
         ("first_acceptance", pairing.of_windows("first_acceptance"), mean_interval, stages.higher),
         ("coverage", pairing.of_windows("coverage"), mean_interval, stages.higher),
@@ -65,7 +67,7 @@ def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Inter
 
 
 def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
-    """Ratios of the 99th percentiles of the client's times."""
+    """Return the ratios of the 99th percentiles of the load client's times."""
     found: dict[str, Interval] = {}
     if not stages.tail:
         return found
@@ -77,7 +79,7 @@ def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
         if base and cand:
             ratio = quantile_ratio(cand, base, TAIL, stages.tail)
             if ratio is not None:
-                found[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # of all looks, as everywhere
+                found[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # simultaneous, as everywhere
     return found
 
 

@@ -1,17 +1,16 @@
-"""What one rule says."""
+"""The outcome of a gate rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from mpctl.stats.interval import Interval
 
 
 class Outcome(StrEnum):
-    """Of one rule: pass, fail, undecided (more of the same would decide), missing (a datum is not there, and more of
-    the same would not bring it), skip (the rule does not apply). Of a cell or the whole: promote, reject, undecided."""
+    """Of a rule: pass, fail, undecided (more data would decide), missing (data is absent, and more requests would not
+    bring it) or skip (the rule does not apply). Of a cell or a verdict: promote, reject or undecided."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -24,13 +23,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class RuleResult:
-    """``message``: the sentence with value, limit, interval and n; the same as figures beside it, in ``unit``.
+    """``message``: a sentence with value, limit, interval and n; the same as figures beside it, in ``unit``.
 
-    ``limit`` is the policy's, None where the rule has none; ``n`` counts requests per arm; ``needed``: about how many
-    more of them, per arm, would decide, None where that is not known or not the trouble.
+    ``limit`` is the policy's, None where the rule has none; ``n`` counts requests per arm; ``needed``: requests per arm
+    that would probably decide, None where unknown or where more requests would not help.
     """
 
-    rule: str
     outcome: Outcome
     message: str
     value: float | None = None
@@ -39,14 +37,4 @@ class RuleResult:
     n: int = 0
     unit: str = ""
     needed: int | None = None
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        interval = self.interval.to_record() if self.interval else None
-        return {**self.__dict__, "outcome": self.outcome.value, "interval": interval}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> RuleResult:
-        """The value :meth:`to_record` wrote."""
-        interval = Interval.from_record(record["interval"]) if record["interval"] else None
-        return cls(**{**record, "outcome": Outcome(record["outcome"]), "interval": interval})
+    rule: str = ""

@@ -1,11 +1,9 @@
-"""The gate's limits, each a number with a name, a reason and a source.
-
-``policy.yaml`` beside this file holds the defaults in the form in which a user writes their own.
-"""
+"""The gate's limits: a name, a number, a reason and a source each. A user's YAML file changes some of them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,9 +13,9 @@ from mpctl.yaml_lines import document
 
 @dataclass(frozen=True)
 class Term:
-    """What is known of one limit: the ``rule`` it belongs to, its ``unit``, ``why`` the default, and the ``source``.
+    """One limit: the ``rule`` it belongs to, its ``unit``, ``why`` it has its default, and the ``source``.
 
-    ``most``: the largest value it can have; ``above``: the least, itself excluded; ``optional``: null switches it off.
+    ``most``: the largest allowed value; ``above``: an excluded minimum; ``optional``: null switches the limit off.
     """
 
     rule: str
@@ -49,15 +47,21 @@ class Policy:
         0.95,
         "all",
         _SHARE,
-        "at most 1 - level of the rollouts that change nothing end promoted or rejected, over all looks together",
+        "confidence level: at most 1 - level of the rollouts that change nothing end promoted or rejected",
         _PEERS,
         most=0.999,
         above=0.5,
     )
     power: float = _term(
-        0.9, "all", _SHARE, "with what probability the samples still needed would decide", _OWN, most=0.99, above=0.5
+        0.9,
+        "all",
+        _SHARE,
+        "statistical power of the number of samples that is reported as needed",
+        _OWN,
+        most=0.99,
+        above=0.5,
     )
-    min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of anybody's traffic", _OWN)
+    min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN)
     max_repeated: float = _term(
         0.1,
         "repeats",
@@ -71,7 +75,7 @@ class Policy:
         0.05,
         "tokens",
         _SHARE,
-        "an engine that counted other tokens than its answers hold served somebody else meanwhile",
+        "an engine whose token count differs from its answers' served foreign requests meanwhile",
         "vllm:generation_tokens_total against usage",
         most=1.0,
     )
@@ -84,13 +88,13 @@ class Policy:
         "3 of 40 texts of the demo's model, bfloat16, one request at a time",
         most=1.0,
     )
-    min_speedup: float = _term(
-        1.0, "speedup", _FACTOR, "a gain must be shown: the whole interval lies above", "the reason to speculate"
+    max_time_per_token_ratio: float = _term(
+        1.0, "time per token", _FACTOR, "a gain must be shown: the whole interval lies below", "the reason to speculate"
     )
     min_throughput_ratio: float = _term(
-        0.95, "throughput", _FACTOR, "tokens per second are what is paid for; the trap has 0.60x", _TRAP
+        0.95, "throughput", _FACTOR, "tokens per second determine the cost; the trap has 0.60x", _TRAP
     )
-    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "what a reader of the stream sees", _OWN)
+    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "the pace of the stream that a reader sees", _OWN)
     max_ttft_ratio: float = _term(
         1.25, "TTFT", _FACTOR, "a queue that forms because the draft took memory shows here first", _TRAP
     )
@@ -98,7 +102,7 @@ class Policy:
         50.0,
         "TTFT",
         "ms",
-        "half of what feels instantaneous; at a few ms a factor judges the noise",
+        "half of what feels instantaneous; at a few ms a ratio judges the noise",
         "Nielsen 1993: 0.1 s",
     )
     max_queue_wait_ratio: float = _term(
@@ -118,7 +122,7 @@ class Policy:
         1.1,
         "tokens per step",
         "tokens",
-        "verification costs 5 to 10 % of a step, so drafts that bring less are not worth it; 0 asks for no speculation",
+        "verification costs 5 to 10 % of a step, so drafts that bring less do not pay; 0 asks for no speculation",
         "step ratio 1.08 to 1.09 on A10G",
     )
     min_first_acceptance: float = _term(
@@ -134,7 +138,7 @@ class Policy:
         0.0,
         "coverage",
         _SHARE,
-        "reported, not limited: steps without a draft cost little; speed is judged itself",
+        "reported, not limited: steps without a draft cost little, and speed has rules of its own",
         _OWN,
         most=1.0,
     )
@@ -155,20 +159,20 @@ class Policy:
 
     @property
     def side(self) -> float:
-        """The error allowed on each side, to promote and to reject, over all looks: a quarter of what is allowed in
-        all, because the rules that reject err partly on their own (tests count what they do together)."""
+        """The one-sided error, to promote and to reject, of all interim analyses: a quarter of the total, because the
+        rules that reject err partly independently (tests count their joint error)."""
         return 0.25 * (1.0 - self.level)
 
     @classmethod
     def terms(cls) -> dict[str, tuple[float | None, Term]]:
-        """Every limit's default and what is known of it, by name."""
+        """Return every limit's default and term, by name."""
         return {f.name: (f.default, f.metadata["term"]) for f in fields(cls)}  # type: ignore[misc]
 
     @classmethod
     def from_record(
-        cls, record: dict[str, Any], *, file: str | None = None, lines: dict[str, int] | None = None
+        cls, record: Mapping[str, Any], *, file: str | None = None, lines: Mapping[str, int] | None = None
     ) -> Policy:
-        """Read a policy's mapping; ``lines`` tells where each key stands in ``file``.
+        """Read a policy's mapping; ``lines`` are those of the keys in ``file``.
 
         Raises:
             InputError: an unknown key, or a value that the limit cannot have.
@@ -177,11 +181,21 @@ class Policy:
         for key, value in record.items():
             line = (lines or {}).get(key)
             if key not in terms:
-                raise InputError(f"unknown; known are {', '.join(sorted(terms))}", file=file, line=line, field=key)
+                message = _RENAMED.get(key) or f"unknown; known are {', '.join(sorted(terms))}"
+                raise InputError(message, file=file, line=line, field=key)
             fault = _fault(value, terms[key][1])
             if fault:
                 raise InputError(f"must be {fault}, not {value!r:.40}", file=file, line=line, field=key)
         return cls(**record)
+
+    @classmethod
+    def from_stored(cls, record: Mapping[str, Any], *, file: str | None = None) -> Policy:
+        """Read the policy of a stored run or plan, also of version 0.3, which had the inverse of a limit."""
+        values = dict(record)
+        if "min_speedup" in values:
+            least = values.pop("min_speedup")
+            values["max_time_per_token_ratio"] = min(1.0 / least, _LARGEST) if least else _LARGEST
+        return cls.from_record(values, file=file)
 
     @classmethod
     def parse(cls, text: str, *, file: str) -> Policy:
@@ -195,12 +209,15 @@ class Policy:
         return cls.from_record({str(name): value for name, value in node.body.items()}, file=file, lines=lines)
 
     def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return dict(self.__dict__)
 
 
+_RENAMED = {"min_speedup": "replaced by max_time_per_token_ratio, its inverse (1.25 becomes 0.8)"}
+
+
 def _fault(value: Any, term: Term) -> str:
-    """What the value would have to be, or nothing if it is."""
+    """Return what the value would have to be, or "" if it is allowed."""
     if value is None and term.optional:
         return ""
     least = "of zero or more" if term.above is None else f"above {term.above:g}"

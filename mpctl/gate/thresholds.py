@@ -1,7 +1,7 @@
-"""An interval held against a limit, and both in words.
+"""Compare a confidence interval with a limit.
 
-A rule passes when the whole interval is on the good side, fails when the whole of it is on the bad side, and is
-undecided while the limit lies inside.
+A rule passes when the whole interval is on the good side of its limit, fails when the whole of it is on the bad side,
+and is undecided while the limit lies inside.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mpctl import formatting
 from mpctl.gate.case import Case
 from mpctl.gate.outcome import Outcome, RuleResult
 from mpctl.stats.confidence import rounds_needed
@@ -16,80 +17,78 @@ from mpctl.stats.interval import Interval
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A limit for the interval of one name: ``least`` or most; ``unit``: "x" for ratios, else one of
-    :func:`show`, for differences and plain figures."""
+class Threshold:
+    """A limit for a figure. ``figure``: the name of its interval; ``label``: its name in messages; ``least``: the limit
+    is a minimum; ``strictly``: the limit itself does not pass; ``unit``: of :func:`mpctl.formatting.in_unit`;
+    ``detail``: printed after the value."""
 
-    rule: str
-    name: str
+    label: str
+    figure: str
     limit: float
     least: bool
-    unit: str
-    before: str = ""
+    unit: str = "x"
+    detail: str = ""
+    strictly: bool = False
+
+    @property
+    def text(self) -> str:
+        """The limit in words: ``at least 0.95x``."""
+        side = ("above" if self.least else "below") if self.strictly else ("at least" if self.least else "at most")
+        return f"{side} {formatting.limit(self.limit, self.unit)}"
 
 
-def hold(case: Case, bar: Bar, *, strictly: bool = False) -> RuleResult:
-    """The interval of ``bar.name`` against its limit; ``strictly``: an end on the limit does not pass."""
+def assess_threshold(case: Case, threshold: Threshold) -> RuleResult:
+    """Judge the interval of a threshold's figure."""
     c = case.comparison
-    found = c.intervals.get(bar.name)
+    interval = c.intervals.get(threshold.figure)
     n = min(c.baseline.requests, c.candidate.requests)
-    if found is None or not math.isfinite(found.value):
-        message = f"{bar.rule} was not measured on both arms"
-        return RuleResult(bar.rule, Outcome.MISSING, message, None, bar.limit, None, n, bar.unit)
-    outcome = place(found, bar, strictly)
-    needed, more = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, bar, found)
-    side = "at least" if bar.least else "at most"
-    if strictly:
-        side = "above" if bar.least else "below"
+    limit, unit = threshold.limit, threshold.unit
+    if interval is None or not math.isfinite(interval.value):
+        message = f"{threshold.label} was not measured on both arms"
+        return RuleResult(Outcome.MISSING, message, None, limit, None, n, unit)
+    outcome = place(interval, threshold)
+    needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
     text = (
-        f"{bar.rule} {show(found.value, bar.unit)}{bar.before}, {range_of(found, bar.unit)} over {found.n} rounds of "
-        f"{c.round_requests:.3g} prompts ({side} {show(bar.limit, bar.unit)}){more}"
+        f"{threshold.label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
+        f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
+        f"({threshold.text}){advice}"
     )
-    return RuleResult(bar.rule, outcome, text, found.value, bar.limit, found, n, bar.unit, needed)
+    return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
 
 
-def place(found: Interval, bar: Bar, strictly: bool) -> Outcome:
-    """On which side of the limit the interval lies."""
-    good, bad = (found.low, found.high) if bar.least else (-found.high, -found.low)
-    limit = bar.limit if bar.least else -bar.limit
-    if good > limit or (good == limit and not strictly):
+def place(interval: Interval, threshold: Threshold) -> Outcome:
+    """Return on which side of the limit the interval lies: pass, fail or undecided."""
+    limit, strictly = threshold.limit, threshold.strictly
+    good, bad = (interval.above, interval.below) if threshold.least else (interval.below, interval.above)
+    if good(limit, strictly=strictly):
         return Outcome.PASS
-    return Outcome.FAIL if bad < limit else Outcome.UNDECIDED
+    return Outcome.FAIL if bad(limit, strictly=True) else Outcome.UNDECIDED
 
 
-def more_needed(case: Case, bar: Bar, found: Interval) -> tuple[int | None, str]:
-    """About how many requests per arm would decide, and the words for it."""
+def place_estimate(value: float | None, interval: Interval | None, limit: float) -> Outcome:
+    """Judge a figure that passes by its estimate: at or above the limit it passes, and it fails only when its whole
+    interval lies below."""
+    if value is None:
+        return Outcome.MISSING
+    if value >= limit:
+        return Outcome.PASS
+    below = interval is not None and interval.below(limit, strictly=True)
+    return Outcome.FAIL if below else Outcome.UNDECIDED
+
+
+def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
+    """Return the requests per arm that would probably decide, and the advice in words."""
     c = case.comparison
-    spread = c.spreads.get(bar.name, math.inf)
-    ratio = bar.unit == "x"
-    gap = abs(math.log(found.value / bar.limit) if ratio and bar.limit > 0 else found.value - bar.limit)
+    spread = c.spreads.get(threshold.figure, math.inf)
+    limit = threshold.limit
+    logarithmic = threshold.unit == "x" and limit > 0
+    gap = abs(math.log(interval.value / limit) if logarithmic else interval.value - limit)
     if not math.isfinite(spread):
         return None, "; one round does not show how much rounds differ"
     rounds = rounds_needed(gap, spread, case.policy.side, case.policy.power)
     if rounds is None:
         return None, "; too close to the limit to tell on which side it is"
-    needed = math.ceil(max(rounds - found.n, 1) * c.round_requests)
+    needed = math.ceil(max(rounds - interval.n, 1) * c.round_requests)
+    if case.last:  # no error is left to spend on further rounds of this measurement
+        return needed, f"; a new measurement with --repeats {max(rounds, interval.n + 1)} would probably decide"
     return needed, f"; about {needed} more prompts would decide"
-
-
-def range_of(found: Interval, unit: str) -> str:
-    """An interval in words; an open end is a question mark."""
-    low = show(found.low, unit) if math.isfinite(found.low) else "?"
-    high = show(found.high, unit) if math.isfinite(found.high) else "?"
-    return f"{100 * found.level:.3g}% interval {low} to {high}"
-
-
-def show(value: float, unit: str) -> str:
-    """A figure in its unit: "x", "ms" (a difference, with its sign), "share", or a plain number."""
-    if unit == "x":
-        return f"{value:.2f}x"
-    if unit == "ms":
-        return f"{'+' if value >= 0 else '-'}{in_ms(abs(value))}"
-    return f"{value:.1%}" if unit == "share" else f"{value:.2f}"
-
-
-def in_ms(value: float) -> str:
-    """A time given in ms, for people."""
-    if value >= 10_000:
-        return f"{value / 1000:.1f} s"
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"

@@ -1,41 +1,38 @@
-"""What the rules say together: of one cell, and of all cells by their share of the traffic."""
+"""Join the rules' results to a verdict: of one cell, and of all cells by their share of the traffic."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.case import Case
 from mpctl.gate.outcome import Outcome, RuleResult
 
-_ANSWERS = ("errors", "outputs")  # rules about what is answered, not about how fast
+_ANSWERS = ("errors", "outputs")  # rules about the answers themselves, not their speed
 
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """One cell. ``share`` of the traffic, 0..1; ``speedup``: ratio of throughputs; ``sentence``: why it was rejected
-    although something looks good, "" otherwise. ``needed``: about how many more requests per arm would decide, and
-    ``needed_s`` how long they take at the present rate, for both arms; None where more requests may not decide, as when
-    something was not measured or is too close to its limit."""
+    """One cell. ``share`` of the traffic, 0..1; ``sentence``: why it was rejected although a figure looks good, ""
+    otherwise. ``needed``: requests per arm that would probably decide, and ``needed_s`` their time at the present rate,
+    for both arms; None where more requests may not decide, as when a figure is missing or too close to its limit."""
 
     cell: Cell
     share: float
     outcome: Outcome
     rules: tuple[RuleResult, ...]
-    speedup: float | None = None
+    throughput_ratio: float | None = None
     sentence: str = ""
     needed: int | None = None
     needed_s: float | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages that decided: of failed rules, else of those that could not be judged, what is missing first,
-        else of all that were."""
+        """The messages that decided: of failed rules, else of missing and undecided ones, else of those passed."""
         failed = self._messages(Outcome.FAIL)
         if failed:
             return (self.sentence, *failed) if self.sentence else failed
@@ -47,30 +44,14 @@ class CellVerdict:
 
     @property
     def broken(self) -> bool:
-        """Whether answers are missing or are others than the baseline's, which no speed elsewhere makes up for."""
+        """Whether answers fail or differ from the baseline's, which no speed elsewhere makes up for."""
         return any(r.rule in _ANSWERS and r.outcome is Outcome.FAIL for r in self.rules)
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            **self.__dict__,
-            "cell": self.cell.to_record(),
-            "outcome": self.outcome.value,
-            "rules": [r.to_record() for r in self.rules],
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> CellVerdict:
-        """The value :meth:`to_record` wrote."""
-        rules = tuple(RuleResult.from_record(r) for r in record["rules"])
-        cell = Cell.from_record(record["cell"])
-        return cls(**{**record, "cell": cell, "outcome": Outcome(record["outcome"]), "rules": rules})
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where speculation stops paying as more requests run at once: throughput was surely higher at ``pays`` and surely
-    lower at ``costs``; ``near``: where the line between the two crosses 1, in logarithms of both."""
+    """The concurrency at which speculation stops paying: the interval of the throughput ratio lies above 1 at ``pays``
+    and below 1 at ``costs``; ``near``: where the line between the two crosses 1, in logarithms of both."""
 
     traffic: str
     temperature: float
@@ -81,7 +62,7 @@ class Crossover:
 
 @dataclass(frozen=True)
 class Verdict:
-    """promote, reject or undecided, with every cell's own; ``summary``: one sentence over all."""
+    """Promote, reject or undecided, with every cell's own verdict; ``summary``: one sentence over all."""
 
     outcome: Outcome
     cells: tuple[CellVerdict, ...]
@@ -95,7 +76,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What decided: with one cell its reasons; with several the summary and the first of each deciding cell."""
+        """With one cell its reasons; with several the summary and the first reason of each deciding cell."""
         if not self.cells:
             return (self.summary,)
         if len(self.cells) == 1:
@@ -105,33 +86,14 @@ class Verdict:
 
     @property
     def needed(self) -> int | None:
-        """About how many more requests per arm the cell that takes longest needs; None where a cell may need others."""
+        """Requests per arm that the slowest cell probably needs; None where a cell may need more than requests."""
         return _most([c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED])
 
     @property
     def needed_s(self) -> float | None:
-        """How long what is still needed takes, all cells one after the other."""
+        """Time of the requests still needed, all cells one after the other."""
         found = [c.needed_s for c in self.cells if c.needed_s is not None]
         return math.fsum(found) if found and self.needed is not None else None
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "outcome": self.outcome.value,
-            "summary": self.summary,
-            "cells": [c.to_record() for c in self.cells],
-            "crossovers": [dict(c.__dict__) for c in self.crossovers],
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Verdict:
-        """The value :meth:`to_record` wrote."""
-        return cls(
-            Outcome(record["outcome"]),
-            tuple(CellVerdict.from_record(c) for c in record["cells"]),
-            record["summary"],
-            tuple(Crossover(**c) for c in record["crossovers"]),
-        )
 
 
 def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
@@ -152,7 +114,7 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
         share=_share(case.analysis, c),
         outcome=outcome,
         rules=rules,
-        speedup=c.speedup,
+        throughput_ratio=c.throughput_ratio.value if c.throughput_ratio else None,
         sentence=_trap(case) if outcome is Outcome.REJECT else "",
         needed=needed,
         needed_s=seconds,
@@ -160,8 +122,8 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
 
 
 def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
-    """Promote when no more of the traffic is slower than the policy allows and all the rest is faster. Of answers that
-    are wrong or missing the policy allows no share."""
+    """Promote when the rejected share of the traffic is within the policy and every other cell is promoted. No share
+    excuses failed or different answers."""
     crossovers = _crossovers(cells)
     if not cells:
         return Verdict(Outcome.UNDECIDED, (), "nothing was measured")
@@ -177,9 +139,10 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
         outcome = Outcome.PROMOTE
     summary = _summary(cells, crossovers)
     if broken and rejected <= allowed:
-        summary += "; failed requests and other texts are not weighed by their share"
+        summary += "; failed requests and different texts are not weighted by their share"
     if rejected and outcome is Outcome.PROMOTE:
-        summary += f"; {rejected:.0%} of the traffic is slower, {analysis.policy.max_rejected_share:.0%} may be"
+        most = formatting.limit(analysis.policy.max_rejected_share, "share")
+        summary += f"; {formatting.share(rejected, 0)} of the traffic is slower (at most {most})"
     return Verdict(outcome, cells, summary, crossovers)
 
 
@@ -221,7 +184,9 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
         word = f"{outcome.value} for"
         joined = "; ".join(names) if any("," in n for n in names) else ", ".join(names)
         parts.append(
-            f"{word} {joined} ({share:.0%} of the traffic)" if len(chosen) < len(cells) else f"{word} {joined}"
+            f"{word} {joined} ({formatting.share(share, 0)} of the traffic)"
+            if len(chosen) < len(cells)
+            else f"{word} {joined}"
         )
     parts += [
         f"{c.traffic} pays up to {c.pays} at once and no longer at {c.costs}, near {c.near:.0f}" for c in crossovers
@@ -230,11 +195,15 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
 
 
 def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
-    """Between cells whose intervals lie on either side of 1; what lies between the two says nothing."""
+    """Find crossovers between cells whose intervals lie on either side of 1; the cells between are undecided."""
     groups: dict[tuple[str, float], list[tuple[int, float]]] = {}
     for c in cells:
         ratio = next((r.interval for r in c.rules if r.rule == "throughput"), None)
-        if c.cell.rate is None and ratio is not None and (ratio.low > 1.0 or ratio.high < 1.0):
+        if (
+            c.cell.rate is None
+            and ratio is not None
+            and (ratio.above(1.0, strictly=True) or ratio.below(1.0, strictly=True))
+        ):
             groups.setdefault((c.cell.traffic, c.cell.temperature), []).append((c.cell.concurrency, ratio.value))
     found = []
     for (traffic, temperature), group in groups.items():
@@ -248,29 +217,20 @@ def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
 
 
 def _trap(case: Case) -> str:
-    """The sentence for a candidate whose running requests are faster while the service is slower."""
+    """Return the sentence for a candidate whose running requests are faster while the service is slower."""
     c = case.comparison
-    tpot, speed = c.intervals.get("tpot"), c.speedup
-    base, cand = c.baseline, c.candidate
-    if (
-        tpot is None
-        or speed is None
-        or tpot.value >= 1.0
-        or speed >= 1.0
-        or base.ttft_ms is None
-        or cand.ttft_ms is None
-    ):
+    tpot, throughput = c.intervals.get("tpot"), c.throughput_ratio
+    base, cand = c.baseline.ttft_ms, c.candidate.ttft_ms
+    if tpot is None or throughput is None or base is None or cand is None:
         return ""
-    if cand.ttft_ms <= base.ttft_ms:
+    if tpot.value >= 1.0 or throughput.value >= 1.0 or cand <= base:
         return ""
     text = (
-        f"requests that run get their tokens {1 / tpot.value:.2f}x as fast, but only {speed:.2f}x as many tokens come "
-        f"out: requests wait {cand.ttft_ms / 1000:.1f} s for their first token instead of {base.ttft_ms / 1000:.1f} s"
+        f"TPOT is {formatting.ratio(tpot.value)} the baseline's, but throughput is only "
+        f"{formatting.ratio(throughput.value)}: requests wait {cand / 1000:.1f} s for their first token instead of "
+        f"{base / 1000:.1f} s"
     )
-    pools = (
-        case.baseline.kv_pool_tokens if case.baseline else None,
-        case.candidate.kv_pool_tokens if case.candidate else None,
-    )
-    if pools[0] and pools[1] and pools[1] < pools[0]:
-        return f"{text}, because the draft left {pools[1]} of {pools[0]} tokens of the KV cache"
+    before, after = (arm.kv_pool_tokens if arm else None for arm in (case.baseline, case.candidate))
+    if before and after and after < before:
+        return f"{text}, because the draft left {after} of {before} tokens of the KV cache"
     return f"{text}, as when the draft takes memory from the KV cache"

@@ -1,6 +1,6 @@
-"""A measurement for people and for programs. Text in tables, records for JSON; nothing here measures or decides."""
+"""A measurement rendered: tables, JSON records, pages. Nothing here measures or decides."""
 
-from mpctl.report.record import comparison_record, operation_record
+from mpctl.report.record import measurement_record, operation_record
 from mpctl.report.table import comparison_rows, gate_rows
 
-__all__ = ["comparison_record", "comparison_rows", "gate_rows", "operation_record"]
+__all__ = ["comparison_rows", "gate_rows", "measurement_record", "operation_record"]

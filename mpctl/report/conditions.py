@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from mpctl.report.values import ArmFacts, Report
-from mpctl.report.words import count
+from mpctl import formatting
+from mpctl.report.values import Report
 
 
 def condition_rows(report: Report) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def condition_rows(report: Report) -> list[dict[str, Any]]:
         ("Device", lambda arm: arm.device),
         ("Model", lambda arm: arm.model),
         ("Model sha256", lambda arm: arm.model_digest),
-        ("KV cache, tokens", lambda arm: count(arm.kv_pool_tokens)),
+        ("KV cache, tokens", lambda arm: formatting.count(arm.kv_pool_tokens)),
     ):
         base, cand = _known(of(report.baseline)), _known(of(report.candidate))
         rows.append({"name": name, "baseline": base, "candidate": cand, "same": base == cand})
@@ -53,8 +53,3 @@ def _by_flag(argv: Sequence[str]) -> list[str]:
         else:
             lines[-1].append(word)
     return [shlex.join(line) for line in lines] or ["?"]
-
-
-def same_engine(baseline: ArmFacts, candidate: ArmFacts) -> bool:
-    """Whether both arms ran the same engine on the same device."""
-    return (baseline.engine_version, baseline.device) == (candidate.engine_version, candidate.device)

@@ -1,45 +1,50 @@
 """Cost per million output tokens, from the price of the machine and the measured throughput.
 
-``usd = usd_per_hour / 3600 / tokens_per_second * 1e6``. Over several cells the costs add up by their part of the output
-tokens: their share of the requests times the length of their answers on the baseline. A machine with more devices than
-the engine uses is counted by the part used. What this assumes is said beside the figure: the machine serves at this
-load all the time.
+Baseline: ``usd = usd_per_hour / 3600 / tokens_per_second * 1e6``; the candidate's is that over the throughput ratio.
+Over several cells the costs add up by their part of the output tokens: share of the requests times length of the
+answers on the baseline. A machine with more devices than the engine uses is counted by the part used. The figure
+assumes that the machine serves at this load all the time, and says so.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
+from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.run import ArmConditions
 from mpctl.report.prices import MachinePrice, Prices
-from mpctl.report.values import ApiPrice, ArmFacts, CellReport, Cost, Figure, Offer
+from mpctl.report.values import ApiPrice, CellReport, Cost, Offer
+from mpctl.stats.interval import Interval
 
 _PARALLEL = re.compile(r"--(?:tensor|pipeline|data)-parallel-size$|-(?:tp|pp|dp)$")
 
 
-def cost_of(cells: Sequence[CellReport], arm: ArmFacts, prices: Prices) -> Cost:
-    """The cost on both arms at every price of the arm's device."""
+def cost_of(cells: Sequence[CellReport], arm: ArmConditions, prices: Prices) -> Cost:
+    """Return the cost on both arms at every price of the arm's device."""
     api = tuple(ApiPrice(p.name, p.output_usd, p.as_of) for p in sorted(prices.api, key=lambda p: p.output_usd))
     offers = prices.of(arm.device)
     if not offers:
         device = arm.device or "an unnamed device"
         return Cost(api=api, missing=f"no price is known for {device}: mpctl report --prices FILE takes yours")
     weights = _weights(cells)
-    base = _hours_per_million([c.baseline.tokens_per_second for c in cells], weights)
-    cand = _hours_per_million([c.candidate.tokens_per_second for c in cells], weights)
+    base = _hours_per_million([c.comparison.baseline.throughput for c in cells], weights)
+    cand = _hours_per_million([_candidate_rate(c) for c in cells], weights)
     if base is None and cand is None:
         return Cost(api=api, missing="throughput was not measured on either arm")
     used = devices_used(arm.argv)
-    saving = _saving(cells, base, cand)
+    saving = 1.0 - cand / base if base and cand is not None else None
+    interval = _saving_interval(cells, saving)
     return Cost(
-        offers=tuple(_offer(offer, used, base, cand, saving) for offer in offers),
+        offers=tuple(_offer(offer, used, base, cand, saving, interval) for offer in offers),
         api=api,
         basis=_basis(cells, used),
     )
 
 
 def devices_used(argv: Sequence[str]) -> int:
-    """How many devices the engine's arguments ask for: the product of its parallel sizes."""
+    """Return the number of devices the engine's arguments ask for: the product of its parallel sizes."""
     product = 1
     for index, word in enumerate(argv):
         flag, equals, value = word.partition("=")
@@ -60,31 +65,46 @@ def _weights(cells: Sequence[CellReport]) -> list[float]:
 
 
 def _answer_length(cell: CellReport) -> float:
-    """Tokens of an answer; of the candidate where the baseline gave none, 1 where nobody did."""
-    answered = [(arm.output_tokens, arm.requests - arm.failed) for arm in (cell.baseline, cell.candidate)]
-    return next((tokens / count for tokens, count in answered if tokens and count > 0), 1.0)
+    """Return the mean tokens of an answer on the baseline, on the candidate where that has none, else 1."""
+    arms = (cell.comparison.baseline, cell.comparison.candidate)
+    return next((length for arm in arms if (length := _mean_tokens(arm))), 1.0)
+
+
+def _mean_tokens(arm: ArmSummary) -> float:
+    answered = arm.requests - arm.failed
+    return arm.output_tokens / answered if answered > 0 else 0.0
+
+
+def _candidate_rate(cell: CellReport) -> float | None:
+    """Return tokens per second of the candidate: the baseline's times the throughput ratio, where there is one."""
+    ratio, base = cell.comparison.throughput_ratio, cell.comparison.baseline.throughput
+    return base * ratio.value if ratio and base else cell.comparison.candidate.throughput
 
 
 def _hours_per_million(rates: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Machine hours per million output tokens; None where a cell that counts was not measured."""
+    """Return machine hours per million output tokens; None where a cell that counts was not measured."""
     if not weights or any(not rate and weight for rate, weight in zip(rates, weights, strict=True)):
         return None
     return sum(weight * 1e6 / 3600.0 / rate for rate, weight in zip(rates, weights, strict=True) if rate)
 
 
-def _saving(cells: Sequence[CellReport], base: float | None, cand: float | None) -> Figure:
-    """Share saved; with one cell its interval follows from that of the throughput's ratio r: 1 - 1 / r."""
-    if not base or cand is None:
-        return Figure()
-    value = 1.0 - cand / base
-    if len(cells) != 1:
-        return Figure(value)
-    ratio = cells[0].throughput
+def _saving_interval(cells: Sequence[CellReport], saving: float | None) -> Interval | None:
+    """Return the interval of the share saved: with one cell 1 - 1 / r over the throughput ratio's interval."""
+    ratio = cells[0].comparison.throughput_ratio if len(cells) == 1 else None
+    if saving is None or ratio is None:
+        return None
     low, high = (1.0 - 1.0 / bound if bound else None for bound in (ratio.low, ratio.high))
-    return Figure(value, low, high, ratio.n, ratio.level, ratio.method)
+    return replace(ratio, value=saving, low=low, high=high)
 
 
-def _offer(offer: MachinePrice, used: int, base: float | None, cand: float | None, saving: Figure) -> Offer:
+def _offer(
+    offer: MachinePrice,
+    used: int,
+    base: float | None,
+    cand: float | None,
+    saving: float | None,
+    interval: Interval | None,
+) -> Offer:
     hourly = offer.usd_per_hour * used / offer.devices
     return Offer(
         name=offer.name,
@@ -94,6 +114,7 @@ def _offer(offer: MachinePrice, used: int, base: float | None, cand: float | Non
         baseline_usd=None if base is None else hourly * base,
         candidate_usd=None if cand is None else hourly * cand,
         saving=saving,
+        saving_interval=interval,
     )
 
 
@@ -103,4 +124,4 @@ def _basis(cells: Sequence[CellReport], used: int) -> str:
         return what
     shared = all(c.share is not None for c in cells)
     by = "by the shares of requests" if shared else "all cells alike, no shares were given"
-    return f"{what}; {by}, weighed by the length of their answers"
+    return f"{what}; {by}, weighted by the length of their answers"

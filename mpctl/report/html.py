@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from mpctl import formatting
 from mpctl.errors import MpctlError
-from mpctl.report import words
+from mpctl.experiment.counters import Window
+from mpctl.report import outcomes
 from mpctl.report.conditions import argument_lines, condition_rows
+from mpctl.report.decomposed import title_of
+from mpctl.report.outcomes import printable
 from mpctl.report.values import CellReport, Report
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ def html_report(report: Report) -> str:
             f"the HTML report needs {error.name}, which is not installed",
             hint="pip install '.[report]' in the checkout of mpctl; the other formats need nothing more",
         ) from error
-    main = max(report.cells, key=lambda c: c.share or 0.0, default=None)
+    main = report.main
     files = resources.files("mpctl.report").joinpath("templates")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, finalize=_shown
@@ -50,7 +54,13 @@ def html_report(report: Report) -> str:
     template = environment.from_string(files.joinpath("report.html.j2").read_text(encoding="utf-8"))
     return template.render(
         report=report,
-        words=words,
+        fmt=formatting,
+        outcomes=outcomes,
+        title_of=title_of,
+        plain=_plain,
+        figure=_figure,
+        policy={name: value for name, value in report.policy.to_record().items() if value is not None},
+        level=formatting.level(main.comparison.throughput_ratio) if main else "",
         style=Markup(files.joinpath("style.css").read_text(encoding="utf-8")),
         plots=_plots(report),
         pair=_pair,
@@ -66,7 +76,7 @@ def html_report(report: Report) -> str:
 def _shown(value: Any) -> Any:
     """A text without the control characters that HTML forbids; our own markup as it is."""
     plain = isinstance(value, str) and not hasattr(value, "__html__")
-    return words.printable(value) if plain else value
+    return printable(value) if plain else value
 
 
 def _plots(report: Report) -> dict[str, Any]:
@@ -88,17 +98,17 @@ def _plots(report: Report) -> dict[str, Any]:
             "panels": [
                 safe(plots.distribution(cell, metric, title, name=f"c{index}{metric}"))
                 for metric, title in _TITLES.items()
-                if any(arm.quantiles.get(metric) for arm in (cell.baseline, cell.candidate))
+                if any(arm.get(metric) for arm in cell.curves.values())
             ],
         }
         for index, cell in enumerate(report.cells[:_CELLS_WITH_PLOTS])
     ]
-    drafting = any(c.candidate.acceptance_by_position for c in report.cells)
+    drafting = any(c.comparison.candidate.position_rates for c in report.cells)
     return {
-        "speedup": both(plots.speedups, report.cells, "speedup"),
+        "ratios": both(plots.throughput_ratios, report.cells, "ratios"),
         "latency": latency,
         "acceptance": safe(plots.acceptance(report.cells, name="acceptance")) if drafting else "",
-        "why": [both(plots.waterfall, item, f"why{index}") for index, item in enumerate(report.decomposition)],
+        "why": [both(plots.waterfall, item, f"why{index}") for index, item in enumerate(report.decomposed)],
     }
 
 
@@ -106,11 +116,11 @@ def _pool_lost(report: Report) -> str:
     """The share of the KV cache that the candidate does without, where it is one percent or more."""
     base, cand = report.baseline.kv_pool_tokens, report.candidate.kv_pool_tokens
     lost = 1.0 - cand / base if base and cand is not None else 0.0
-    return words.percent(lost, 0) if lost >= 0.01 else ""
+    return formatting.share(lost, 0) if lost >= 0.01 else ""
 
 
 def _measured(cell: CellReport) -> bool:
-    return any(arm.quantiles for arm in (cell.baseline, cell.candidate))
+    return any(cell.curves.values())
 
 
 def _pair(baseline: str, candidate: str) -> Markup:
@@ -126,23 +136,27 @@ def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
     """The few figures to see first; with several cells, those of the one with the largest share."""
     tiles = []
     if cell is not None:
-        speedup = cell.speedup
-        spread = ": ".join(filter(None, (words.level(speedup), words.interval(speedup))))
-        tiles.append({"name": "Speedup", "value": words.times(speedup.value), "sub": spread})
-        base, cand = cell.baseline, cell.candidate
+        ratio = cell.comparison.throughput_ratio
+        base, cand = cell.comparison.baseline, cell.comparison.candidate
+        windows = base.window, cand.window
+        steps = [formatting.number(w.tokens_per_step if w else None) for w in windows]
+        value = formatting.ratio(ratio.value if ratio else None)
+        sub = formatting.confidence(ratio) if formatting.bounds(ratio) else ""
         tiles += [
-            _tile(
-                "Throughput", words.number(cand.tokens_per_second, 0), words.number(base.tokens_per_second, 0), "tok/s"
-            ),
-            _tile("TPOT", words.milliseconds(cand.tpot_ms.get("mean")), words.milliseconds(base.tpot_ms.get("mean"))),
-            _tile("TTFT", words.milliseconds(cand.ttft_ms.get("mean")), words.milliseconds(base.ttft_ms.get("mean"))),
-            _tile("Tokens per step", words.number(cand.tokens_per_step), words.number(base.tokens_per_step)),
+            {"name": "Throughput ratio", "value": value, "sub": sub},
+            _tile("Throughput", formatting.number(cand.throughput, 0), formatting.number(base.throughput, 0), "tok/s"),
+            _tile("TPOT", formatting.milliseconds(cand.tpot_ms), formatting.milliseconds(base.tpot_ms)),
+            _tile("TTFT", formatting.milliseconds(cand.ttft_ms), formatting.milliseconds(base.ttft_ms)),
+            _tile("Tokens per step", steps[1], steps[0]),
         ]
     if report.cost.offers:
         offer = report.cost.offers[0]
         tiles.append(
             _tile(
-                "Per million tokens", words.dollars(offer.candidate_usd), words.dollars(offer.baseline_usd), offer.as_of
+                "Per million tokens",
+                formatting.dollars(offer.candidate_usd),
+                formatting.dollars(offer.baseline_usd),
+                offer.as_of,
             )
         )
     return tiles
@@ -150,3 +164,13 @@ def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
 
 def _tile(name: str, candidate: str, baseline: str, unit: str = "") -> dict[str, str]:
     return {"name": name, "value": candidate, "sub": f"{unit + ', ' if unit else ''}baseline {baseline}"}
+
+
+def _plain(value: object) -> str:
+    """Return a setting as it would be written in a file."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _figure(window: Window | None, name: str) -> float | None:
+    value: float | None = getattr(window, name, None)
+    return value

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from mpctl.report import words
-from mpctl.report.values import CellReport, Report, Rule
+from mpctl import formatting
+from mpctl.gate.outcome import RuleResult
+from mpctl.report.outcomes import word
+from mpctl.report.values import CellReport, Report
 
 # What XML 1.0 cannot carry, whatever the escape (https://www.w3.org/TR/xml/#charsets).
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -31,7 +33,7 @@ def junit_report(report: Report) -> str:
 
 
 def _suite(report: Report, cell: CellReport) -> ET.Element:
-    outcomes = [rule.outcome for rule in cell.rules]
+    outcomes = [rule.outcome.value for rule in cell.verdict.rules]
     suite = ET.Element(
         "testsuite",
         {
@@ -45,35 +47,34 @@ def _suite(report: Report, cell: CellReport) -> ET.Element:
     )
     properties = ET.SubElement(suite, "properties")
     for name, value in (
-        ("verdict", cell.outcome),
-        ("speedup", words.with_interval(cell.speedup)),
+        ("verdict", cell.outcome.value),
+        ("throughput ratio", formatting.estimate(cell.comparison.throughput_ratio)),
         ("baseline", report.baseline.spec),
         ("candidate", report.candidate.spec),
     ):
         ET.SubElement(properties, "property", {"name": name, "value": _plain(value)})
-    for rule in cell.rules:
+    for rule in cell.verdict.rules:
         suite.append(_case(report, cell, rule))
     return suite
 
 
-def _case(report: Report, cell: CellReport, rule: Rule) -> ET.Element:
+def _case(report: Report, cell: CellReport, rule: RuleResult) -> ET.Element:
     group = re.sub(r"[^\w-]+", "-", f"{cell.traffic}.{cell.load}").strip("-")
-    case = ET.Element("testcase", {"classname": _plain(f"{report.service}.{group}"), "name": _plain(rule.name)})
+    case = ET.Element("testcase", {"classname": _plain(f"{report.service}.{group}"), "name": _plain(rule.rule)})
     if rule.outcome == "skip":
         ET.SubElement(case, "skipped", {"message": _plain(rule.message)})
     elif kind := _KINDS.get(rule.outcome):
-        found = ET.SubElement(case, kind, {"message": _plain(rule.message), "type": _plain(words.word(rule.outcome))})
+        found = ET.SubElement(case, kind, {"message": _plain(rule.message), "type": _plain(word(rule.outcome))})
         found.text = _plain(_figures(rule))
     return case
 
 
-def _figures(rule: Rule) -> str:
-    figure = rule.figure
+def _figures(rule: RuleResult) -> str:
     lines = [
-        f"value: {words.in_unit(figure.value, rule.unit)}",
-        f"limit: {rule.limit or '-'}",
-        f"interval: {words.interval(figure, rule.unit) or '-'}",
-        f"n: {'-' if figure.n is None else figure.n}",
+        f"value: {formatting.in_unit(rule.value, rule.unit)}",
+        f"limit: {'-' if rule.limit is None else formatting.limit(rule.limit, rule.unit)}",
+        f"interval: {formatting.bounds(rule.interval, rule.unit) or '-'}",
+        f"n: {rule.n or '-'}",
     ]
     return "\n".join(lines)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mpctl.report import words
+from mpctl import formatting
+from mpctl.gate.decomposition import Decomposition
 from mpctl.report.conditions import argument_lines, condition_rows
-from mpctl.report.values import CellReport, Cost, Part, Report
+from mpctl.report.decomposed import title_of
+from mpctl.report.outcomes import printable, sign, word
+from mpctl.report.values import CellReport, Cost, Report
 
 MARK = "<!-- mpctl report -->"
 
@@ -20,13 +23,14 @@ def markdown_report(report: Report) -> str:
     """The whole text, with a newline at its end."""
     parts = [
         MARK,
-        f"### {words.sign(report.outcome)} {escape(words.word(report.outcome))}: {escape(report.sentence)}",
+        f"### {sign(report.outcome)} {escape(word(report.outcome))}: {escape(report.sentence)}",
         *([_list(report.reasons)] if report.reasons else []),
         _cells(report.cells),
         _fold("Gate", *(_gate(cell, alone=len(report.cells) == 1) for cell in report.cells)),
         *(
-            _fold(item.title, escape(f"{item.cell}: {item.sentence}"), _why(item.parts))
-            for item in report.decomposition
+            _fold(title_of(d), escape(f"{cell.label}: {d.sentence}"), _decomposition(d))
+            for cell in report.decomposed
+            if (d := cell.decomposition)
         ),
         _fold("Cost per million output tokens", _cost(report.cost)),
         _fold("Conditions", _conditions(report)),
@@ -52,52 +56,51 @@ def fenced(text: str, language: str = "") -> str:
     """A code block that its content cannot close."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{words.printable(text)}\n{fence}"
+    return f"{fence}{language}\n{printable(text)}\n{fence}"
 
 
 def _cells(cells: Sequence[CellReport]) -> str:
     shares = any(c.share is not None for c in cells)
-    header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Speedup", "Tok/s", "TTFT", "TPOT"]
-    rows = [
-        [
-            escape(c.traffic),
-            escape(c.load),
-            *([words.percent(c.share, 0)] if shares else []),
-            f"{words.sign(c.outcome)} {words.word(c.outcome)}",
-            words.with_interval(c.speedup),
-            _pair(words.number(c.baseline.tokens_per_second, 1), words.number(c.candidate.tokens_per_second, 1)),
-            _pair(
-                words.milliseconds(c.baseline.ttft_ms.get("mean")), words.milliseconds(c.candidate.ttft_ms.get("mean"))
-            ),
-            _pair(
-                words.milliseconds(c.baseline.tpot_ms.get("mean")), words.milliseconds(c.candidate.tpot_ms.get("mean"))
-            ),
-        ]
-        for c in cells
+    header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Throughput ratio", "Tok/s", "TTFT", "TPOT"]
+    return _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
+
+
+def _cell(cell: CellReport, *, shares: bool) -> list[str]:
+    base, cand = cell.comparison.baseline, cell.comparison.candidate
+    return [
+        escape(cell.traffic),
+        escape(cell.load),
+        *([formatting.share(cell.share, 0)] if shares else []),
+        f"{sign(cell.outcome)} {word(cell.outcome)}",
+        formatting.estimate(cell.comparison.throughput_ratio),
+        _pair(formatting.number(base.throughput, 1), formatting.number(cand.throughput, 1)),
+        _pair(formatting.milliseconds(base.ttft_ms), formatting.milliseconds(cand.ttft_ms)),
+        _pair(formatting.milliseconds(base.tpot_ms), formatting.milliseconds(cand.tpot_ms)),
     ]
-    return _table(header, rows, right=len(header) - 4)
 
 
 def _gate(cell: CellReport, *, alone: bool) -> str:
     rows = [
         [
-            escape(rule.name),
-            f"{words.sign(rule.outcome)} {words.word(rule.outcome)}",
-            words.in_unit(rule.figure.value, rule.unit),
-            escape(rule.limit) or "-",
-            words.interval(rule.figure, rule.unit) or "-",
-            "-" if rule.figure.n is None else words.count(rule.figure.n),
+            escape(rule.rule),
+            f"{sign(rule.outcome)} {word(rule.outcome)}",
+            formatting.in_unit(rule.value, rule.unit),
+            "-" if rule.limit is None else formatting.limit(rule.limit, rule.unit),
+            formatting.bounds(rule.interval, rule.unit) or "-",
+            formatting.count(rule.n) if rule.n else "-",
             escape(rule.message),
         ]
-        for rule in cell.rules
+        for rule in cell.verdict.rules
     ]
     table = _table(["Rule", "Result", "Value", "Limit", "Interval", "n", "Reason"], rows)
     return table if alone else f"**{escape(cell.label)}**\n\n{table}"
 
 
-def _why(parts: Sequence[Part]) -> str:
-    rows = [[escape(p.name), words.number(p.factor), words.times(p.speedup), escape(p.why)] for p in parts]
-    return _table(["From", "Factor", "Speedup", "Why"], rows)
+def _decomposition(found: Decomposition) -> str:
+    rows = [
+        [escape(p.name), formatting.number(p.factor), formatting.ratio(p.after), escape(p.text)] for p in found.parts
+    ]
+    return _table(["From", "Factor", "Throughput ratio", "Why"], rows)
 
 
 def _cost(cost: Cost) -> str:
@@ -106,10 +109,10 @@ def _cost(cost: Cost) -> str:
     rows = [
         [
             escape(o.name),
-            words.dollars(o.usd_per_hour).replace("$", "&#36;"),
-            words.dollars(o.baseline_usd).replace("$", "&#36;"),
-            words.dollars(o.candidate_usd).replace("$", "&#36;"),
-            words.percent(o.saving.value, 0),
+            formatting.dollars(o.usd_per_hour).replace("$", "&#36;"),
+            formatting.dollars(o.baseline_usd).replace("$", "&#36;"),
+            formatting.dollars(o.candidate_usd).replace("$", "&#36;"),
+            formatting.share(o.saving, 0),
             escape(o.as_of),
         ]
         for o in cost.offers
@@ -126,12 +129,13 @@ def _conditions(report: Report) -> str:
         + [f"{'+' if line['new'] else ' '} {line['text']}" for line in lines["candidate"]]
     )
     prompts = [
-        [escape(p.name), words.count(p.count), words.count(p.repeated), escape(p.digest[:16])] for p in report.prompts
+        [escape(p.name), formatting.count(p.count), formatting.count(p.repeated), escape(p.digest[:16])]
+        for p in report.prompts
     ]
     client = report.client
     calibrated = "The load client was not calibrated before this run."
     if client:
-        p50, p99 = words.milliseconds(client.p50_ms), words.milliseconds(client.p99_ms)
+        p50, p99 = formatting.milliseconds(client.p50_ms), formatting.milliseconds(client.p99_ms)
         calibrated = f"The load client adds {p50} at p50 and {p99} at p99."
     return "\n\n".join(
         [

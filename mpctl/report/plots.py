@@ -10,9 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpctl.formatting import estimate, milliseconds, ratio, share
+from mpctl.report.decomposed import title_of
+from mpctl.report.outcomes import word
 from mpctl.report.svg import INK, canvas, write
-from mpctl.report.values import CellReport, Decomposition
-from mpctl.report.words import milliseconds, percent, times, with_interval, word
+from mpctl.report.values import CellReport
+from mpctl.stats.interval import Interval
 
 _OUTCOME = {"promote": ("good", "o"), "reject": ("bad", "X"), "undecided": ("unsure", "D")}
 WIDE, NARROW = 1000.0, 330.0  # CSS pixels: the page, and a phone
@@ -20,15 +23,15 @@ _PANEL = 340.0
 _FROM, _TO = 10, 99  # percentiles that a plot of times shows at least
 
 
-def speedups(cells: Sequence[CellReport], *, width: float, name: str) -> str:
-    """Is it faster, and how sure is that: one row per cell, with its interval, against 1x."""
-    rows = [c for c in cells if c.speedup.known]
-    alternative = "Speedup of the candidate over the baseline. " + "; ".join(
-        f"{c.label}: {with_interval(c.speedup)}, {word(c.outcome).lower()}" for c in cells
+def throughput_ratios(cells: Sequence[CellReport], *, width: float, name: str) -> str:
+    """Draw the throughput ratio of every cell with its confidence interval against 1x."""
+    rows = [(c, c.comparison.throughput_ratio) for c in cells if c.comparison.throughput_ratio]
+    alternative = "Throughput ratio, candidate over baseline. " + "; ".join(
+        f"{c.label}: {estimate(c.comparison.throughput_ratio)}, {word(c.outcome).lower()}" for c in cells
     )
     with canvas(width, 62 + 46 * max(len(rows), 1)) as figure:
         axes = figure.subplots()
-        low, high = _ratio_limits(rows)
+        low, high = _ratio_limits([interval for _, interval in rows])
         axes.set_xscale("log")
         axes.set_xlim(low, high)
         ticks = _ratio_ticks(low, high, at_most=5 if width < 500 else 9)
@@ -36,10 +39,10 @@ def speedups(cells: Sequence[CellReport], *, width: float, name: str) -> str:
         axes.minorticks_off()
         axes.grid(axis="x")
         axes.axvline(1.0, color=INK["text"], linewidth=1.2)
-        for y, cell in enumerate(rows):
-            _interval_row(axes, y, cell, low, high)
+        for y, (cell, interval) in enumerate(rows):
+            _interval_row(axes, y, cell.outcome, interval, low, high)
         axes.set_ylim(len(rows) - 0.4, -0.75)
-        axes.set_yticks(range(len(rows)), [f"{_name(c.traffic, width)}\n{_name(c.load, width)}" for c in rows])
+        axes.set_yticks(range(len(rows)), [f"{_name(c.traffic, width)}\n{_name(c.load, width)}" for c, _ in rows])
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", labelcolor=INK["text"])
         axes.annotate("slower", (1, 0), (-8, 4), **_BESIDE_ONE, ha="right")
@@ -55,17 +58,15 @@ _BESIDE_ONE: Mapping[str, Any] = {
 }
 
 
-def _interval_row(axes: Any, y: int, cell: CellReport, low: float, high: float) -> None:
-    figure = cell.speedup
-    colour, marker = _OUTCOME.get(cell.outcome, _OUTCOME["undecided"])
-    if figure.level is not None:  # an open side reaches to the edge
-        left = low if figure.low is None else max(figure.low, low)
-        right = high if figure.high is None else min(figure.high, high)
-        axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
-    axes.plot([figure.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
+def _interval_row(axes: Any, y: int, outcome: str, interval: Interval, low: float, high: float) -> None:
+    colour, marker = _OUTCOME.get(outcome, _OUTCOME["undecided"])
+    left = low if interval.low is None else max(interval.low, low)  # an open side reaches to the edge
+    right = high if interval.high is None else min(interval.high, high)
+    axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
+    axes.plot([interval.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
     axes.annotate(
-        times(figure.value),
-        (figure.value or 1.0, y),
+        ratio(interval.value),
+        (interval.value or 1.0, y),
         (0, 10),
         textcoords="offset points",
         ha="center",
@@ -75,8 +76,8 @@ def _interval_row(axes: Any, y: int, cell: CellReport, low: float, high: float) 
 
 
 def distribution(cell: CellReport, metric: str, title: str, *, name: str) -> str:
-    """How long did requests take: the share of requests answered within a time, both arms."""
-    curves = {arm: getattr(cell, arm).quantiles.get(metric, ()) for arm in ("baseline", "candidate")}
+    """Draw the share of requests answered within a time, both arms."""
+    curves = {arm: cell.curves.get(arm, {}).get(metric, ()) for arm in ("baseline", "candidate")}
     medians = {arm: milliseconds(values[50] if values else None) for arm, values in curves.items()}
     ends = {arm: milliseconds(values[99] if values else None) for arm, values in curves.items()}
     alternative = (
@@ -103,17 +104,16 @@ def distribution(cell: CellReport, metric: str, title: str, *, name: str) -> str
 
 
 def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
-    """How deep do drafts reach: the share of drafts accepted at each position, one line per cell of the candidate."""
-    shown = [c for c in cells if c.candidate.acceptance_by_position]
+    """Draw the share of drafts accepted at each position, one line per cell of the candidate."""
+    shown = [(c.label, rates) for c in cells if (rates := c.comparison.candidate.position_rates)]
     alternative = "Share of drafts whose token was accepted, by position. " + "; ".join(
-        f"{c.label}: " + ", ".join(percent(v, 0) for v in c.candidate.acceptance_by_position) for c in shown
+        f"{label}: " + ", ".join(share(v, 0) for v in rates) for label, rates in shown
     )
-    deepest = max((len(c.candidate.acceptance_by_position) for c in shown), default=1)
+    deepest = max((len(rates) for _, rates in shown), default=1)
     rows = (len(shown) + 1) // 2 if len(shown) > 1 else 0
     with canvas(_PANEL, 210 + 17 * rows) as figure:
         axes = figure.subplots()
-        for index, cell in enumerate(shown):
-            rates = cell.candidate.acceptance_by_position
+        for index, (label, rates) in enumerate(shown):
             ends = max(1.0 - 0.16 * index, 0.35)
             axes.plot(
                 range(1, len(rates) + 1),
@@ -124,7 +124,7 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
                 marker="osD^vP"[index % 6],
                 markersize=6,
                 markeredgewidth=0,
-                label=_name(cell.label, WIDE),
+                label=_name(label, WIDE),
             )
         axes.set_ylim(0, 1.04)
         axes.set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
@@ -138,11 +138,12 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
         return write(figure, name, alternative)
 
 
-def waterfall(parts: Decomposition, *, width: float, name: str) -> str:
-    """Where did the promise go: a bar for each factor, from the promised speedup to the measured one."""
-    known = [(p.name, p.speedup) for p in parts.parts if p.speedup is not None]
-    known = [*known, ("measured", known[-1][1])] if known else []
-    alternative = f"{parts.title}. " + "; ".join(f"{p.name}: {times(p.speedup)}" for p in parts.parts)
+def waterfall(cell: CellReport, *, width: float, name: str) -> str:
+    """Draw a bar for each factor, from the promised throughput ratio to the measured one."""
+    assert cell.decomposition is not None
+    parts = cell.decomposition.parts
+    known = [*((p.name, p.after) for p in parts), ("measured", parts[-1].after)]
+    alternative = f"{title_of(cell.decomposition)}. " + "; ".join(f"{p.name}: {ratio(p.after)}" for p in parts)
     with canvas(width, 30 + 42 * max(len(known), 1)) as figure:
         axes = figure.subplots()
         before = 0.0
@@ -153,7 +154,7 @@ def waterfall(parts: Decomposition, *, width: float, name: str) -> str:
             start, length = (0.0, value) if ends else (min(value, before), abs(before - value))
             axes.barh(y, max(length, top * 0.004), left=start, height=0.58, color=INK[role], alpha=1 if ends else 0.65)
             axes.annotate(
-                times(value), (start + length, y), (6, 0), textcoords="offset points", va="center", fontweight="bold"
+                ratio(value), (start + length, y), (6, 0), textcoords="offset points", va="center", fontweight="bold"
             )
             before = value
         axes.axvline(1.0, color=INK["text"], linewidth=1.0)
@@ -166,8 +167,8 @@ def waterfall(parts: Decomposition, *, width: float, name: str) -> str:
         return write(figure, name, alternative)
 
 
-def _ratio_limits(rows: Sequence[CellReport]) -> tuple[float, float]:
-    points = [v for c in rows for v in (c.speedup.value, c.speedup.low, c.speedup.high) if v and math.isfinite(v)]
+def _ratio_limits(rows: Sequence[Interval]) -> tuple[float, float]:
+    points = [v for i in rows for v in (i.value, i.low, i.high) if v and math.isfinite(v)]
     low, high = min([*points, 1.0]), max([*points, 1.0])
     low, high = max(low, high / 100), min(high, low * 100)
     return low / 1.15, high * 1.15

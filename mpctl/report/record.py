@@ -1,51 +1,45 @@
-"""The same figures as JSON objects; units are in the names."""
+"""A measurement as JSON objects by docs/schema/report.json: ``report``, ``rollout``, ``bench`` and ``gate explain``
+print the same objects. Names are in camel case with their units, figures have six digits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.arm import ArmSummary, Spread
 from mpctl.gate.analysis import Comparison
-from mpctl.gate.assess import Verdict
+from mpctl.gate.verdict import CellVerdict, Verdict
+from mpctl.records import encode
+from mpctl.report.values import Report
 from mpctl.rollout.operation import Operation
 
 
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
-    """Both arms, the speedup and how many greedy outputs differ."""
-    return {
-        "baseline": _arm(comparison.baseline),
-        "candidate": _arm(comparison.candidate),
-        "speedup": comparison.speedup,
-        "speedupByRepeat": list(comparison.throughput_ratios),
-        "outputsCompared": comparison.compared,
-        "outputsDifferent": comparison.different,
-        "newlyFailed": comparison.newly_failed,
+def report_record(report: Report) -> dict[str, Any]:
+    """Return a whole report."""
+    metadata = {"name": report.run, "created": report.created, "who": report.who}
+    body = {
+        "metadata": {**metadata, "mpctlVersion": report.mpctl_version, "service": report.service},
+        "sentence": report.sentence,
+        "gate": verdict_record(report.verdict),
+        "cells": [
+            {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves} for c in report.cells
+        ],
+        "conditions": {"baseline": _json(report.baseline), "candidate": _json(report.candidate)},
+        "prompts": _json(report.prompts),
+        "client": _json(report.client),
+        "policy": {name: value for name, value in report.policy.to_record().items() if value is not None},
+        "cost": _json(report.cost),
+        "commands": report.commands,
+        "decomposition": [{"cell": c.label, **_json(c.decomposition)} for c in report.decomposed],
+        "notes": report.notes,
     }
-
-
-def _arm(arm: ArmSummary) -> dict[str, Any]:
-    window = arm.window
-    return {
-        "requests": arm.requests,
-        "failed": arm.failed,
-        "outputTokens": arm.output_tokens,
-        "tokensPerSecond": arm.throughput,
-        "meanTpotMs": arm.tpot_ms,
-        "meanTtftMs": arm.ttft_ms,
-        "medianE2eMs": arm.e2e_ms,
-        "tokensPerStep": window.tokens_per_step if window else None,
-        "acceptanceRate": window.acceptance_rate if window else None,
-        "acceptanceLength": window.acceptance_length if window else None,
-        "coverage": window.coverage if window else None,
-        "acceptanceByPosition": list(window.position_rates) if window else [],
-        "queueWaitMs": window.queue_wait_ms if window else None,
-        "preemptions": window.preemptions if window else None,
-    }
+    record: dict[str, Any] = _rounded(body)
+    return record
 
 
 def operation_record(operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison] = ()) -> dict[str, Any]:
-    """An operation with its ending, verdict and measurement, one entry per traffic condition."""
+    """Return an operation with its ending, verdict and measurement."""
     plan = operation.plan
     return {
         "metadata": {"name": operation.id, "openedAt": operation.opened_at, "by": operation.who},
@@ -61,7 +55,109 @@ def operation_record(operation: Operation, verdict: Verdict | None, cells: Seque
             "detail": operation.detail,
             "steps": list(operation.done),
             "step": operation.begun or None,
-            "gate": verdict.to_record() if verdict else None,
-            "measurement": [{"cell": c.cell.to_record(), **comparison_record(c)} for c in cells],
+            **measurement_record(cells, verdict),
         },
     }
+
+
+def measurement_record(cells: Sequence[Comparison], verdict: Verdict | None) -> dict[str, Any]:
+    """Return ``gate``, null where nothing was judged, and ``cells``."""
+    judged = {v.cell: v for v in verdict.cells} if verdict else {}
+    record: dict[str, Any] = _rounded(
+        {
+            "gate": verdict_record(verdict) if verdict else None,
+            "cells": [cell_record(c, judged.get(c.cell)) for c in cells],
+        }
+    )
+    return record
+
+
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict over all cells."""
+    return {
+        "outcome": verdict.outcome.value,
+        "summary": verdict.summary,
+        "reasons": list(verdict.reasons),
+        "crossovers": _json(verdict.crossovers),
+    }
+
+
+def cell_record(comparison: Comparison, verdict: CellVerdict | None, *, share: float | None = None) -> dict[str, Any]:
+    """Return both arms of a cell, the two ratios, and the rules where the gate judged them."""
+    cell = comparison.cell
+    return {
+        **_json(cell),
+        "label": cell.label,
+        "share": share if share is not None or verdict is None else verdict.share,
+        "outcome": verdict.outcome.value if verdict else None,
+        "reasons": list(verdict.reasons) if verdict else [],
+        "rules": _json(verdict.rules) if verdict else [],
+        "throughputRatio": _json(comparison.throughput_ratio),
+        "throughputRatioByRound": list(comparison.round_ratios),
+        "timePerTokenRatio": _json(comparison.time_per_token_ratio),
+        "outputsCompared": comparison.compared,
+        "outputsDifferent": comparison.different,
+        "newlyFailed": comparison.newly_failed,
+        "baseline": arm_record(comparison.baseline),
+        "candidate": arm_record(comparison.candidate),
+    }
+
+
+def arm_record(arm: ArmSummary) -> dict[str, Any]:
+    """Return one arm's figures. ``mean``: by the engine's clock where it has one; quantiles: by the load client's."""
+    window = arm.window
+    return {
+        "requests": arm.requests,
+        "failed": arm.failed,
+        "outputTokens": arm.output_tokens,
+        "tokensPerSecond": arm.throughput,
+        "requestsPerSecond": arm.requests_per_second,
+        "goodput": arm.goodput,
+        "ttftMs": _times(arm.ttft, arm.ttft_ms),
+        "tpotMs": _times(arm.tpot, arm.tpot_ms),
+        "e2eMs": _times(arm.e2e, arm.e2e.mean if arm.e2e else None),
+        "stepMs": dict(zip(("p50", "p90", "p99"), arm.steps, strict=True)) if arm.steps else None,
+        "queueWaitMs": window.queue_wait_ms if window else None,
+        "tokensPerStep": window.tokens_per_step if window else None,
+        "acceptanceRate": window.acceptance_rate if window else None,
+        "acceptanceLength": window.acceptance_length if window else None,
+        "coverage": window.coverage if window else None,
+        "acceptanceByPosition": list(window.position_rates) if window else [],
+        "drafts": window.drafts if window else None,
+        "draftTokens": window.draft_tokens if window else None,
+        "acceptedTokens": window.accepted if window else None,
+        "preemptions": window.preemptions if window else None,
+    }
+
+
+def _times(spread: Spread | None, mean: float | None) -> dict[str, float | None]:
+    return {"mean": mean, **{q: getattr(spread, q) if spread else None for q in ("p50", "p90", "p99")}}
+
+
+def _json(value: Any) -> Any:
+    """Return dataclasses, or a tuple of them, as JSON objects with names in camel case; None as null."""
+    if isinstance(value, tuple):
+        return [_json(item) for item in value]
+    return None if value is None else _camel(encode(value))
+
+
+def _camel(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_camel_name(name): _camel(item) for name, item in value.items()}
+    return [_camel(item) for item in value] if isinstance(value, list) else value
+
+
+def _camel_name(name: str) -> str:
+    head, *others = name.split("_")
+    return head + "".join(word.capitalize() for word in others)
+
+
+def _rounded(value: Any) -> Any:
+    """Return the value with floats of six digits; NaN and infinities, which JSON cannot carry, become null."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mpctl.report.words import printable
+from mpctl.report.outcomes import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from mpctl import __version__
+from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Block, BlockError
@@ -22,10 +22,10 @@ from mpctl.experiment.raw import corrected, pack
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, Verdict, assess
+from mpctl.gate.assess import Outcome, Verdict, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
-from mpctl.records import restored
+from mpctl.records import encode, restored
 from mpctl.rollout.ports import Endpoint, Meter, Progress, RoundProgress, Store
 
 _Value = TypeVar("_Value")
@@ -94,8 +94,8 @@ class Measurement:
     def interim(self, number: int) -> tuple[Analysis, Verdict]:
         """Ask the gate after ``number`` rounds. The intervals are adjusted for repeated interim analyses."""
         blocks = tuple(b for b in self.blocks() if b.repeat < number)
-        analysis, verdict = judge_run(self.run(blocks), self.policy, look=number, looks=self.workload.repeats)
-        self.store.save(self.id, f"interim-{number}", verdict.to_record())
+        analysis, verdict = judge_run(self.run(blocks), self.policy, rounds=number, planned=self.workload.repeats)
+        self.store.save(self.id, f"interim-{number}", encode(verdict))
         return analysis, verdict
 
     def _progress(self, arms: tuple[str, ...], done: int) -> RoundProgress:
@@ -249,26 +249,18 @@ class Measurement:
         return block
 
 
-_FIGURES = (("throughput", "throughput ratio"), ("tpot", "time-per-token ratio"))
+_FIGURES = (("throughput_ratio", "throughput ratio"), ("time_per_token_ratio", "time-per-token ratio"))
 
 
 def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
     """Name, estimate and confidence interval of the two ratios, cell by cell."""
     several = len(analysis.cells) > 1
     return tuple(
-        (f"{name}, {cell.cell.label}" if several else name, f"{i.value:.2f}x", f"{i.low:.2f} to {i.high:.2f}")
+        (f"{name}, {cell.cell.label}" if several else name, formatting.ratio(i.value), formatting.confidence(i))
         for cell in analysis.cells
         for key, name in _FIGURES
         if (i := cell.intervals.get(key)) is not None
     )
-
-
-def judge_run(
-    run: Run, policy: Policy, *, look: int | None = None, looks: int | None = None
-) -> tuple[Analysis, Verdict]:
-    """Analyse a run and ask the gate about it; ``look`` and ``looks`` as in :meth:`Analysis.of`."""
-    analysis = Analysis.of(run, policy, look=look, looks=looks)
-    return analysis, assess(analysis)
 
 
 def load_record(store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]) -> _Value | None:

@@ -113,7 +113,7 @@ class Plan:
                 **record,
                 "kind": Kind(record["kind"]),
                 "strategy": Strategy(record["strategy"]),
-                "policy": Policy.from_record(record["policy"]),
+                "policy": Policy.from_stored(record["policy"]),
                 "traffic_steps": tuple(record.get("traffic_steps") or ()),
             }
         )

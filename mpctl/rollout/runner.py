@@ -11,6 +11,7 @@ from typing import Any
 from mpctl.errors import Conflict, MpctlError
 from mpctl.experiment.arm import BASELINE
 from mpctl.gate.assess import Outcome, Verdict
+from mpctl.records import decode
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import GROWN, Ending, Operation, operations
@@ -96,7 +97,7 @@ def _refused(operation: Operation) -> bool:
 def _judgement(operation: Operation) -> tuple[Ending, str]:
     if operation.failure:
         return Ending.FAILED, operation.failure
-    verdict = Verdict.from_record(dict(operation.done["judge"]))
+    verdict = decode(Verdict, operation.done["judge"])
     ending = _ENDING_OF.get(verdict.outcome, Ending.PROMOTED)
     return ending, "; ".join(verdict.reasons) if ending is not Ending.PROMOTED else operation.plan.spec
 

@@ -1,17 +1,16 @@
-"""How much error may be made at each look, so that all looks together make no more than was allowed.
+"""Alpha spending for group-sequential tests: the significance level of each interim analysis.
 
-The allowed error is spent evenly over the looks, from the fifth on, or at the last where fewer are planned. A spread
-that three or four rounds agree on by chance says little: on a machine whose load changes meanwhile, equal engines
-were told apart in 2 of 10 measurements that were allowed to decide from the third (docs/explanation/gate.md). What a
-look may spend becomes a nominal level by following the distribution of the sum over the rounds from look to look (Lan
-and DeMets, Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe, JRSS A 132, 1969). The levels are then
-used with Student's t, the variance being estimated (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8);
-tests/unit/gate counts what errors that makes.
+An interim analysis after a round is called a look here, as in the literature. The allowed error is spent evenly over
+the looks from the fifth on (at the last where fewer are planned): three or four rounds can agree by chance, and on a
+machine with changing load equal engines were told apart in 2 of 10 measurements that could end after the third round
+(docs/explanation/gate.md). The error spent at a look becomes a nominal level by following the distribution of the
+sum over rounds from look to look (Lan and DeMets, Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe,
+JRSS A 132, 1969). The levels are used with Student's t, because the variance is estimated (Jennison and Turnbull, Group
+Sequential Methods, 2000, 3.8); tests/unit/stats counts the resulting errors.
 
-A confidence sequence needs no planned number of looks and pays for it: at four rounds the anytime-valid t-test (Wang
-and Ramdas, 2025) decides at t > 6.5, this, where four are planned, at 3.7. The libraries looked at (confseq, ville,
-expectation) have confidence sequences of known variance or of large samples; none has t boundaries for a handful of
-rounds.
+Kept by hand: confidence sequences need no planned number of looks, but at four rounds the anytime-valid t-test (Wang
+and Ramdas, 2025) decides at t > 6.5 and this at 3.7, and the libraries (confseq, ville, expectation) have no t
+boundaries for a handful of rounds.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FIRST_LOOK = 5
-MOST_LOOKS = 1000  # rounds that can be planned; what a thousand do not show is not worth showing
+MOST_LOOKS = 1000  # rounds that can be planned
 _STEP = 0.02  # of the grid, in standard deviations of one round; halving it moves no level by more than 1 %
-_REACH = 8.0  # standard deviations on either side of what is followed; 1e-15 lie beyond
+_REACH = 8.0  # standard deviations followed on either side; 1e-15 lie beyond
 
 
 @lru_cache(maxsize=64)
 def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
-    """The one-sided level to use at look 1, 2, ..., ``looks`` so that all together err with ``alpha``, 0..1.
+    """Return the one-sided level of look 1, 2, ..., ``looks`` with a total error of ``alpha``, 0..1.
 
     Looks that may not decide have level 0.
     """
@@ -60,7 +59,7 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
 
 
 def _convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of hundreds of looks a direct sum would take minutes."""
+    """Convolve by Fourier transform: for hundreds of looks a direct sum would take minutes."""
     import numpy as np
     from scipy.fft import irfft, next_fast_len, rfft
 

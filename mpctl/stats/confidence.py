@@ -1,11 +1,9 @@
-"""How sure a mean over rounds is.
+"""Confidence intervals of means over rounds, with Student's t at the levels of :mod:`mpctl.stats.alpha_spending`.
 
-The unit of evidence is the round: both arms over the same prompts, one block after the other. Requests of one block
-share whatever else the machine did meanwhile, so counting them one by one claims more than is known: in an A/A test on
-a shared two-core machine the spread between rounds was five times what that between prompts explains. A round gives one
-number, a difference or the logarithm of a ratio that pairing by prompt has freed of how long the prompts are.
-
-Means over rounds are judged with Student's t at the level that ``spending`` allows the look.
+The unit of evidence is the round: both arms over the same prompts, one block after the other. Requests of a block share
+the machine's other load, so an interval over requests would be too narrow: in an A/A test on a shared two-core machine
+the spread between rounds was five times what the spread between prompts explains. A round gives one number, a paired
+difference or the logarithm of a paired ratio; pairing removes the effect of the prompts.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ METHOD = "rounds, Student's t, group sequential"
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a measurement stands: ``look`` of ``looks``, and the error allowed below and above an interval, each for
-    all looks together, 0..1."""
+    """A stage of a group-sequential test: ``look`` of ``looks``, and the significance level spent below and above an
+    interval by all looks together, 0..1."""
 
     look: int
     looks: int
@@ -33,30 +31,36 @@ class Stage:
 
     @property
     def level(self) -> float:
-        """What the intervals of all looks together cover."""
+        """Return the simultaneous confidence level of the intervals of all looks."""
         return 1.0 - self.below - self.above
 
 
 def mean_interval(values: Sequence[float], stage: Stage) -> Interval:
-    """The mean of one number per round, with open sides while there are too few rounds to say anything."""
+    """Return the mean of one number per round; its bounds are open while there are too few rounds."""
     import numpy as np
 
     count = len(values)
     mean = float(np.mean(values))
-    spread = float(np.std(values, ddof=1)) if count > 1 else math.inf
-    below, above = (_reach(count, spread, stage, alpha) for alpha in (stage.below, stage.above))
-    return Interval(mean, mean - below, mean + above, count, METHOD, stage.level)
+    spread = spread_of(values)
+    below, above = (_half_width(count, spread, stage, alpha) for alpha in (stage.below, stage.above))
+    low = None if below is None else mean - below
+    high = None if above is None else mean + above
+    return Interval(mean, low, high, count, METHOD, stage.level)
 
 
 def ratio_interval(logs: Sequence[float], stage: Stage) -> Interval:
-    """The geometric mean of ratios, given the mean logarithm of each round."""
+    """Return the geometric mean of ratios, given the mean logarithm of each round."""
     made = mean_interval(logs, stage)
-    return Interval(math.exp(made.value), math.exp(made.low), _exp(made.high), made.n, made.method, made.level)
+    low, high = (None if bound is None else _exp(bound) for bound in (made.low, made.high))
+    return Interval(math.exp(made.value), low, high, made.n, made.method, made.level)
 
 
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:
-    """``hits`` of ``count`` with the exact binomial (Clopper-Pearson) interval that errs with ``alpha`` at each end;
-    ``level``: what it is said to cover, as when ``alpha`` is the part of one of several looks."""
+    """Return the share ``hits`` of ``count`` with its exact binomial (Clopper-Pearson) interval.
+
+    ``alpha``: significance level of each bound; ``level``: the confidence level to report, which differs where
+    ``alpha`` is the part of one of several interim analyses.
+    """
     from scipy.special import betaincinv
 
     missed = count - hits
@@ -66,10 +70,10 @@ def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Inte
 
 
 def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int | None:
-    """How many rounds in all tell a mean from a limit that is ``gap`` away, with probability ``power``.
+    """Return the rounds in all that tell a mean from a limit ``gap`` away with statistical power ``power``.
 
-    ``spread`` is the standard deviation of a round, in the unit of ``gap``; ``alpha`` the error allowed on this side.
-    None above MOST_LOOKS. The level of the last look is taken as a third of alpha, as it is for some thirty looks.
+    ``spread`` is the standard deviation of a round, in the unit of ``gap``; ``alpha`` the one-sided significance level.
+    None above MOST_LOOKS. The level of the last look is taken as a third of alpha, its value at about thirty looks.
     """
     from scipy.special import stdtrit
 
@@ -83,29 +87,29 @@ def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int 
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """The standard deviation of a round; infinite for fewer than two."""
+    """Return the standard deviation of a round; infinite for fewer than two."""
     import numpy as np
 
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
 
 
-def _reach(count: int, spread: float, stage: Stage, alpha: float) -> float:
-    """Half the width of the interval on one side."""
+def _half_width(count: int, spread: float, stage: Stage, alpha: float) -> float | None:
+    """Return half the width of the interval on one side; None where the side is open."""
     from scipy.special import stdtrit
 
     if count < 2:
-        return math.inf
-    # A round may have given nothing for this figure; the look's own level still holds.
+        return None
+    # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
     level = nominal_levels(stage.looks, alpha)[stage.look - 1]
     if level == 0.0:
-        return math.inf
+        return None
     if spread == 0.0:
         return 0.0
     return float(stdtrit(count - 1, 1.0 - level)) * spread / math.sqrt(count)
 
 
-def _exp(value: float) -> float:
+def _exp(value: float) -> float | None:
     try:
         return math.exp(value)
     except OverflowError:
-        return math.inf
+        return None

@@ -1,35 +1,34 @@
-"""A figure with what it may be as well."""
+"""A point estimate with its confidence interval."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
 class Interval:
-    """``low <= value <= high``; the truth lies outside with a probability of at most ``1 - level``, at every look
-    together. ``n``: what it rests on, in the unit that ``method`` names. An open side is infinite."""
+    """``low <= value <= high``; a bound of None is open.
+
+    ``level``: simultaneous coverage over all interim analyses, 0..1. ``n``: sample size in the unit that ``method``
+    names.
+    """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     n: int
     method: str
     level: float
 
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object; an open side is null, since JSON knows no infinity."""
-        return {**self.__dict__, "low": _finite(self.low), "high": _finite(self.high)}
+    def above(self, limit: float, *, strictly: bool = False) -> bool:
+        """Return whether the whole interval lies above the limit; not strictly: or on it."""
+        return self.low is not None and (self.low > limit or (self.low == limit and not strictly))
 
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Interval:
-        """The value :meth:`to_record` wrote."""
-        low = -math.inf if record["low"] is None else record["low"]
-        high = math.inf if record["high"] is None else record["high"]
-        return cls(**{**record, "low": low, "high": high})
+    def below(self, limit: float, *, strictly: bool = False) -> bool:
+        """Return whether the whole interval lies below the limit; not strictly: or on it."""
+        return self.high is not None and (self.high < limit or (self.high == limit and not strictly))
 
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    @property
+    def closed(self) -> bool:
+        """Whether both bounds are known."""
+        return self.low is not None and self.high is not None

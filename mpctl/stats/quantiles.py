@@ -1,4 +1,4 @@
-"""Bounds of a quantile from order statistics: no assumption but that the requests are alike.
+"""Confidence bounds of a quantile from order statistics; the only assumption: requests are independent and alike.
 
 The i-th smallest of n values lies below the q-quantile with the probability that fewer than i of n fall below it, which
 is binomial (David and Nagaraja, Order Statistics, 2003, 7.1). An upper bound for the 99th percentile at 95 % exists
@@ -16,14 +16,14 @@ METHOD = "requests, order statistics"
 
 
 def values_needed(q: float, alpha: float) -> int:
-    """How many values a one-sided upper bound of the ``q``-quantile takes at error ``alpha``, both 0..1."""
+    """Return the sample size that a one-sided upper bound of the ``q``-quantile takes at error ``alpha``, both 0..1."""
     return math.ceil(math.log(alpha) / math.log(q))
 
 
 def quantile_bounds(values: Sequence[float], q: float, alpha: float) -> tuple[float, float, float]:
-    """The sample quantile, and bounds below and above that each miss the true one with probability ``alpha`` at most.
+    """Return the sample quantile with a lower and an upper bound, each with error probability at most ``alpha``.
 
-    A side that the number of values cannot bound is infinite.
+    A side that the sample size cannot bound is infinite.
     """
     import numpy as np
     from scipy.special import bdtr
@@ -42,14 +42,14 @@ def quantile_bounds(values: Sequence[float], q: float, alpha: float) -> tuple[fl
 
 
 def quantile_ratio(candidate: Sequence[float], baseline: Sequence[float], q: float, alpha: float) -> Interval | None:
-    """The ratio of two arms' quantiles; each end is missed with probability ``alpha`` at most, half of it per arm.
+    """Return the ratio of two arms' quantiles; each bound has error probability at most ``alpha``, half of it per arm.
 
-    None where a quantile is zero, as when every chunk of an answer arrived at once: such a ratio says nothing.
+    None where a quantile is zero, as when every chunk of an answer arrived at once.
     """
     cand, cand_low, cand_high = quantile_bounds(candidate, q, alpha / 2)
     base, base_low, base_high = quantile_bounds(baseline, q, alpha / 2)
     if base <= 0 or cand <= 0:
         return None
-    low = max(cand_low, 0.0) / base_high
-    high = cand_high / base_low if base_low > 0 else math.inf
+    low = max(cand_low, 0.0) / base_high or None
+    high = cand_high / base_low if base_low > 0 and math.isfinite(cand_high) else None
     return Interval(cand / base, low, high, min(len(candidate), len(baseline)), METHOD, 1 - 2 * alpha)

@@ -114,10 +114,9 @@ def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
         sys.exit(f"{row.name}: the service is not byte for byte what it was")
     steps = done_steps(live.parent)
     head = (row.name, row.needs)
-    if not status["measurement"]:
+    if not status["cells"]:
         return [(*head, "warm-up", *["-"] * 7, pool(steps), ended(status))]
-    verdicts = {one["cell"]["traffic"]: one["outcome"] for one in (status["gate"] or {}).get("cells", [])}
-    return [(*head, *figures(cell, steps, verdicts, status)) for cell in status["measurement"]]
+    return [(*head, *figures(cell, steps, status)) for cell in status["cells"]]
 
 
 def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
@@ -141,24 +140,23 @@ def pool(steps: Mapping[str, Mapping[str, Any]]) -> str:
 def figures(
     cell: dict[str, Any],
     steps: Mapping[str, Mapping[str, Any]],
-    verdicts: Mapping[str, str],
     status: dict[str, Any],
 ) -> tuple[str, ...]:
     """The class of traffic, and the columns after it."""
     base, own = cell["baseline"], cell["candidate"]
     first = (own["acceptanceByPosition"] or [None])[0]
-    traffic = cell["cell"]["traffic"]
+    ratio = cell["throughputRatio"]
     return (
-        traffic,
+        cell["traffic"],
         f"{base['tokensPerSecond']:.0f}",
         f"{own['tokensPerSecond']:.0f}",
-        f"{own['tokensPerSecond'] / base['tokensPerSecond']:.2f}",
+        shown(ratio["value"] if ratio else None, "{:.2f}"),
         shown(own["tokensPerStep"], "{:.2f}"),
         shown(own["acceptanceRate"], "{:.1%}"),
         shown(first, "{:.1%}"),
         shown(own["coverage"], "{:.1%}"),
         pool(steps),
-        verdicts.get(traffic, ended(status)),
+        cell["outcome"] or ended(status),
     )
 
 
@@ -169,7 +167,7 @@ def shown(value: float | None, form: str) -> str:
 def ended(status: dict[str, Any]) -> str:
     """How it ended; a stopped warm-up with its figure."""
     if "does not match its target" in status["detail"]:
-        figure = status["detail"].partition("position-0 acceptance ")[2].partition(" (")[0]
+        figure = status["detail"].partition("first-position acceptance ")[2].partition(" (")[0]
         return f"stopped as mismatched: {figure}"
     return str(status["ending"])
 

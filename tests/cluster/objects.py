@@ -16,7 +16,7 @@ spec:
 # A model and KServe's own vLLM runtime; runtimeVersion, because a claim alone makes KServe take the CPU image.
 # A gate's policy with which how busy the machine is decides nothing.
 ANY_SPEED = """\
-min_speedup: 0.001
+max_time_per_token_ratio: 1000
 min_throughput_ratio: 0.001
 max_tpot_ratio: 1000
 max_ttft_ratio: 1000

@@ -102,7 +102,7 @@ def test_two_servers_at_their_addresses(up):
     assert run.arms["baseline"].model == "demo"
     assert "gate would" in done.stderr
     said = json.loads(up("bench", "compare", "urls.json", "-o", "json", code=None).stdout)
-    assert said["status"]["measurement"][0]["outputsDifferent"] == 0
+    assert said["status"]["cells"][0]["outputsDifferent"] == 0
 
 
 def test_the_client_is_calibrated_before_it_measures(up):

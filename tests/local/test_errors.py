@@ -85,10 +85,10 @@ def test_requests_that_are_refused_before_anything(up):
     (directory / "few.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     (directory / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt":\n')
     (directory / "other.jsonl").write_text('{"text": "a"}\n')
-    (directory / "syntax.yaml").write_text("min_speedup: 1\nmax_tpot_ratio: [\n")
+    (directory / "syntax.yaml").write_text("max_time_per_token_ratio: 1\nmax_tpot_ratio: [\n")
     (directory / "unknown.yaml").write_text("min_sped: 1\n")
     (directory / "list.yaml").write_text("- 1\n")
-    (directory / "negative.yaml").write_text("min_speedup: -1\n")
+    (directory / "negative.yaml").write_text("max_tpot_ratio: -1\n")
     ngram = ["--spec", "ngram"]
     cases = [
         (["--spec", "ngarm"], 2, ["ngarm", "ngram"]),
@@ -106,8 +106,12 @@ def test_requests_that_are_refused_before_anything(up):
         ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
         ([*ngram, "--policy", "syntax.yaml"], 2, ["syntax.yaml:3: not YAML"]),
         ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml:1: min_sped: unknown"]),
-        ([*ngram, "--policy", "list.yaml"], 2, ["list.yaml: must be a mapping"]),
-        ([*ngram, "--policy", "negative.yaml"], 2, ["negative.yaml:1: min_speedup: must be a number of zero or more"]),
+        ([*ngram, "--policy", "list.yaml"], 2, ["list.yaml:1: expected a mapping, got a list"]),
+        (
+            [*ngram, "--policy", "negative.yaml"],
+            2,
+            ["negative.yaml:1: max_tpot_ratio: must be a number of zero or more"],
+        ),
     ]
     with unchanged(up):
         for arguments, code, parts in cases:

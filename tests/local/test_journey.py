@@ -116,7 +116,7 @@ def test_rollback_to_a_revision_further_back(up):
 def test_records_have_a_kind_and_the_figures(up):
     record = up.json("rollout", "--spec", "ngram")
     assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Operation")
-    candidate = record["status"]["measurement"][0]["candidate"]
+    candidate = record["status"]["cells"][0]["candidate"]
     assert candidate["acceptanceRate"] == pytest.approx(0.5)
     assert candidate["tokensPerStep"] > 1.5
     assert record["status"]["gate"]["outcome"] == "promote"

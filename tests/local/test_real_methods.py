@@ -74,7 +74,7 @@ def test_a_draft_model_fits_its_target(engine):
 def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
     done = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
     assert done["match"]["fit"] == "fits"
-    assert done["match"]["position0"] > 0.6
+    assert done["match"]["rate"] > 0.6
     ready = done["ready"]
     log = next(engine.service.glob(f"arms/{ready['arm']}.log")).read_text(errors="replace")
     assert f"KV cache size: {ready['kvPoolTokens']:,} tokens" in log

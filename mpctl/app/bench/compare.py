@@ -11,8 +11,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.compare import arm_of, combine, differences
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict
-from mpctl.rollout.measurement import judge_run
+from mpctl.gate.assess import Verdict, judge_run
 
 _ARMS = ("baseline", "candidate")
 

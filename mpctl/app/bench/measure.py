@@ -27,11 +27,11 @@ from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict
+from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.platform.local.files import state_root, try_lock
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.measurement import Measurement, judge_run
+from mpctl.rollout.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
         run = measurement.run()
         write_run(file, run)
         store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended})
-    analysis, verdict = judge_run(run, policy, look=ended["rounds"], looks=workload.repeats)
+    analysis, verdict = judge_run(run, policy, rounds=ended["rounds"], planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
     return Measured(run, analysis, compared, file, ended["rounds"], ended["ended"])
 

@@ -15,9 +15,9 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict
+from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.rollout.measurement import Measurement, judge_run, load_record
+from mpctl.rollout.measurement import Measurement, load_record
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.plan import Kind
 
@@ -35,7 +35,7 @@ class Source:
 
     def judge(self, policy: Policy | None = None) -> tuple[Analysis, Verdict]:
         """Judge the measurement again, by its own policy unless another is given."""
-        return judge_run(self.run, policy or self.run.policy, look=self.rounds, looks=self.planned)
+        return judge_run(self.run, policy or self.run.policy, rounds=self.rounds, planned=self.planned)
 
 
 def find_source(place: Place, console: Console, run: str | None, service: str | None) -> Source:

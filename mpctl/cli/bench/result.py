@@ -32,14 +32,11 @@ def emit_measurement(
 
 
 def _record(run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None) -> dict[str, Any]:
-    from mpctl.report import comparison_record
+    from mpctl.report import measurement_record
 
     return {
         "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
-        "status": {
-            "gate": verdict.to_record() if verdict else None,
-            "measurement": [{"cell": c.cell.to_record(), **comparison_record(c)} for c in analysis.cells],
-        },
+        "status": measurement_record(analysis.cells, verdict),
     }
 
 
@@ -57,17 +54,17 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None) -> Iterator[st
 
 
 def _row(label: str, arm: ArmSummary) -> list[str]:
-    from mpctl.report.table import show
+    from mpctl.formatting import milliseconds, number
 
     window, ttft, e2e = arm.window, arm.ttft, arm.e2e
     return [
         label,
-        show(arm.throughput, "{:.1f}".format),
-        show(arm.tpot_ms, "{:.2f} ms".format),
-        show(arm.ttft_ms, "{:.1f} ms".format),
-        show(ttft.p99 if ttft else None, "{:.1f} ms".format),
-        show(e2e.p50 if e2e else None, "{:.0f} ms".format),
-        show(e2e.p99 if e2e else None, "{:.0f} ms".format),
-        show(window.tokens_per_step if window else None, "{:.2f}".format),
+        number(arm.throughput, 1),
+        milliseconds(arm.tpot_ms),
+        milliseconds(arm.ttft_ms),
+        milliseconds(ttft.p99 if ttft else None),
+        milliseconds(e2e.p50 if e2e else None),
+        milliseconds(e2e.p99 if e2e else None),
+        number(window.tokens_per_step if window else None),
         f"{arm.requests - arm.failed}/{arm.requests}",
     ]

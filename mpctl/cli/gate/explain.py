@@ -114,13 +114,16 @@ def _sections(policy: Policy) -> Iterator[str]:
 
 
 def _emit_run(context: CliContext, explanation: Explanation) -> None:
+    from mpctl.records import encode
+    from mpctl.report import measurement_record
+
     verdict = explanation.verdict
     context.emit(
         "GateVerdict",
         record=lambda: {
             "status": {
-                "gate": verdict.to_record(),
-                "decomposition": [p.to_record() if p else None for p in explanation.decompositions],
+                **measurement_record(explanation.analysis.cells, verdict),
+                "decomposition": [encode(p) if p else None for p in explanation.decompositions],
             }
         },
         names=lambda: [verdict.outcome.value],
@@ -129,21 +132,21 @@ def _emit_run(context: CliContext, explanation: Explanation) -> None:
 
 
 def _explained(explanation: Explanation) -> Iterator[str]:
+    from mpctl import formatting
     from mpctl.report import gate_rows
-    from mpctl.report.words import duration
 
     verdict = explanation.verdict
     yield columns(gate_rows(verdict))
     yield f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else "")
     for cell in verdict.cells:
         if cell.needed:
-            took = f", about {duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
+            took = f", about {formatting.duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
             yield f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}"
     for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
         if part is not None:
             yield f"\n{comparison.cell.label}: {part.sentence}"
-            rows = [[p.name, f"x {p.factor:.2f}", f"{p.after:.2f}x", p.text] for p in part.parts]
-            yield columns([["FROM", "FACTOR", "RATIO", "WHY"], *rows])
+            rows = [[p.name, f"x {formatting.number(p.factor)}", formatting.ratio(p.after), p.text] for p in part.parts]
+            yield columns([["FROM", "FACTOR", "THROUGHPUT RATIO", "WHY"], *rows])
 
 
 def _wrapped(text: str, indent: str) -> str:

@@ -52,11 +52,17 @@ def _csv(made: MeasuredReport) -> str:
     return samples_csv(made.run)
 
 
+def _document(made: MeasuredReport, form: str) -> str:
+    from mpctl.report.record import report_record
+
+    return document("Report", report_record(made.report), form) + "\n"
+
+
 _FORMATS = {
     "html": _Format(_html, (".html", ".htm")),
     "md": _Format(_markdown, (".md",)),
-    "json": _Format(lambda made: document("Report", made.report.to_record(), "json") + "\n", (".json",)),
-    "yaml": _Format(lambda made: document("Report", made.report.to_record(), "yaml") + "\n", (".yaml",)),
+    "json": _Format(lambda made: _document(made, "json"), (".json",)),
+    "yaml": _Format(lambda made: _document(made, "yaml"), (".yaml",)),
     "junit": _Format(_junit, (".xml",)),
     "csv": _Format(_csv, (".csv",)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mpctl import formatting
 from mpctl.app.outcome import Outcome
 from mpctl.app.preview import Preview
 from mpctl.cli.context import CliContext
@@ -73,8 +74,12 @@ def _drafts(comparison: Comparison, *, named: bool) -> str:
     window = comparison.candidate.window
     text = "no drafts counted"
     if window is not None and window.speculating and window.tokens_per_step is not None:
-        accepted = "" if window.acceptance_rate is None else f", {window.acceptance_rate:.1%} of draft tokens accepted"
-        text = f"{window.tokens_per_step:.2f} tokens per step{accepted}"
+        accepted = (
+            ""
+            if window.acceptance_rate is None
+            else f", {formatting.share(window.acceptance_rate)} of draft tokens accepted"
+        )
+        text = f"{formatting.number(window.tokens_per_step)} tokens per step{accepted}"
     return f"{comparison.cell.label}: {text}" if named else text
 
 

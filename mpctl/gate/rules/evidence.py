@@ -1,132 +1,130 @@
-"""Rules about the evidence itself: was everything answered, by both, by these engines alone, with the same text."""
+"""Rules about the evidence: every request answered, by both arms, by these engines alone, with the same text."""
 
 from __future__ import annotations
 
 import math
 
-from mpctl.gate.case import Case
+from mpctl import formatting
+from mpctl.gate.case import Case, Rule
 from mpctl.gate.outcome import Outcome, RuleResult
-from mpctl.gate.thresholds import range_of
 from mpctl.stats.confidence import share_interval
 
 
 def assess_errors(case: Case) -> RuleResult:
     """No more requests may fail on the candidate than on the baseline.
 
-    Of the prompts that one arm alone answered, half would be the candidate's if nothing differed (McNemar's exact
-    test), so a service that fails now and then by itself rejects nobody.
+    If the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's exact
+    test), so a service that fails now and then by itself rejects no candidate.
     """
     c = case.comparison
     arm, n = c.candidate, c.candidate.requests
     if not n:
-        return RuleResult("errors", Outcome.MISSING, "no request was sent to the candidate")
+        return RuleResult(Outcome.MISSING, "no request was sent to the candidate")
     text = f"{arm.failed} of {n} requests failed, {c.baseline.failed} of {c.baseline.requests} on the baseline"
     worse, better = c.newly_failed, c.newly_answered
-    value = worse / n
+
+    def result(outcome: Outcome, needed: int | None = None) -> RuleResult:
+        return RuleResult(outcome, text, worse / n, 0.0, None, n, "share", needed)
+
     if c.unpaired_failed:
-        text += f"; {c.unpaired_failed} of them in rounds that the baseline has not, which nothing is held against"
-    if worse <= better and c.unpaired_failed:
-        return RuleResult("errors", Outcome.MISSING, text, value, 0.0, None, n, "share")
+        text += f"; {c.unpaired_failed} of them in rounds that were not measured on the baseline"
     if worse <= better:
-        return RuleResult("errors", Outcome.PASS, text, value, 0.0, None, n, "share")
+        return result(Outcome.MISSING if c.unpaired_failed else Outcome.PASS)
     chance = _at_least_by_chance(worse, worse + better)
     text += (
-        f"; the candidate failed {worse} that the baseline answered, first: {c.new_error}"
-        f" (by chance alone in {_percent(chance)}, limit {_percent(case.exact)} at one look)"
+        f"; the candidate failed {worse} that the baseline answered, first: {c.new_error} "
+        f"(p = {_percent(chance)}, significance level {_percent(case.exact)} at each interim analysis)"
     )
     if chance <= case.exact:
-        return RuleResult("errors", Outcome.FAIL, text, value, 0.0, None, n, "share")
+        return result(Outcome.FAIL)
     more = next((k for k in range(1, 200) if _at_least_by_chance(worse + k, worse + better + k) <= case.exact), 200)
-    needed = max(1, round(more * n / max(worse - better, 1)))
-    return RuleResult("errors", Outcome.UNDECIDED, text, value, 0.0, None, n, "share", needed)
+    return result(Outcome.UNDECIDED, max(1, round(more * n / max(worse - better, 1))))
 
 
 def assess_samples(case: Case) -> RuleResult:
-    """Fewer paired prompts than the policy asks decide nothing."""
+    """Enough prompts must be answered by both arms."""
     c, limit = case.comparison, case.policy.min_compared
-    text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds, at least {limit:g} needed"
+    text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
     if c.textless:
         text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
-        return RuleResult("samples", Outcome.PASS if c.compared >= limit else Outcome.MISSING, text, c.compared, limit)
+        return RuleResult(Outcome.PASS if c.compared >= limit else Outcome.MISSING, text, c.compared, limit)
     if c.compared >= limit:
-        return RuleResult("samples", Outcome.PASS, text, c.compared, limit, None, c.compared, "prompts")
-    short = max(1, round(limit - c.compared))
+        return RuleResult(Outcome.PASS, text, c.compared, limit, None, c.compared, "prompts")
+    missing = max(1, round(limit - c.compared))
     outcome = Outcome.UNDECIDED if c.compared else Outcome.MISSING
-    return RuleResult("samples", outcome, text, c.compared, limit, None, c.compared, "prompts", short)
+    return RuleResult(outcome, text, c.compared, limit, None, c.compared, "prompts", missing)
 
 
 def assess_repeats(case: Case) -> RuleResult:
-    """Prompts that an engine saw before flatter whatever replays: prefix caches, suffix decoding."""
+    """Few prompts may be sent to an engine twice: a repeat flatters prefix caches and suffix decoding."""
     c, limit = case.comparison, case.policy.max_repeated
     known = case.prompts
-    source = (
-        f"; {known.repeated} more stood repeated in {known.name} and were left out" if known and known.repeated else ""
-    )
+    source = f"; {known.repeated} duplicates in {known.name} were left out" if known and known.repeated else ""
     if not c.sent:
-        return RuleResult("repeats", Outcome.MISSING, f"which prompts were sent is not known{source}", None, limit)
-    share = c.repeated / c.sent
+        return RuleResult(Outcome.MISSING, f"the prompts that were sent are unknown{source}", None, limit)
+    repeated = c.repeated / c.sent
     text = (
-        f"{c.repeated} of {c.sent} prompts of {c.cell.traffic} were sent to the same engine before (limit {limit:.0%})"
+        f"{c.repeated} of {c.sent} prompts of {c.cell.traffic} were sent to the same engine before in this "
+        f"measurement (at most {formatting.limit(limit, 'share')}){source}"
     )
-    outcome = Outcome.MISSING if share > limit else Outcome.PASS
-    return RuleResult("repeats", outcome, text + source, share, limit, None, c.sent, "share")
+    outcome = Outcome.MISSING if repeated > limit else Outcome.PASS
+    return RuleResult(outcome, text, repeated, limit, None, c.sent, "share")
 
 
 def assess_tokens(case: Case) -> RuleResult:
-    """The engine's own count must be that of the usage records, or something else used that arm meanwhile: on the
-    candidate it hides in tokens per step, on the baseline it slows what the candidate is held against."""
+    """The engine must count the tokens of its answers' usage records; otherwise something else used that arm.
+
+    Foreign requests change the candidate's tokens per step and slow the arm down.
+    """
     c, limit = case.comparison, case.policy.max_token_gap
     agree: list[str] = []
-    apart: list[str] = []
+    differ: list[str] = []
     widest: float | None = None
     for arm in (c.baseline, c.candidate):
         counted = arm.window.generation_tokens if arm.window else 0.0
         if not counted:
-            apart.append(f"the {arm.arm}'s engine counted no token")
+            differ.append(f"the {arm.arm}'s engine counted no token")
             continue
         gap = abs(counted - arm.output_tokens) / counted
         widest = gap if widest is None else max(widest, gap)
-        text = f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine (limit {limit:.0%} apart)"
-        (apart if gap > limit else agree).append(text)
-    outcome = Outcome.MISSING if apart else Outcome.PASS
-    n = c.candidate.requests
-    return RuleResult("tokens", outcome, "; ".join(apart or agree), widest, limit, None, n, "share")
+        most = formatting.limit(limit, "share")
+        text = f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine (at most {most} apart)"
+        (differ if gap > limit else agree).append(text)
+    outcome = Outcome.MISSING if differ else Outcome.PASS
+    return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
 
 
 def assess_outputs(case: Case) -> RuleResult:
-    """Greedy outputs must not change, but where two tokens nearly tie: speculation is to be exact."""
+    """Greedy outputs must not change, except where two tokens nearly tie: speculation is exact."""
     c, limit = case.comparison, case.policy.max_different
     if not c.cell.greedy:
-        return RuleResult(
-            "outputs", Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway"
-        )
+        return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
     if not c.compared:
-        return RuleResult("outputs", Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
-    stage = case.stages.lower
-    found = share_interval(c.different, c.compared, case.exact, level=stage.level)
+        return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
+    interval = share_interval(c.different, c.compared, case.exact, level=case.stages.lower.level)
     text = (
-        f"{c.different} of {c.compared} greedy outputs differ, {range_of(found, 'share')} "
-        f"(limit {limit:.0%}, for near ties)"
+        f"{c.different} of {c.compared} greedy outputs differ, {formatting.confidence(interval, 'share')} "
+        f"(at most {formatting.limit(limit, 'share')}, for near ties)"
     )
-    if found.value <= limit:
-        return RuleResult("outputs", Outcome.PASS, text, found.value, limit, found, c.compared, "share")
-    if found.low > limit:
-        return RuleResult("outputs", Outcome.FAIL, text, found.value, limit, found, c.compared, "share")
-    needed = _more_to_tell(found.value, limit, c.compared, case.exact)
+    if interval.value <= limit:
+        return RuleResult(Outcome.PASS, text, interval.value, limit, interval, c.compared, "share")
+    if interval.above(limit, strictly=True):
+        return RuleResult(Outcome.FAIL, text, interval.value, limit, interval, c.compared, "share")
+    needed = _more_to_tell(interval.value, limit, c.compared, case.exact)
     text += f"; about {needed} more prompts would decide"
-    return RuleResult("outputs", Outcome.UNDECIDED, text, found.value, limit, found, c.compared, "share", needed)
+    return RuleResult(Outcome.UNDECIDED, text, interval.value, limit, interval, c.compared, "share", needed)
 
 
 def _more_to_tell(share: float, limit: float, count: int, alpha: float) -> int:
-    """How many more answers tell ``share`` from the ``limit`` below it, if it stays: by the normal approximation."""
+    """Return how many more answers tell ``share`` from the ``limit`` below it, by the normal approximation."""
     from scipy.special import ndtri
 
-    wide = -float(ndtri(alpha)) * math.sqrt(limit * (1 - limit)) / (share - limit)
-    return max(math.ceil(wide**2) - count, 1)
+    width = -float(ndtri(alpha)) * math.sqrt(limit * (1 - limit)) / (share - limit)
+    return max(math.ceil(width**2) - count, 1)
 
 
 def _at_least_by_chance(count: int, of: int) -> float:
-    """The probability of ``count`` or more of ``of`` when each is as likely as not."""
+    """Return the probability of ``count`` or more of ``of`` fair coin tosses."""
     if count <= 0:
         return 1.0
     from scipy.special import bdtrc
@@ -136,3 +134,12 @@ def _at_least_by_chance(count: int, of: int) -> float:
 
 def _percent(share: float) -> str:
     return f"{share:.2%}" if share >= 0.0001 else "under 0.01%"
+
+
+RULES = (
+    Rule("errors", assess_errors),
+    Rule("samples", assess_samples),
+    Rule("repeats", assess_repeats),
+    Rule("tokens", assess_tokens),
+    Rule("outputs", assess_outputs),
+)

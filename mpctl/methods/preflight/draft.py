@@ -144,7 +144,7 @@ def draft_max_model_len(spec: Spec, facts: Facts) -> Outcome:
 @rule(
     "family-mismatch",
     source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
-    todo="choose a draft made for this target; position-0 acceptance under 30 % confirms a mismatch",
+    todo="choose a draft made for this target; first-position acceptance under 30 % confirms a mismatch",
     needs=("target_family", "draft_family"),
     asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
     applies=both(names_draft, where(lambda method: method.needs_draft == "model")),

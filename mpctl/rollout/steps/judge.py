@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.steps.measure import measurement
@@ -14,4 +15,5 @@ def judge(context: Context, operation: Operation) -> dict[str, Any]:
     measured = measurement(context, operation)
     _, verdict = measured.interim(measured.rounds())
     context.progress.step("judge", verdict.outcome.value)
-    return verdict.to_record()
+    record: dict[str, Any] = encode(verdict)
+    return record

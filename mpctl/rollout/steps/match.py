@@ -13,7 +13,8 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.experiment.workload import Workload
-from mpctl.gate.first_acceptance import MISMATCH_HINT, Fit, Match, mismatch_message
+from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
+from mpctl.gate.outcome import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint
@@ -21,25 +22,24 @@ from mpctl.rollout.steps.measure import target_of, workload_of
 
 
 def check_match(context: Context, operation: Operation) -> dict[str, Any]:
-    """Warm the candidate up and hold its position-0 acceptance against the limit.
+    """Warm the candidate up and ask the gate about the first-position acceptance of its draft.
 
     Raises:
         MpctlError: the draft does not match its target, so the way back is taken; or the counters cannot be read.
     """
     plan = operation.plan
-    context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: position-0 acceptance on a warm-up")
+    context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
     workload = workload_of(context, operation)
     endpoint = target_of(context, plan.arm, plan.spec).endpoint
-    match, sent = Match(0, 0), 0
+    match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
-        match += _drafted(context, endpoint, cell, prompts, workload.max_tokens)
+        match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))
         sent += len(prompts)
         context.progress.update(match.describe())
-    if match.fit is Fit.MISMATCHED:
-        raise MpctlError(
-            mismatch_message(match, draft=plan.draft, target=plan.target_model or endpoint.model), hint=MISMATCH_HINT
-        )
-    if match.fit is not Fit.FITS:
+    if match.outcome is Outcome.FAIL:
+        target = plan.target_model or endpoint.model
+        raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
+    if match.outcome is not Outcome.PASS:
         context.progress.note(f"{plan.draft}: {match.describe()}; the measurement decides")
     return {**match.to_record(), "prompts": sent}
 
@@ -54,9 +54,9 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
     return found
 
 
-def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Match:
+def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:
     try:
         sent = context.meter.send(endpoint, prompts, cell, max_tokens)
-        return Match.of(Window.between(sent.before, sent.after))
+        return Window.between(sent.before, sent.after)
     except CounterError as error:
         raise MpctlError(f"the warm-up cannot be read: {error}", hint="run the same command again") from error

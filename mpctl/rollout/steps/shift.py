@@ -10,8 +10,7 @@ from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters, Window
-from mpctl.gate.first_acceptance import MIN_DRAFTS, Match
-from mpctl.gate.policy import Policy
+from mpctl.gate.first_position import MIN_DRAFTS, judge_served_drafts
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import ArmState, Phase
@@ -19,25 +18,6 @@ from mpctl.rollout.steps.ready import POLL_S
 from mpctl.rollout.steps.redirect import route_of
 
 UNREACHED_S = 30.0  # of a pod that is ready: a forward that is opened anew takes seconds
-
-
-def failing(window: Window, policy: Policy, draft: str) -> str:
-    """Why a candidate's drafts are not worth it on what it was sent; empty while nothing says so.
-
-    Judged from 50 drafts on (``measure.match.MIN_DRAFTS``): tokens per step against ``policy.min_tokens_per_step``; for
-    a ``draft`` of its own weights also the first position's acceptance against ``policy.min_first_acceptance``. That is
-    a share looked at again and again, so it fails only when its whole interval (99.9 %) lies below.
-    """
-    if (window.drafts or 0) < MIN_DRAFTS:
-        return ""
-    told = []
-    per_step = window.tokens_per_step
-    if per_step is not None and per_step < policy.min_tokens_per_step:
-        told.append(f"tokens per step {per_step:.2f} (at least {policy.min_tokens_per_step:.2f})")
-    first = Match.of(window).interval if draft else None
-    if first is not None and first.high < policy.min_first_acceptance:
-        told.append(f"position-0 acceptance {first.value:.1%} (at least {policy.min_first_acceptance:.0%})")
-    return f"{'; '.join(told)}, over {window.drafts:.0f} drafts of users' traffic" if told else ""
 
 
 def shift(context: Context, operation: Operation, percent: int) -> dict[str, Any]:
@@ -64,7 +44,7 @@ def shift(context: Context, operation: Operation, percent: int) -> dict[str, Any
             window = Window.between(before, now)
         except CounterError as error:
             raise MpctlError(f"{state.id} at {percent} % of the traffic: {error}") from error
-        if why := failing(window, plan.policy, plan.draft):
+        if why := judge_served_drafts(window, plan.policy, draft_model=bool(plan.draft)):
             raise MpctlError(f"{state.id} at {percent} % of the traffic: {why}")
         context.progress.update(f"{_in_words(window)} ({passed:.0f} s)")
     context.progress.note(f"{percent} % of the traffic: {_in_words(window)}")

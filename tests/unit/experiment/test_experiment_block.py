@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_samples import EDITS, STARTED, bench, block, captured
 
-from mpctl.experiment.block import Block, BlockError, Sample, prompt_digest
+from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, Sample, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 
@@ -43,6 +43,15 @@ def small(**changes):
         "errors": ["", ""],
     }
     return {**result, **changes}
+
+
+@pytest.mark.parametrize("time", [5e-324, 1e-300, 1e-9, SHORTEST_MS / 2000])
+def test_no_time_is_shorter_than_a_clock_can_resolve(time):
+    """Ratios of such times would divide by zero or overflow."""
+    sample = Sample(time, time, 3, "a", prompt="p")
+    assert (sample.ttft_ms, sample.e2e_ms, sample.tpot_ms) == (SHORTEST_MS, SHORTEST_MS, 0.0)
+    assert Sample(0.0, 0.0, 3, "a").e2e_ms == 0.0  # not measured by a client that received one chunk
+    assert block("baseline", seconds=time).duration_s == SHORTEST_MS / 1000
 
 
 def test_a_real_result_gives_the_clients_own_figures():

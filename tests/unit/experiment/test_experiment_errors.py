@@ -48,7 +48,7 @@ def test_errors_in_a_round_without_partner_are_told_and_never_a_pass():
     rule = errors_of(blocks)
     assert rule.outcome is Outcome.MISSING
     assert "1 of 4 requests failed" in rule.message
-    assert "1 of them in rounds that the baseline has not" in rule.message
+    assert "1 of them in rounds that were not measured on the baseline" in rule.message
 
 
 def test_errors_on_both_sides_are_nobodys_fault():

@@ -81,20 +81,20 @@ def test_answers_without_text_are_not_taken_for_equal_ones():
 def test_a_repeat_of_one_arm_alone_is_not_paired():
     made = compared_in([*pair(2), block(BASELINE, 1)])
     assert (made.compared, made.newly_failed) == (2, 0)
-    assert len(made.throughput_ratios) == 1
+    assert len(made.round_ratios) == 1
     assert (made.baseline.blocks, made.candidate.blocks) == (2, 1)
 
 
-def test_speedup_is_tokens_over_summed_time_and_ratios_show_the_spread():
+def test_the_throughput_ratio_is_the_geometric_mean_of_the_rounds():
     blocks = [
         block(BASELINE, 0, seconds=1.0),
         block(CANDIDATE, 0, seconds=0.5),
         block(CANDIDATE, 1, seconds=3.0),
-        block(BASELINE, 1, seconds=6.0),
+        block(BASELINE, 1, seconds=24.0),
     ]
     made = compared_in(blocks)
-    assert made.throughput_ratios == pytest.approx((2.0, 2.0))
-    assert made.speedup == pytest.approx((40 / 3.5) / (40 / 7.0))
+    assert made.round_ratios == pytest.approx((2.0, 8.0))
+    assert made.throughput_ratio.value == pytest.approx(4.0)
     assert made.candidate.throughput == pytest.approx(40 / 3.5)
 
 
@@ -113,7 +113,7 @@ def test_an_arm_without_blocks_has_no_figures():
     arm = ArmSummary.of(CANDIDATE, [block(BASELINE)])
     assert (arm.throughput, arm.tpot_ms, arm.ttft_ms, arm.window) == (None,) * 4
     nothing = compared_in([])
-    assert (nothing.speedup, nothing.compared, nothing.newly_failed) == (None, 0, 0)
+    assert (nothing.throughput_ratio, nothing.compared, nothing.newly_failed) == (None, 0, 0)
 
 
 def test_windows_are_pooled():
@@ -155,12 +155,12 @@ def test_repeats_are_counted_over_all_cells_of_a_class_of_traffic():
         made.of_cell(Cell("math", 1))
 
 
-def test_the_speedup_is_the_geometric_mean_over_prompts():
-    made = compared_in(rounds_of(3, speedups=(2.0, 8.0)))
-    found = made.intervals["speedup"]
-    assert found.value == pytest.approx(4.0)
-    assert sorted(made.speedups) == pytest.approx([2.0] * 3 + [8.0] * 3)
-    assert (found.n, found.low, found.high) == (3, pytest.approx(4.0), pytest.approx(4.0))
+def test_the_time_per_token_ratio_is_the_geometric_mean_over_prompts():
+    made = compared_in(rounds_of(3, faster=(2.0, 8.0)))
+    found = made.time_per_token_ratio
+    assert found.value == pytest.approx(0.25)
+    assert sorted(made.time_per_token_ratios) == pytest.approx([0.125] * 3 + [0.5] * 3)
+    assert (found.n, found.low, found.high) == (3, pytest.approx(0.25), pytest.approx(0.25))
 
 
 def test_engine_clocks_are_preferred_and_the_client_stands_in_for_both():

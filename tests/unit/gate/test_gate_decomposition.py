@@ -1,4 +1,4 @@
-"""Speedups taken apart."""
+"""Throughput ratios decomposed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from measure_samples import EDITS, rounds_of, window
 
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition, memory_floor_ms
+from mpctl.records import encode
+from mpctl.stats.interval import Interval
 
 TIMES = {"ttft_count": 1.0, "tpot_count": 1.0, "ttft_seconds": 0.1}
 
@@ -22,8 +24,10 @@ def example(*, drafted=193.0, tpot=24.2, seconds=25.9, base_tpot=60.2):
     accepted = 630.0
     base = window(1045.0, tpot_seconds=base_tpot / 1000, **TIMES)
     cand = window(1045.0, drafted, 5 * drafted, accepted, (accepted,), tpot_seconds=tpot / 1000, **TIMES)
+    ratio = Interval(62.9 / seconds, None, None, 3, "rounds", 0.975)
     return replace(
         made,
+        intervals={"throughput_ratio": ratio},
         baseline=replace(made.baseline, window=base, output_tokens=1045, seconds=62.9),
         candidate=replace(made.candidate, window=cand, output_tokens=1045, seconds=seconds),
     )
@@ -34,7 +38,7 @@ def test_why_not_what_the_drafts_promise():
     made = Decomposition.of(example(), floor_ms=floor)
     assert floor == pytest.approx(54.67, abs=0.01)
     assert made.promised == pytest.approx(4.264, abs=0.001)
-    assert made.speedup == pytest.approx(62.9 / 25.9)
+    assert made.throughput_ratio == pytest.approx(62.9 / 25.9)
     assert {p.name: round(p.factor, 3) for p in made.parts} == {
         "drafts": 4.264,
         "steps without a draft": 0.591,
@@ -49,18 +53,18 @@ def test_why_not_what_the_drafts_promise():
     )
 
 
-def test_an_open_loop_is_not_taken_apart():
+def test_an_open_loop_is_not_decomposed():
     """As many tokens come out as are asked for: the ratio of throughputs says nothing of the drafts."""
     assert Decomposition.of(replace(example(), cell=replace(EDITS, rate=4.0))) is None
 
 
 @pytest.mark.parametrize("changes", [{}, {"drafted": 415.0}, {"tpot": 40.0}, {"seconds": 20.0}, {"base_tpot": 20.0}])
-def test_the_factors_multiply_to_the_measured_speedup(changes):
+def test_the_factors_multiply_to_the_measured_throughput_ratio(changes):
     made = Decomposition.of(example(**changes))
-    assert math.prod(p.factor for p in made.parts) == pytest.approx(made.speedup)
-    assert made.parts[-1].after == pytest.approx(made.speedup)
+    assert math.prod(p.factor for p in made.parts) == pytest.approx(made.throughput_ratio)
+    assert made.parts[-1].after == pytest.approx(made.throughput_ratio)
     assert made.floor is None
-    assert json.loads(json.dumps(made.to_record()))["parts"][0]["name"] == "drafts"
+    assert json.loads(json.dumps(encode(made)))["parts"][0]["name"] == "drafts"
 
 
 def test_what_got_faster_is_said_too():
@@ -72,17 +76,18 @@ def test_a_baseline_that_speculates_has_a_factor_of_its_own():
     base = replace(made.baseline, window=replace(made.candidate.window, tpot_seconds=0.0602))
     parts = Decomposition.of(replace(made, baseline=base)).parts
     assert {p.name: round(p.factor, 3) for p in parts}["baseline speculates"] == 0.397
-    assert math.prod(p.factor for p in parts) == pytest.approx(made.speedup)
+    assert math.prod(p.factor for p in parts) == pytest.approx(made.throughput_ratio.value)
 
 
-@pytest.mark.parametrize("missing", ["window", "speculation", "time", "tokens"])
-def test_nothing_is_taken_apart_that_was_not_measured(missing):
+@pytest.mark.parametrize("missing", ["window", "speculation", "time", "rounds"])
+def test_nothing_is_decomposed_that_was_not_measured(missing):
     made = example()
     cand = made.candidate
     changed = {
         "window": replace(cand, window=None),
         "speculation": replace(cand, window=window(1045.0)),
         "time": replace(cand, window=replace(cand.window, tpot_count=0.0), tpot=None),
-        "tokens": replace(cand, output_tokens=0),
+        "rounds": cand,
     }[missing]
-    assert Decomposition.of(replace(made, candidate=changed)) is None
+    intervals = {} if missing == "rounds" else made.intervals
+    assert Decomposition.of(replace(made, candidate=changed, intervals=intervals)) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from importlib import resources
 
 import pytest
 import yaml
@@ -17,20 +16,10 @@ from mpctl.gate.assess import RULES
 from mpctl.gate.policy import Policy
 
 few = settings(max_examples=100, deadline=None)
-SHIPPED = (resources.files("mpctl.gate") / "policy.yaml").read_text(encoding="utf-8")
-
-
-def test_the_shipped_file_holds_the_defaults():
-    assert Policy.parse(SHIPPED, file="policy.yaml") == Policy()
-    assert yaml.safe_load(SHIPPED) == Policy().to_record()
 
 
 def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
-    names = {"all", "goodput"}
-    for rule in RULES:
-        stem = rule.__name__.removeprefix("assess_").replace("_", " ")
-        names.add({"pool": "KV pool", "tpot": "TPOT", "ttft": "TTFT"}.get(stem, stem))
-    names |= {f"{what} p99" for what in ("TTFT", "TPOT", "E2E")}
+    names = {"all", "goodput", *(rule.name for rule in RULES)}
     for name, (_, term) in Policy.terms().items():
         assert term.why, name
         assert term.source, name
@@ -40,14 +29,35 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("min_speedpu: 1\n", "gate.yaml:1: min_speedpu: unknown; known are "),
-        ("level: 0.95\nmin_speedup: fast\n", "gate.yaml:2: min_speedup: must be a number of zero or more, not 'fast'"),
-        ("min_speedup: null\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not None"),
-        ("min_speedup: true\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not True"),
-        ("min_speedup: .inf\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not inf"),
-        ("min_speedup: 2026-13-41\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not '2026-13-41'"),
-        ("min_speedup: " + "9" * 400, "gate.yaml:1: min_speedup: must be a number of zero or more, not 9999"),
-        ("min_speedup: .nan\n", "gate.yaml:1: min_speedup: must be a number of zero or more, not nan"),
+        ("max_tpto_ratio: 1\n", "gate.yaml:1: max_tpto_ratio: unknown; known are "),
+        (
+            "level: 0.95\nmax_tpot_ratio: fast\n",
+            "gate.yaml:2: max_tpot_ratio: must be a number of zero or more, not 'fast'",
+        ),
+        (
+            "max_tpot_ratio: null\n",
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not None",
+        ),
+        (
+            "max_tpot_ratio: true\n",
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not True",
+        ),
+        (
+            "max_tpot_ratio: .inf\n",
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not inf",
+        ),
+        (
+            "max_tpot_ratio: 2026-13-41\n",
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not '2026-13-41'",
+        ),
+        (
+            "max_tpot_ratio: " + "9" * 400,
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not 9999",
+        ),
+        (
+            "max_tpot_ratio: .nan\n",
+            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not nan",
+        ),
         ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not -1"),
         ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
         ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
@@ -58,6 +68,7 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("a: b: c\n", "gate.yaml:1: not YAML: "),
         ("[: 1\n", "gate.yaml:"),
         ("? [a]\n: 1\n", "gate.yaml:"),
+        ("min_speedup: 1.2\n", "gate.yaml:1: min_speedup: replaced by max_time_per_token_ratio, its inverse"),
         ("1: 2\n", "gate.yaml:1: 1: unknown"),
     ],
 )
@@ -105,3 +116,15 @@ def test_any_text_is_read_or_refused(text):
 def test_the_error_is_shared_out_between_promoting_and_rejecting():
     assert math.isclose(Policy().side, 0.0125)
     assert math.isclose(Policy(level=0.9).side, 0.025)
+
+
+def test_a_stored_policy_of_version_0_3_is_read():
+    old = {k: v for k, v in Policy().to_record().items() if k != "max_time_per_token_ratio"}
+    assert Policy.from_stored({**old, "min_speedup": 1.0}) == Policy()
+    assert Policy.from_stored({**old, "min_speedup": 1.25}).max_time_per_token_ratio == 0.8
+    assert Policy.from_stored({**old, "min_speedup": 0}).max_time_per_token_ratio >= 1e17
+
+
+def test_every_rule_says_what_it_asks():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.asks.endswith(".") for rule in RULES)

@@ -16,6 +16,7 @@ from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import RULES, Outcome, Verdict, assess
 from mpctl.gate.policy import Policy
+from mpctl.records import decode, encode
 from mpctl.stats.interval import Interval
 
 PASS, FAIL, UNDECIDED, MISSING, SKIP = (
@@ -126,14 +127,14 @@ CASES = [
     (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
     (replace(GOOD, arms=arms(base=69_232, cand=18_560)), "KV pool", FAIL),
-    (with_interval("speedup", 1.2, 1.001, 1.4), "speedup", PASS),
-    (with_interval("speedup", 1.2, 1.0, 1.4), "speedup", UNDECIDED),  # a gain must be shown, not its absence missed
-    (with_interval("speedup", 0.9, 0.8, 0.99), "speedup", FAIL),
-    (without("speedup"), "speedup", MISSING),
-    (with_interval("throughput", 1.0, 0.95, 1.2), "throughput", PASS),
-    (with_interval("throughput", 1.0, 0.94, 1.2), "throughput", UNDECIDED),
-    (with_interval("throughput", 0.9, 0.8, 0.94), "throughput", FAIL),
-    (without("throughput"), "throughput", MISSING),
+    (with_interval("time_per_token_ratio", 0.8, 0.7, 0.999), "time per token", PASS),
+    (with_interval("time_per_token_ratio", 0.8, 0.7, 1.0), "time per token", UNDECIDED),  # a gain must be shown
+    (with_interval("time_per_token_ratio", 1.1, 1.01, 1.2), "time per token", FAIL),
+    (without("time_per_token_ratio"), "time per token", MISSING),
+    (with_interval("throughput_ratio", 1.0, 0.95, 1.2), "throughput", PASS),
+    (with_interval("throughput_ratio", 1.0, 0.94, 1.2), "throughput", UNDECIDED),
+    (with_interval("throughput_ratio", 0.9, 0.8, 0.94), "throughput", FAIL),
+    (without("throughput_ratio"), "throughput", MISSING),
     (with_interval("tpot", 1.0, 0.9, 1.05), "TPOT", PASS),
     (with_interval("tpot", 1.0, 0.9, 1.06), "TPOT", UNDECIDED),
     (with_interval("tpot", 1.2, 1.06, 1.3), "TPOT", FAIL),
@@ -199,31 +200,32 @@ def test_nothing_measured_is_undecided():
 
 def test_messages_carry_value_limit_interval_and_n():
     made = results(GOOD)
-    assert made["speedup"].message.startswith("speedup 2.00x, 97.5% interval 1.9")
-    assert made["speedup"].message.endswith("over 4 rounds of 8 prompts (above 1.00x)")
+    assert made["time per token"].message.startswith("time-per-token ratio 0.50x, 97.5% CI 0.4")
+    assert made["time per token"].message.endswith("over 4 rounds of 8 prompts (below 1.00x)")
+    assert made["throughput"].message.startswith("throughput ratio 2.00x, 97.5% CI 1.9")
     assert made["TTFT"].message == (
-        "TTFT +0.00 ms (10.0 ms, baseline 10.0 ms), 97.5% interval +0.00 ms to +0.00 ms over 4 rounds of 8 prompts "
+        "TTFT 0.00 ms (10.0 ms, baseline 10.0 ms), 97.5% CI 0.00 ms to 0.00 ms over 4 rounds of 8 prompts "
         "(at most +50.0 ms)"
     )
     assert made["outputs"].message == (
-        "0 of 32 greedy outputs differ, 97.5% interval 0.0% to 16.5% (limit 10%, for near ties)"
+        "0 of 32 greedy outputs differ, 97.5% CI 0.0% to 16.5% (at most 10%, for near ties)"
     )
     assert made["tokens per step"].message == (
-        "tokens per step 2.50, 97.5% interval 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
+        "tokens per step 2.50, 97.5% CI 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
     )
     assert made["coverage"].message == (
-        "coverage 50.0%, 97.5% interval 50.0% to 50.0% over 4 rounds and 32 requests (at least 0.0%)"
+        "coverage 50.0%, 97.5% CI 50.0% to 50.0% over 4 rounds and 32 requests (at least 0%)"
     )
-    for name in ("speedup", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
+    for name in ("time per token", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
         rule = made[name]
         assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (32, 4, False, rule.interval.value)
     assert (made["outputs"].n, made["outputs"].interval.n) == (32, 32)
 
 
 def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
-    noisy = Analysis.of(timed(rounds_of(4, speedups=(1.1,) * 8, jitter=0.15)), Policy(), looks=30)
+    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), Policy(), planned=30)
     cell = assess(noisy).cells[0]
-    rule = next(r for r in cell.rules if r.rule == "speedup")
+    rule = next(r for r in cell.rules if r.rule == "time per token")
     assert rule.outcome is UNDECIDED
     assert rule.needed > 32
     assert rule.message.endswith(f"; about {rule.needed} more prompts would decide")
@@ -233,7 +235,7 @@ def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
 
 def test_what_more_requests_would_not_tell_is_not_promised_by_them():
     """Something that was not measured stays missing, and a limit that the figure lies on stays undecided."""
-    noisy = Analysis.of(timed(rounds_of(4, speedups=(1.1,) * 8, jitter=0.15)), Policy(), looks=30)
+    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), Policy(), planned=30)
     cell = noisy.cells[0]
     assert assess(noisy).needed is not None
     used = replace(cell, baseline=replace(cell.baseline, window=replace(window(640.0), **TIMED)))
@@ -251,10 +253,10 @@ def test_rounds_that_agree_by_chance_decide_nothing_yet():
     idle = replace(window(320.0, 10.0, 50.0, 0.0), **TIMED)
     blocks = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(2))]
     for looks in (2, 12):
-        rule = results(Analysis.of(blocks, Policy(), looks=looks))["tokens per step"]
+        rule = results(Analysis.of(blocks, Policy(), planned=looks))["tokens per step"]
         assert (rule.value, rule.outcome) == (1.0, UNDECIDED)
     more = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(5))]
-    assert results(Analysis.of(more, Policy(), looks=12))["tokens per step"].outcome is FAIL
+    assert results(Analysis.of(more, Policy(), planned=12))["tokens per step"].outcome is FAIL
 
 
 def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
@@ -274,7 +276,7 @@ def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
 
 
 def test_one_round_decides_nothing():
-    verdict = assess(Analysis.of(timed(rounds_of(1)), Policy(), looks=4))
+    verdict = assess(Analysis.of(timed(rounds_of(1)), Policy(), planned=4))
     assert verdict.outcome is Outcome.UNDECIDED
     assert "one round does not show how much rounds differ" in "; ".join(verdict.reasons)
 
@@ -284,14 +286,19 @@ def test_newly_failed_requests_are_named():
     failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
     assert results(failing)["errors"].message == (
         "12 of 32 requests failed, 0 of 32 on the baseline; the candidate failed 12 that the baseline answered, "
-        "first: boom (by chance alone in 0.02%, limit 0.31% at one look)"
+        "first: boom (p = 0.02%, significance level 0.31% at each interim analysis)"
     )
 
 
 def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
     """Published measurement: Qwen3-32B with a 4B draft, K=3, 256 at once (tomasruizt/vllm-scripts@d94714). The draft
     ate the KV cache, so few requests run, and those look fast."""
-    trap = {"tpot": 41.0 / 65.4, "throughput": 1926.0 / 3225.0, "speedup": 0.6, "ttft": 17.4 / 2.3}
+    trap = {
+        "tpot": 41.0 / 65.4,
+        "throughput_ratio": 1926.0 / 3225.0,
+        "time_per_token_ratio": 1 / 0.6,
+        "ttft": 17.4 / 2.3,
+    }
     intervals = {**GOOD.cells[0].intervals}
     for name, value in trap.items():
         intervals[name] = Interval(value, value * 0.97, value * 1.03, 4, "t", 0.96)
@@ -306,12 +313,17 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
     verdict = assess(replace(made, arms=arms("draft_model K=3", base=69_232, cand=18_560)))
     assert verdict.outcome is Outcome.REJECT
     assert verdict.reasons[0] == (
-        "requests that run get their tokens 1.60x as fast, but only 0.60x as many tokens come out: requests wait "
-        "17.4 s for their first token instead of 2.3 s, because the draft left 18560 of 69232 tokens of the KV cache"
+        "TPOT is 0.63x the baseline's, but throughput is only 0.60x: requests wait 17.4 s for their first token "
+        "instead of 2.3 s, because the draft left 18560 of 69232 tokens of the KV cache"
     )
     found = {r.rule: r.outcome for r in verdict.rules}
     assert found["TPOT"] is PASS
-    assert {rule for rule, outcome in found.items() if outcome is FAIL} == {"speedup", "throughput", "TTFT", "KV pool"}
+    assert {rule for rule, outcome in found.items() if outcome is FAIL} == {
+        "time per token",
+        "throughput",
+        "TTFT",
+        "KV pool",
+    }
     assert assess(made).reasons[0].endswith("as when the draft takes memory from the KV cache")
 
 
@@ -320,18 +332,18 @@ CALM = Calibration(p50_ms=0.1, p99_ms=0.2, requests=300, concurrency=1)
 
 def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
     """The Modelplane example measures 30 prompts; its figures say nothing of the slowest hundredth."""
-    blocks = timed(rounds_of(3, speedups=(2.49,) * 10, jitter=0.01))
+    blocks = timed(rounds_of(3, faster=(2.49,) * 10, jitter=0.01))
     policy = Policy(max_e2e_p99_ratio=1.1)
     made = replace(Analysis.of(blocks, policy), calibration=CALM)
     rule = results(made)["E2E p99"]
     assert rule.outcome is UNDECIDED
     assert rule.needed == 475
     assert rule.message == (
-        "E2E p99: 30 prompts answered by both arms say nothing of the slowest hundredth; 505 are needed at this look, "
-        "475 more (299 for a single look at 95%)"
+        "E2E p99: 30 prompts were answered by both arms and 505 are needed at this interim analysis, 475 more "
+        "(299 for a single analysis at 95%)"
     )
     assert assess(made).outcome is Outcome.UNDECIDED
-    enough = replace(Analysis.of(timed(rounds_of(3, speedups=(2.49,) * 180, jitter=0.01)), policy), calibration=CALM)
+    enough = replace(Analysis.of(timed(rounds_of(3, faster=(2.49,) * 180, jitter=0.01)), policy), calibration=CALM)
     assert results(enough)["E2E p99"].outcome is PASS
     slow = replace(enough, policy=Policy(max_e2e_p99_ratio=0.3))
     assert results(slow)["E2E p99"].outcome is FAIL
@@ -344,7 +356,7 @@ def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
         (
             replace(CALM, p99_ms=0.29),
             1.1,
-            "refused, the client itself adds 0.29 ms at p99, more than a tenth of the 2.8 ms",
+            "refused, the load client itself adds 0.29 ms at p99, more than a tenth of the 2.80 ms",
         ),
         (replace(CALM, p99_ms=0.27), 1.1, None),
         (replace(CALM, p99_ms=0.29), 1.2, None),
@@ -352,7 +364,7 @@ def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
 )
 def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_effect(calibration, limit, message):
     policy = Policy(max_e2e_p99_ratio=limit)
-    made = replace(Analysis.of(timed(rounds_of(3, speedups=(2.0,) * 180)), policy), calibration=calibration)
+    made = replace(Analysis.of(timed(rounds_of(3, faster=(2.0,) * 180)), policy), calibration=calibration)
     rule = results(made)["E2E p99"]
     assert (rule.outcome is MISSING) == (message is not None)
     assert (message or "") in rule.message
@@ -360,7 +372,7 @@ def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_eff
 
 def test_a_tail_of_which_nothing_was_seen_is_missing():
     """Answers that come in one chunk: hundreds of prompts, and no time per token by the client."""
-    blocks = timed(rounds_of(4, speedups=(2.0,) * 150))
+    blocks = timed(rounds_of(4, faster=(2.0,) * 150))
     whole = [
         replace(
             b,
@@ -380,7 +392,7 @@ def test_a_tail_of_which_nothing_was_seen_is_missing():
 )
 def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refused):
     """With a rate there are as many in flight as arrive while one is answered, not the most that may be."""
-    blocks = timed(rounds_of(4, speedups=(2.0,) * 150, cell=cell))
+    blocks = timed(rounds_of(4, faster=(2.0,) * 150, cell=cell))
     rule = results(replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5)), calibration=CALM))["E2E p99"]
     assert rule.outcome is (MISSING if refused else PASS)
     assert ("--concurrency 8 calibrates it with so many" in rule.message) is refused
@@ -388,13 +400,13 @@ def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refuse
 
 def test_a_limit_of_zero_is_judged():
     made = replace(
-        Analysis.of(timed(rounds_of(4, speedups=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
+        Analysis.of(timed(rounds_of(4, faster=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
     )
     assert results(made)["E2E p99"].outcome is FAIL
 
 
-def test_a_tails_interval_states_the_level_of_all_looks():
-    intervals = Analysis.of(timed(rounds_of(5, speedups=(2.0,) * 150)), Policy(), looks=12).cells[0].intervals
+def test_a_tails_interval_states_the_simultaneous_confidence_level():
+    intervals = Analysis.of(timed(rounds_of(5, faster=(2.0,) * 150)), Policy(), planned=12).cells[0].intervals
     assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.975)
 
 
@@ -407,21 +419,21 @@ def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
 
 def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
     own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
-    blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, speedups=(2.0,) * 180)]
+    blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, faster=(2.0,) * 180)]
     made = replace(Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM)
     assert "received chunks of the baseline merged" in results(made)["TTFT p99"].message
     assert results(made)["E2E p99"].outcome is PASS
     silent = [replace(b, window=replace(b.window, ttft_count=0)) if b.arm == CANDIDATE else b for b in timed(blocks)]
     made = replace(Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
     assert results(made)["TPOT p99"].outcome is MISSING
-    assert "candidate's engine does not tell its own time" in results(made)["TPOT p99"].message
+    assert "candidate's engine does not report its own time" in results(made)["TPOT p99"].message
 
 
 def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
-    blocks = timed(rounds_of(2, speedups=(2.0,) * 1500))
-    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), looks=12), calibration=CALM)
+    blocks = timed(rounds_of(2, faster=(2.0,) * 1500))
+    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), planned=12), calibration=CALM)
     rule = results(made)["E2E p99"]
-    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is 2")
+    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is round 2")
     assert rule.needed == 3 * 1500
 
 
@@ -445,8 +457,8 @@ def test_a_large_wait_is_judged_by_factor_a_small_one_by_milliseconds():
 def test_repeated_prompts_of_the_source_are_reported():
     sources = {"edits": PromptSet("edits.jsonl", "ab", 94, 12)}
     assert results(replace(GOOD, prompts=sources))["repeats"].message == (
-        "0 of 32 prompts of edits were sent to the same engine before (limit 10%); "
-        "12 more stood repeated in edits.jsonl and were left out"
+        "0 of 32 prompts of edits were sent to the same engine before in this measurement (at most 10%); "
+        "12 duplicates in edits.jsonl were left out"
     )
 
 
@@ -456,22 +468,24 @@ def test_four_prompts_sent_again_and_again_are_no_evidence():
     def same(made):
         return replace(made, samples=tuple(replace(s, prompt=f"p{i % 4}") for i, s in enumerate(made.samples)))
 
-    verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, speedups=(8.0,) * 25))], Policy()))
+    verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, faster=(8.0,) * 25))], Policy()))
     assert verdict.outcome is Outcome.UNDECIDED
-    assert verdict.reasons == ("96 of 100 prompts of edits were sent to the same engine before (limit 10%)",)
+    assert verdict.reasons == (
+        "96 of 100 prompts of edits were sent to the same engine before in this measurement (at most 10%)",
+    )
 
 
 def test_verdicts_round_trip():
     for analysis, _, _ in CASES:
         verdict = assess(analysis)
-        record = json.loads(json.dumps(verdict.to_record(), allow_nan=False))
-        assert Verdict.from_record(record) == verdict
+        record = json.loads(json.dumps(encode(verdict), allow_nan=False))
+        assert decode(Verdict, record) == verdict
 
 
 def test_an_interval_that_is_no_number_is_missing():
-    assert results(with_interval("speedup", math.nan, math.nan, math.nan))["speedup"].outcome is MISSING
+    assert results(with_interval("throughput_ratio", math.nan, None, None))["throughput"].outcome is MISSING
 
 
 def test_pairs_of_one_block_each_are_one_round():
-    assert Analysis.of(pair(), Policy()).look == 1
+    assert Analysis.of(pair(), Policy()).rounds == 1
     assert speculating(100.0).tokens_per_step == 2.5

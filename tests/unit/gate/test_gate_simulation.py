@@ -24,7 +24,7 @@ def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
             blocks += both
             if number % every and number < looks:
                 continue
-            outcome = assess(Analysis.of(blocks, policy, look=number, looks=looks)).outcome.value
+            outcome = assess(Analysis.of(blocks, policy, rounds=number, planned=looks)).outcome.value
             if outcome != "undecided":
                 look = number
                 break

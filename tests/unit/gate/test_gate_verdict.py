@@ -13,12 +13,13 @@ from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Outcome, Verdict, assess
 from mpctl.gate.policy import Policy
+from mpctl.records import decode, encode
 
 PROMOTE, REJECT, UNDECIDED = Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED
 
 
 def cell_blocks(traffic, speedup, *, concurrency=1, jitter=0.01, count=4):
-    blocks = timed(rounds_of(count, speedups=(speedup,) * 8, jitter=jitter, cell=Cell(traffic, concurrency)))
+    blocks = timed(rounds_of(count, faster=(speedup,) * 8, jitter=jitter, cell=Cell(traffic, concurrency)))
     return [
         replace(b, samples=tuple(replace(s, prompt=f"{concurrency}/{s.prompt}") for s in b.samples)) for b in blocks
     ]
@@ -45,7 +46,7 @@ def test_a_small_share_may_be_slower():
     shares = {"edits": 0.95, "chat": 0.05}
     verdict = judged(EDITS, CHAT, shares=shares)
     assert verdict.outcome is PROMOTE
-    assert verdict.summary.endswith("; 5% of the traffic is slower, 10% may be")
+    assert verdict.summary.endswith("; 5% of the traffic is slower (at most 10%)")
     assert judged(EDITS, CHAT, shares=shares, policy=Policy(max_rejected_share=0.04)).outcome is REJECT
     assert judged(CHAT, shares={"chat": 0.05}).outcome is REJECT  # what was measured is all there is
 
@@ -65,7 +66,7 @@ def test_no_share_is_small_enough_to_be_answered_wrong():
     for chat in (other, failing):
         verdict = judged(EDITS, chat, shares={"edits": 0.99, "chat": 0.01})
         assert verdict.outcome is REJECT
-        assert verdict.summary.endswith("; failed requests and other texts are not weighed by their share")
+        assert verdict.summary.endswith("; failed requests and different texts are not weighted by their share")
         assert any("chat, 1 at once: " in reason for reason in verdict.reasons)
 
 
@@ -121,15 +122,15 @@ def test_several_cells_round_trip_and_say_what_is_still_needed():
     assert verdict.outcome is UNDECIDED
     assert verdict.needed == max(c.needed for c in verdict.cells if c.needed)
     assert verdict.needed_s > 0
-    assert Verdict.from_record(json.loads(json.dumps(verdict.to_record(), allow_nan=False))) == verdict
+    assert decode(Verdict, json.loads(json.dumps(encode(verdict), allow_nan=False))) == verdict
     crossed = judged(EDITS, cell_blocks("edits", 0.7, concurrency=8))
-    assert Verdict.from_record(json.loads(json.dumps(crossed.to_record(), allow_nan=False))) == crossed
+    assert decode(Verdict, json.loads(json.dumps(encode(crossed), allow_nan=False))) == crossed
 
 
 def test_more_cells_make_rejecting_harder_not_promoting():
     """One cell that rejects is enough, so each may err by less; promoting takes all of them."""
-    alone = Analysis.of(cell_blocks("a", 1.5, jitter=0.1), Policy()).cells[0].intervals["speedup"]
+    alone = Analysis.of(cell_blocks("a", 1.5, jitter=0.1), Policy()).cells[0].intervals["throughput_ratio"]
     parts = [cell_blocks(name, 1.5, jitter=0.1) for name in "abcd"]
-    among = Analysis.of([b for p in parts for b in p], Policy()).cells[0].intervals["speedup"]
+    among = Analysis.of([b for p in parts for b in p], Policy()).cells[0].intervals["throughput_ratio"]
     assert among.low == pytest.approx(alone.low)
     assert among.high > alone.high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,12 +14,14 @@ from run_samples import ARGV, conditions, make_run
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Sample
 from mpctl.experiment.cell import Cell
+from mpctl.gate.assess import judge_run
 from mpctl.report.build import build_report
+from mpctl.report.decomposed import title_of
 from mpctl.report.html import html_report
 from mpctl.report.junit import junit_report
 from mpctl.report.markdown import markdown_report
 from mpctl.report.prices import shipped_prices
-from mpctl.rollout.measurement import judge_run
+from mpctl.report.record import report_record
 
 BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}
 
@@ -31,34 +34,31 @@ def made(run, **more):
 def test_one_cell_promoted_in_one_sentence():
     report = made(make_run(), service="default/demo")
     assert (report.outcome, report.service) == ("promote", "default/demo")
-    assert report.sentence.startswith("ngram K=5 makes edits (1 at once) 1.9")
-    assert report.sentence.endswith("x) as fast")
+    assert report.sentence.startswith("ngram K=5 pays for edits (1 at once): throughput ratio 1.9")
+    assert "x (97.5% CI 1." in report.sentence
     assert report.reasons == ()
     cell = report.cells[0]
     assert (cell.traffic, cell.load, cell.share) == ("edits", "1 at once", None)
-    assert cell.speedup.low > 1.5
-    assert cell.speedup.n == 8
-    assert cell.baseline.tokens_per_second == pytest.approx(98, abs=5)
-    assert cell.candidate.tokens_per_step == 2.0
-    assert cell.candidate.acceptance_by_position == (1.0, 0.5, 0.5)
-    assert cell.baseline.acceptance_by_position == ()
-    assert len(cell.candidate.quantiles["tpot"]) == 101
-    assert cell.candidate.ttft_ms["mean"] == pytest.approx(20.0)  # by the engine's clock
+    both = cell.comparison
+    assert both.throughput_ratio.low > 1.5
+    assert both.throughput_ratio.n == 8
+    assert both.baseline.throughput == pytest.approx(98, abs=5)
+    assert both.candidate.window.tokens_per_step == 2.0
+    assert both.candidate.position_rates == (1.0, 0.5, 0.5)
+    assert both.baseline.position_rates == ()
+    assert len(cell.curves["candidate"]["tpot"]) == 101
+    assert both.candidate.ttft_ms == pytest.approx(20.0)  # by the engine's clock
 
 
 def test_every_rule_of_the_gate_is_there_with_its_figures():
     run = make_run()
     _, verdict = judge_run(run, run.policy)
-    rules = made(run).cells[0].rules
-    assert [(r.name, r.outcome, r.message) for r in rules] == [
-        (r.rule, r.outcome.value, r.message) for r in verdict.cells[0].rules
-    ]
-    by_name = {r.name: r for r in rules}
-    assert by_name["speedup"].limit == "at least 1.00x"
-    assert by_name["TPOT"].limit == "at most 1.05x"
-    assert by_name["outputs"].limit == "at most 10 %"
-    assert by_name["speedup"].figure.low > 1
-    assert by_name["errors"].figure.n == 64
+    rules = made(run).cells[0].verdict.rules
+    assert rules == verdict.cells[0].rules
+    by_name = {r.rule: r for r in rules}
+    assert (by_name["time per token"].limit, by_name["TPOT"].limit, by_name["outputs"].limit) == (1.0, 1.05, 0.1)
+    assert by_name["time per token"].interval.high < 1
+    assert by_name["errors"].n == 64
 
 
 def test_several_cells_with_shares_and_a_crossover():
@@ -76,7 +76,7 @@ def test_failed_requests_leave_it_undecided_or_rejected_and_the_error_is_shown()
     report = made(make_run(error=f"boom {HOSTILE}"))
     assert report.outcome != "promote"
     assert "boom" in "".join(report.reasons)
-    assert report.cells[0].candidate.failed == 8
+    assert report.cells[0].comparison.candidate.failed == 8
     assert "<script>" not in html_report(report)
 
 
@@ -86,9 +86,9 @@ def test_one_arm_alone_has_its_figures_and_no_verdict():
     report = made(alone)
     assert report.outcome == "undecided"
     cell = report.cells[0]
-    assert cell.baseline.tokens_per_second > 0
-    assert cell.candidate.tokens_per_second is None
-    assert not cell.speedup.known
+    assert cell.comparison.baseline.throughput > 0
+    assert cell.comparison.candidate.throughput is None
+    assert cell.comparison.throughput_ratio is None
     assert report.cost.offers[0].candidate_usd is None
     for form in (html_report, markdown_report, junit_report):
         text = form(report)
@@ -123,15 +123,16 @@ def test_the_commands_repeat_the_run_on_any_machine():
     )
 
 
-def test_the_speedup_is_taken_apart():
+def test_the_throughput_ratio_is_decomposed():
     report = made(make_run(BOTH, shares={"edits": 0.7, "chat": 0.3}))
-    assert report.decomposition[0].cell == "edits, 1 at once"
-    first = report.decomposition[0]
-    assert first.title.startswith("Why 1.9")
-    assert first.title.endswith(" and not 3.00x")
-    assert first.parts[0].speedup == 3.0
-    assert first.parts[-1].speedup == pytest.approx(report.cells[2].throughput.value, rel=0.02)
-    assert made(make_run(BOTH)).decomposition[0].sentence
+    cell = report.decomposed[0]
+    assert cell.label == "edits, 1 at once"
+    first = cell.decomposition
+    assert title_of(first).startswith("Why 1.9")
+    assert title_of(first).endswith(" and not 3.00x")
+    assert first.parts[0].after == 3.0
+    assert first.parts[-1].after == pytest.approx(cell.comparison.throughput_ratio.value)
+    assert made(make_run(BOTH)).decomposed[0].decomposition.sentence
 
 
 def test_the_commands_ask_for_the_same_load():
@@ -164,7 +165,9 @@ def test_a_client_that_is_late_is_named_in_a_note():
     blocks = tuple(replace(b, samples=tuple(map(late, b.samples))) if b.arm == CANDIDATE else b for b in run.blocks)
     notes = made(replace(run, blocks=blocks)).notes
     assert len(notes) == 1
-    assert notes[0].startswith("edits, 1 at once, candidate: the client's mean time to first token is ")
+    assert notes[0].startswith(
+        "edits, 1 at once, candidate: the client's mean time to first token differs from the engine's by "
+    )
 
 
 _TIMES = st.one_of(st.none(), st.floats(0, 1e6))
@@ -194,4 +197,4 @@ def test_any_samples_make_a_report_in_every_quick_format(pairs):
     for text in (markdown_report(report), junit_report(report)):
         assert "nan" not in text.lower().split()
         assert "inf" not in text.split()
-    assert "NaN" not in str(report.to_record())
+    assert "NaN" not in json.dumps(report_record(report), allow_nan=False)

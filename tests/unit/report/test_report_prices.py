@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import FACTS, arm, cell
+from report_samples import FACTS, arm, cell, interval
 
 from mpctl.errors import InputError
 from mpctl.report.cost import cost_of, devices_used
 from mpctl.report.prices import MachinePrice, Prices, read_prices, shipped_prices
-from mpctl.report.values import Figure
 
 NODE = 'offers: [{name: our node, device: "*", usd_per_hour: 3.6, as_of: 2026-11-01}]'
 
@@ -91,33 +90,37 @@ def test_the_cost_of_a_million_tokens():
     cost = cost_of([cell(speed=2.0)], FACTS, read_prices(NODE, file="p.yaml"))
     offer = cost.offers[0]
     assert (offer.baseline_usd, offer.candidate_usd) == pytest.approx((10.0, 5.0))  # 3.6 USD/h is 0.001 USD/s
-    assert offer.saving.value == pytest.approx(0.5)
+    assert offer.saving == pytest.approx(0.5)
     assert offer.as_of == "2026-11-01"
     assert cost.missing == ""
 
 
 def test_the_saving_takes_the_interval_of_throughput():
-    ratio = Figure(2.0, 1.6, 2.5, 32, 0.95, "m")
-    saving = cost_of([cell(speed=2.0, throughput=ratio)], FACTS, shipped_prices()).offers[0].saving
+    ratio = interval(2.0, 1.6, 2.5)
+    offer = cost_of([cell(speed=2.0, ratio=ratio)], FACTS, shipped_prices()).offers[0]
+    saving = offer.saving_interval
+    assert saving.value == offer.saving == pytest.approx(0.5)
     assert (saving.low, saving.high) == pytest.approx((1 - 1 / 1.6, 1 - 1 / 2.5))
     assert saving.level == 0.95
-    without = cost_of([cell(speed=2.0)], FACTS, shipped_prices()).offers[0].saving
-    assert (without.low, without.high) == (None, None)
+    without = cost_of([cell(speed=2.0, ratio=None)], FACTS, shipped_prices()).offers[0]
+    assert (without.saving, without.saving_interval) == (pytest.approx(0.5), None)
+    open_ = cost_of([cell(speed=2.0, ratio=interval(2.0))], FACTS, shipped_prices()).offers[0].saving_interval
+    assert (open_.low, open_.high) == (None, None)
 
 
 def test_costs_of_several_cells_add_up_by_share():
     cells = [cell(speed=2.0, share=0.25), cell("chat", speed=0.5, share=0.75)]
     offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
     assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 20)
-    assert offer.saving.value == pytest.approx(1 - 16.25 / 10)
-    assert offer.saving.low is None
+    assert offer.saving == pytest.approx(1 - 16.25 / 10)
+    assert offer.saving_interval is None
 
 
 def test_a_share_is_of_requests_and_long_answers_cost_more():
-    short, long = arm(output_tokens=10_000, requests=100), arm(output_tokens=30_000, requests=100)
+    short, long = arm(tokens=10_000, requests=100), arm(tokens=30_000, requests=100)
     cells = [
-        cell(speed=2.0, share=0.5, baseline=short, candidate=replace(short, tokens_per_second=200.0)),
-        cell("chat", share=0.5, baseline=long, candidate=long),
+        cell(speed=2.0, share=0.5, baseline=short, candidate=arm("candidate", 2.0, tokens=10_000, requests=100)),
+        cell("chat", speed=1.0, share=0.5, baseline=long, candidate=long),
     ]
     offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
     assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 10)
@@ -136,10 +139,10 @@ def test_an_unknown_device_has_no_cost_and_says_how_to_give_one():
 
 
 def test_a_cell_that_was_not_measured_leaves_the_cost_unknown_not_zero():
-    dead = arm(tokens_per_second=None)
-    assert cost_of([cell(baseline=dead, candidate=dead)], FACTS, shipped_prices()).missing
-    one = cost_of([cell(candidate=dead)], FACTS, shipped_prices()).offers[0]
-    assert (one.candidate_usd, one.saving.value) == (None, None)
+    dead = arm(seconds=0.0)
+    assert cost_of([cell(baseline=dead, candidate=dead, ratio=None)], FACTS, shipped_prices()).missing
+    one = cost_of([cell(candidate=dead, ratio=None)], FACTS, shipped_prices()).offers[0]
+    assert (one.candidate_usd, one.saving) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
-from mpctl.report import comparison_record, comparison_rows, gate_rows, operation_record
+from mpctl.report import comparison_rows, gate_rows, operation_record
+from mpctl.report.record import arm_record, cell_record
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.stats.interval import Interval
 
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
 ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))
@@ -30,16 +32,19 @@ def arm(name, failed, error, tokens, throughput, times, counted):
 CELL = Cell("edits", 1)
 BASE = arm("baseline", 0, "", 200, 100.04, (12.34, 9.876, 500.0), OFF)
 CAND = arm("candidate", 1, "boom", 195, 161.26, (11.96, 6.1, 300.0), ON)
-BOTH = Comparison(CELL, BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1)
+RATIO = Interval(1.61, 1.5, 1.725, 2, "rounds", 0.975)
+BOTH = Comparison(
+    CELL, BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1, intervals={"throughput_ratio": RATIO}
+)
 RULES = (
-    RuleResult("errors", Outcome.FAIL, "1 of 8 requests failed"),
-    RuleResult("samples", Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed"),
-    RuleResult("speedup", Outcome.UNDECIDED, "speedup 1.61x, 96% interval 0.90x to 2.30x"),
-    RuleResult("TPOT", Outcome.PASS, "TPOT 0.62x the baseline's"),
-    RuleResult("TPOT p99", Outcome.SKIP, "max_tpot_p99_ratio sets no limit"),
+    RuleResult(Outcome.FAIL, "1 of 8 requests failed", rule="errors"),
+    RuleResult(Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed", rule="samples"),
+    RuleResult(Outcome.UNDECIDED, "throughput ratio 1.61x, 96% CI 0.90x to 2.30x", rule="throughput"),
+    RuleResult(Outcome.PASS, "TPOT 0.62x the baseline's", rule="TPOT"),
+    RuleResult(Outcome.SKIP, "max_tpot_p99_ratio sets no limit", rule="TPOT p99"),
 )
 ONE = Verdict(Outcome.REJECT, (CellVerdict(CELL, 1.0, Outcome.REJECT, RULES),), "reject for edits")
-HEADER = ["ARM", "TOK/S", "SPEEDUP", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
+HEADER = ["ARM", "TOK/S", "THROUGHPUT RATIO", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
 
 
 def rows(comparison):
@@ -53,7 +58,7 @@ def test_a_measurement():
         [
             "candidate: ngram K=5",
             "161.3",
-            "1.61x (1.50-1.73)",
+            "1.61x (1.50x to 1.73x)",
             "6.10 ms",
             "12.0 ms",
             "2.50",
@@ -64,13 +69,14 @@ def test_a_measurement():
     ]
 
 
-def test_one_repeat_has_no_spread():
-    assert rows(replace(BOTH, throughput_ratios=(1.5,)))[2][2] == "1.61x"
+def test_too_few_rounds_have_no_interval():
+    early = {"throughput_ratio": replace(RATIO, low=None, high=None)}
+    assert rows(replace(BOTH, intervals=early))[2][2] == "1.61x"
 
 
 def test_what_was_not_measured_is_no_zero():
     nothing = replace(CAND, seconds=0.0, tpot=None, ttft=None, window=None)
-    assert rows(replace(BOTH, candidate=nothing, throughput_ratios=()))[2] == [
+    assert rows(replace(BOTH, candidate=nothing, intervals={}))[2] == [
         "candidate: ngram K=5",
         *("?", "?", "?", "?", "?"),
         *("-", "-"),
@@ -87,12 +93,12 @@ def test_a_baseline_that_speculates_shows_it_too():
     assert rows(replace(BOTH, baseline=replace(BASE, window=ON)))[1][5:8] == ["2.50", "60.0%", "50.0%"]
 
 
-def test_a_speedup_is_shown_only_of_what_was_measured():
+def test_a_ratio_is_shown_only_of_what_was_measured():
     without = {arm: replace(getattr(BOTH, arm), seconds=0.0) for arm in ("baseline", "candidate")}
-    assert [row[2] for row in rows(replace(BOTH, **without, throughput_ratios=()))[1:]] == ["?", "?"]
-    no_base = replace(BOTH, baseline=without["baseline"], throughput_ratios=())
+    assert [row[2] for row in rows(replace(BOTH, **without, intervals={}))[1:]] == ["?", "?"]
+    no_base = replace(BOTH, baseline=without["baseline"], intervals={})
     assert [row[2] for row in rows(no_base)[1:]] == ["?", "?"]
-    no_cand = replace(BOTH, candidate=without["candidate"], throughput_ratios=())
+    no_cand = replace(BOTH, candidate=without["candidate"], intervals={})
     assert [row[2] for row in rows(no_cand)[1:]] == ["1.00x", "?"]
 
 
@@ -107,7 +113,7 @@ def test_the_gate_in_the_order_of_its_rules():
         ["GATE", "", "REASON"],
         ["errors", "NO", "1 of 8 requests failed"],
         ["samples", "?", "7 prompts answered by both arms, at least 8 needed"],
-        ["speedup", "?", "speedup 1.61x, 96% interval 0.90x to 2.30x"],
+        ["throughput", "?", "throughput ratio 1.61x, 96% CI 0.90x to 2.30x"],
         ["TPOT", "ok", "TPOT 0.62x the baseline's"],
         ["TPOT p99", "-", "max_tpot_p99_ratio sets no limit"],
     ]
@@ -132,29 +138,39 @@ def test_every_row_is_as_wide_as_its_header():
 
 
 def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured():
-    record = comparison_record(BOTH)
-    assert record["speedup"] == CAND.throughput / BASE.throughput
-    assert record["speedupByRepeat"] == [1.5, 1.725]
+    record = cell_record(BOTH, ONE.cells[0])
+    assert record["throughputRatio"]["value"] == 1.61
+    assert record["throughputRatioByRound"] == [1.5, 1.725]
+    assert record["timePerTokenRatio"] is None
     assert (record["outputsCompared"], record["outputsDifferent"]) == (7, 0)
+    assert (record["traffic"], record["concurrency"], record["outcome"], record["share"]) == ("edits", 1, "reject", 1)
+    assert [r["rule"] for r in record["rules"]] == [r.rule for r in RULES]
+    times = {"mean": 6.1, "p50": 6.1, "p90": 6.1, "p99": 6.1}
     assert record["candidate"] == {
         "requests": 8,
         "failed": 1,
         "outputTokens": 195,
         "tokensPerSecond": CAND.throughput,
-        "meanTpotMs": 6.1,
-        "meanTtftMs": 11.96,
-        "medianE2eMs": 300.0,
+        "requestsPerSecond": CAND.requests_per_second,
+        "goodput": None,
+        "ttftMs": dict.fromkeys(times, 11.96),
+        "tpotMs": times,
+        "e2eMs": dict.fromkeys(times, 300.0),
+        "stepMs": None,
         "tokensPerStep": 2.5,
         "acceptanceRate": 0.6,
         "acceptanceLength": 4.0,
         "coverage": 0.5,
         "acceptanceByPosition": [1.0, 0.75, 0.5, 0.5, 0.25],
+        "drafts": 40.0,
+        "draftTokens": 200.0,
+        "acceptedTokens": 120.0,
         "queueWaitMs": 250.0,
         "preemptions": 1.0,
     }
     assert record["baseline"]["acceptanceRate"] is None
-    empty = comparison_record(Comparison.of(CELL, []))["candidate"]
-    counted = {k: v for k, v in empty.items() if v is not None}
+    empty = arm_record(Comparison.of(CELL, []).candidate)
+    counted = {k: v for k, v in empty.items() if v not in (None, dict.fromkeys(times))}
     assert counted == {"requests": 0, "failed": 0, "outputTokens": 0, "acceptanceByPosition": []}
 
 
@@ -177,9 +193,10 @@ def test_the_record_of_an_operation():
         "steps": ["record", "start"],
         "step": "ready",
         "gate": None,
-        "measurement": [],
+        "cells": [],
     }
     ended = replace(running, begun="", ending=Ending.REJECTED, detail="why")
     full = json.loads(json.dumps(operation_record(ended, ONE, [BOTH])))["status"]
     assert (full["ending"], full["step"], full["gate"]["outcome"]) == ("rejected", None, "reject")
-    assert full["measurement"] == [{"cell": CELL.to_record(), **json.loads(json.dumps(comparison_record(BOTH)))}]
+    assert [cell["outcome"] for cell in full["cells"]] == ["reject"]
+    assert full["cells"][0]["candidate"]["outputTokens"] == 195

@@ -73,7 +73,7 @@ def test_a_rollout_beside_another_unfinished_operation_names_it(unfinished):
 
 OTHERWISE = {
     "strategy": Strategy.IN_PLACE,
-    "policy": Policy(min_speedup=1.2),
+    "policy": Policy(max_time_per_token_ratio=0.8),
     "workload": "workload-2",
     "keep_baseline": True,
 }

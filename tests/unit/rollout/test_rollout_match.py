@@ -70,7 +70,12 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
     memory = Drafting(WRONG)
     done = rollout(memory, strategy)
     assert done.ending is Ending.FAILED
-    for told in ("/models/head drafting for /models/target", "1.5% of 200 drafts", "limit 30%", "likely causes"):
+    for told in (
+        "draft /models/head does not match target /models/target",
+        "1.5% of 200 drafts",
+        "at least 30%",
+        "likely causes",
+    ):
         assert told in done.detail
     assert memory.disk.text == BASELINE_TEXT
     assert {i: e.phase for i, e in memory.disk.engines.items()} == {Arm(BASELINE_TEXT).id: Phase.READY}
@@ -83,14 +88,21 @@ def test_a_draft_that_fits_is_recorded_and_measured(strategy):
     memory = Drafting(FITS)
     rollout(memory, strategy)
     found = entry(memory, Event.DONE, "match").data
-    assert found == {"drafts": 60, "accepted": 45, "position0": 0.75, "fit": "fits", "prompts": 1}
+    assert found == {
+        "drafts": 60,
+        "accepted": 45,
+        "rate": 0.75,
+        "limit": 0.3,
+        "outcome": "pass",
+        "prompts": 1,
+    }
 
 
 @both
 def test_a_draft_in_doubt_is_left_to_the_measurement(strategy):
     memory = Drafting(BARELY)
     rollout(memory, strategy)
-    assert entry(memory, Event.DONE, "match").data["fit"] == "doubtful"
+    assert entry(memory, Event.DONE, "match").data["outcome"] == "undecided"
     assert any("the measurement decides" in line for line in memory.progress.lines)
 
 
@@ -115,7 +127,7 @@ def test_without_weights_of_its_own_there_is_no_such_step(strategy):
 def test_an_engine_without_counters_is_left_to_the_gate(strategy):
     memory = MemoryWorld({**FASTER, CANDIDATE_TEXT: Behaviour()})
     done = rollout(memory, strategy)
-    assert entry(memory, Event.DONE, "match").data["fit"] == "unknown"
+    assert entry(memory, Event.DONE, "match").data["outcome"] == "missing"
     assert done.ending is not Ending.PROMOTED
 
 

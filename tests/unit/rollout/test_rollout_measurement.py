@@ -11,8 +11,9 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.raw import unpack
 from mpctl.experiment.run import Calibration, Run
 from mpctl.experiment.workload import Traffic
+from mpctl.gate.assess import judge_run
+from mpctl.records import encode
 from mpctl.rollout import runner
-from mpctl.rollout.measurement import judge_run
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.steps.measure import measurement
@@ -81,12 +82,12 @@ def test_what_an_emptied_ledger_has_lost_is_not_judged_again():
     assert sent_to(memory, CANDIDATE_TEXT)
 
 
-def test_a_look_after_a_look_says_the_same_when_it_is_repeated():
+def test_an_interim_analysis_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
     measured = measurement(memory.context, done)
     for number in range(1, done.done["measure"]["rounds"] + 1):
-        assert measured.interim(number)[1].to_record() == memory.disk.records[done.id, f"interim-{number}"]
+        assert encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
 
 
 @both
@@ -99,8 +100,8 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     run = measured.judged()
     counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
     assert counts["baseline"] == counts["candidate"] > 0
-    _, verdict = judge_run(run, run.policy, look=measured.rounds(), looks=run.planned)
-    assert verdict.to_record() == done.done["judge"]
+    _, verdict = judge_run(run, run.policy, rounds=measured.rounds(), planned=run.planned)
+    assert encode(verdict) == done.done["judge"]
     if strategy is Strategy.IN_PLACE:
         assert len(measured.run().blocks) > len(run.blocks)
 

@@ -150,7 +150,7 @@ def test_an_arm_is_named_after_the_bytes_of_its_manifest():
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_a_plan_round_trips_and_its_digest_sees_every_field(strategy):
-    first = plan(strategy, policy=Policy(min_speedup=1.2), target=3, undoes="rollout-1", automatic=True)
+    first = plan(strategy, policy=Policy(max_time_per_token_ratio=0.8), target=3, undoes="rollout-1", automatic=True)
     again = Plan.from_record(json.loads(json.dumps(first.to_record())))
     assert again == first
     assert again.digest() == first.digest()

@@ -15,6 +15,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
 from mpctl.errors import Conflict
 from mpctl.experiment.counters import CounterError, Window
+from mpctl.gate.first_position import judge_served_drafts
 from mpctl.gate.policy import Policy
 from mpctl.rollout import runner, sequences
 from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
@@ -22,7 +23,6 @@ from mpctl.rollout.ledger import Event
 from mpctl.rollout.operation import last_change
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.shift import failing
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
     [
         ({}, {"falls_at": 10}, "fell over under users' traffic: the engine exited with code 3"),
         ({}, {"accepted": 5}, "at 1 % of the traffic: tokens per step 1.05 (at least 1.10), over"),
-        ({"draft": "a head"}, {"accepted": 15}, "position-0 acceptance 15.0% (at least 30%)"),
+        ({"draft": "a head"}, {"accepted": 15}, "first-position acceptance 15.0% of 100 drafts (at least 30%"),
     ],
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
@@ -254,18 +254,23 @@ def window(*, drafts, accepted, first, steps):
 
 def test_a_sample_that_a_sound_draft_could_have_given_fails_nobody():
     few = window(drafts=49, accepted=0, first=0, steps=1000)
-    assert failing(few, Policy(), "head") == ""
+    assert judge_served_drafts(few, Policy(), draft_model=True) == ""
     unlucky = window(drafts=60, accepted=40, first=12, steps=100)  # 20 %, but at most 41 %
-    assert failing(unlucky, Policy(), "head") == ""
+    assert judge_served_drafts(unlucky, Policy(), draft_model=True) == ""
     poor = window(drafts=600, accepted=400, first=120, steps=1000)
-    assert "position-0 acceptance 20.0%" in failing(poor, Policy(), "head")
-    assert failing(poor, Policy(), "") == ""  # a lookup method has nothing to fit
+    assert "first-position acceptance 20.0%" in judge_served_drafts(poor, Policy(), draft_model=True)
+    assert judge_served_drafts(poor, Policy(), draft_model=False) == ""  # a lookup method has nothing to fit
 
 
 @given(drafts=st.integers(0, 49), accepted=st.integers(0, 49), steps=st.integers(1, 10**6))
 def test_fewer_drafts_than_fifty_never_judge(drafts, accepted, steps):
     accepted = min(accepted, drafts)
-    assert failing(window(drafts=drafts, accepted=accepted, first=accepted, steps=steps), Policy(), "head") == ""
+    assert (
+        judge_served_drafts(
+            window(drafts=drafts, accepted=accepted, first=accepted, steps=steps), Policy(), draft_model=True
+        )
+        == ""
+    )
 
 
 def test_a_plan_with_a_route_survives_the_ledger():

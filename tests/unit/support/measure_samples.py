@@ -1,4 +1,4 @@
-"""Expositions, readings and blocks for the tests of mpctl.measure and mpctl.report."""
+"""Expositions, readings and blocks for the tests of mpctl.experiment, mpctl.gate and mpctl.report."""
 
 from __future__ import annotations
 
@@ -68,22 +68,20 @@ def pair(count=8, *, texts=None, base=None, cand=None) -> list[Block]:
     return [block(BASELINE, **{**same, **(base or {})}), block(CANDIDATE, **{**same, "seconds": 0.5, **(cand or {})})]
 
 
-def rounds_of(count, *, speedups=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDITS, candidate=None) -> list[Block]:
-    """``count`` rounds; the candidate's time per token is the baseline's through ``speedups``, one per prompt.
+def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDITS, candidate=None) -> list[Block]:
+    """``count`` rounds; the candidate's time per token is the baseline's through ``faster``, one per prompt.
 
-    ``jitter``: how far the even rounds are above, the odd ones below, as a part of the speedup.
+    ``jitter``: how far the even rounds are above, the odd ones below, as a part of ``faster``.
     """
     made = []
     for repeat in range(count):
-        base = block(
-            BASELINE, repeat, texts=tuple(map(str, range(len(speedups)))), seconds=len(speedups) * 0.1, cell=cell
-        )
+        base = block(BASELINE, repeat, texts=tuple(map(str, range(len(faster)))), seconds=len(faster) * 0.1, cell=cell)
         factor = 1 + (jitter if repeat % 2 == 0 else -jitter)
         samples = tuple(
             Sample(s.ttft_ms + slower_ttft, s.e2e_ms / (x * factor), s.tokens, s.text_digest, prompt=s.prompt)
-            for s, x in zip(base.samples, speedups, strict=True)
+            for s, x in zip(base.samples, faster, strict=True)
         )
-        mean = sum(speedups) / len(speedups) * factor
+        mean = sum(faster) / len(faster) * factor
         counted = (candidate or speculating)(float(sum(s.tokens for s in samples)))
         made += [
             replace(base, started=f"2026-11-21T05:{repeat:02}:00+00:00"),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 
+from mpctl.experiment.arm import ArmSummary, Spread
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Window
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
+from mpctl.gate.analysis import Comparison
+from mpctl.gate.decomposition import Decomposition, Part
+from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.policy import Policy
+from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.report.cost import cost_of
 from mpctl.report.prices import shipped_prices
-from mpctl.report.values import (
-    ArmFacts,
-    ArmFigures,
-    CellReport,
-    ClientFacts,
-    Decomposition,
-    Figure,
-    Part,
-    PromptFacts,
-    Report,
-    Rule,
-)
+from mpctl.report.values import CellReport, Report
+from mpctl.stats.interval import Interval
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&|`*_[x](http://evil.example/a.png)<img src=http://evil.example/b>"
@@ -31,55 +32,84 @@ def curve(middle, spread=0.5):
     return tuple(middle * (1 + spread * (i - 50) / 50) for i in range(101))
 
 
-def arm(speed=1.0, drafts=None, **more):
-    curves = {"ttft": curve(20.0), "tpot": curve(10.0 / speed), "e2e": curve(1000.0 / speed)}
-    spread = {name: {"mean": c[50], "p50": c[50], "p90": c[90], "p99": c[99]} for name, c in curves.items()}
-    given = {
-        "requests": 32,
-        "failed": 0,
-        "output_tokens": 6124,
-        "tokens_per_second": 100.0 * speed,
-        "requests_per_second": 1.6 * speed,
-        "ttft_ms": spread["ttft"],
-        "tpot_ms": spread["tpot"],
-        "e2e_ms": spread["e2e"],
-        "queue_wait_ms": 0.25,
-        "tokens_per_step": 1.0,
-        "preemptions": 0.0,
-        "quantiles": curves,
-    }
-    if drafts is not None:
-        given |= {"acceptance_by_position": drafts, "drafts": 100.0, "draft_tokens": 500.0, "accepted_tokens": 400.0}
-        given |= {"tokens_per_step": 2.4, "acceptance_rate": 0.8, "acceptance_length": 5.0, "coverage": 0.5}
-    return ArmFigures(**(given | more))
+def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seconds=None, timed=True):
+    """``speed``: times 100 tokens per second."""
+    made = 200.0
+    off = {"drafts": None, "draft_tokens": None, "accepted": None, "per_position": ()}
+    on = {"drafts": 100.0, "draft_tokens": 500.0, "accepted": 80.0, "per_position": tuple(100 * d for d in drafts)}
+    times = {"ttft_seconds": 0.02, "ttft_count": 1.0, "tpot_seconds": 0.01 / speed, "tpot_count": 1.0}
+    waits = {"preemptions": 0.0, "queue_seconds": 0.00025, "queue_count": 1.0}
+    spreads = [Spread(v, v, v * 1.4, v * 1.49, requests) for v in (20.0, 10.0 / speed, 1000.0 / speed)]
+    return ArmSummary(
+        arm=name,
+        blocks=4,
+        requests=requests,
+        failed=0,
+        first_error="",
+        output_tokens=tokens,
+        seconds=tokens / 100.0 / speed if seconds is None else seconds,
+        ttft=spreads[0] if timed else None,
+        tpot=spreads[1] if timed else None,
+        e2e=spreads[2] if timed else None,
+        steps=None,
+        goodput=None,
+        window=Window(made, **(on if drafts else off), **times, **waits) if timed else None,
+    )
+
+
+NOTHING = ArmSummary("baseline", 0, 0, 0, "", 0, 0.0, None, None, None, None, None, None)
+
+
+def interval(value, low=None, high=None, level=0.95):
+    return Interval(value, low, high, 32, "rounds", level)
 
 
 def rule(outcome="pass", **more):
     given = {
-        "name": "throughput",
-        "message": "throughput 2.44x the baseline's (at least 1.05x)",
-        "limit": "at least 1.05x",
+        "rule": "throughput",
+        "message": "throughput ratio 2.44x (at least 1.05x)",
+        "value": 2.44,
+        "limit": 1.05,
         "unit": "x",
-        "figure": Figure(2.44, 2.1, 2.8, 32, 0.95, "bootstrap"),
+        "interval": interval(2.44, 2.1, 2.8),
+        "n": 32,
     }
-    return Rule(**(given | more), outcome=outcome)
+    return RuleResult(Outcome(outcome), **(given | more))
 
 
-def cell(traffic="edits", load="1 at once", outcome="promote", speed=2.44, **more):
+def decomposition():
+    return Decomposition(
+        2.44,
+        4.27,
+        (
+            Part("drafts", 4.27, 4.27, "a step that carries a draft yields 4.27 tokens"),
+            Part("steps without a draft", 0.57, 2.44, "43% of the steps carried no draft"),
+        ),
+    )
+
+
+def cell(traffic="edits", concurrency=1, outcome="promote", speed=2.44, **more):
     verdicts = {"promote": "pass", "reject": "fail", "undecided": "missing"}
-    given = {
-        "concurrency": 1,
-        "temperature": 0.0,
-        "reasons": ("throughput 2.44x the baseline's (at least 1.05x)",),
-        "speedup": Figure(speed, speed * 0.9, speed * 1.1, 32, 0.95, "bootstrap"),
-        "rules": (rule(), rule(verdicts[outcome], name="TPOT")),
-        "baseline": arm(),
-        "candidate": arm(speed, (0.9, 0.8, 0.7)),
+    rules = more.get("rules", (rule(), rule(verdicts[outcome], rule="TPOT")))
+    place = Cell(traffic, concurrency)
+    base = more.get("baseline", arm())
+    cand = more.get("candidate", arm("candidate", speed, (0.9, 0.8, 0.7)))
+    ratio = more.get("ratio", interval(speed, speed * 0.9, speed * 1.1))
+    comparison = Comparison(
+        place, base, cand, (speed,), 32, 0, 0, intervals={"throughput_ratio": ratio} if ratio else {}
+    )
+    verdict = CellVerdict(place, more.get("share") or 1.0, Outcome(outcome), rules)
+    times = {"ttft": 20.0, "tpot": 10.0, "e2e": 1000.0}
+    curves = {
+        "baseline": {name: curve(v) for name, v in times.items()},
+        "candidate": {name: curve(v / (1 if name == "ttft" else speed)) for name, v in times.items()},
     }
-    return CellReport(traffic, load, outcome=outcome, **(given | more))
+    return CellReport(
+        comparison, verdict, more.get("share"), more.get("curves", curves), more.get("decomposition", decomposition())
+    )
 
 
-FACTS = ArmFacts("none", "0.32.0", ARGV, "Qwen/Qwen3-8B", "ab" * 32, "NVIDIA L4", 52000)
+FACTS = ArmConditions("none", "0.32.0", ARGV, "Qwen/Qwen3-8B", "ab" * 32, "NVIDIA L4", 52000)
 SPECULATING = replace(
     FACTS,
     spec="ngram K=5 lookup 2..4",
@@ -90,35 +120,24 @@ SPECULATING = replace(
 
 def report(*cells, **more):
     cells = cells or (cell(),)
+    verdict = Verdict(cells[0].outcome, tuple(c.verdict for c in cells), "promote for edits")
     given = {
         "run": "rollout-1",
         "created": "2026-11-21T05:00:12+00:00",
         "who": "ada@host",
         "mpctl_version": "0.3.0",
         "service": "default/demo",
-        "outcome": cells[0].outcome,
-        "sentence": "ngram K=5 lookup 2..4 makes edits 2.44x faster",
-        "reasons": cells[0].reasons,
+        "verdict": verdict,
+        "sentence": "ngram K=5 lookup 2..4 pays for edits: throughput ratio 2.44x",
+        "reasons": cells[0].verdict.reasons,
         "crossovers": (),
-        "speedup": cells[0].speedup,
         "baseline": FACTS,
         "candidate": SPECULATING,
-        "prompts": (PromptFacts("edits", "cd" * 32, 64, 0),),
-        "client": ClientFacts(0.8, 3.1, 200, 8),
-        "policy": {"min_speedup": 1.05},
+        "prompts": (PromptSet("edits", "cd" * 32, 64, 0),),
+        "client": Calibration(0.8, 3.1, 200, 8),
+        "policy": Policy(),
         "cost": cost_of(cells, FACTS, shipped_prices()),
         "commands": ("mpctl rollout --spec ngram", "mpctl report rollout-1"),
-        "decomposition": (
-            Decomposition(
-                "edits, 1 at once",
-                "Why 2.44x and not 4.27x",
-                "2.44x and not 4.27x: 43% of the steps carried no draft",
-                (
-                    Part("drafts", 4.27, 4.27, "a step that carries a draft yields 4.27 tokens"),
-                    Part("steps without a draft", 0.57, 2.44, "43% of the steps carried no draft"),
-                ),
-            ),
-        ),
     }
     return Report(cells=cells, **(given | more))
 
@@ -127,26 +146,25 @@ def several():
     """Promote, undecided and reject in one report, with shares."""
     return report(
         cell("edits", share=0.5),
-        cell("chat", outcome="undecided", speed=1.03, share=0.3),
-        cell("chat", "32 at once", outcome="reject", speed=0.6, share=0.2),
+        cell("chat", outcome="undecided", speed=1.03, share=0.3, decomposition=None),
+        cell("chat", 32, outcome="reject", speed=0.6, share=0.2, decomposition=None),
     )
 
 
 def empty():
     """Nothing was measured."""
-    nothing = ArmFigures(0, 0, 0)
     bare = cell(
         outcome="undecided",
-        speedup=Figure(),
-        rules=(rule("missing", figure=Figure(), limit=""),),
-        baseline=nothing,
-        candidate=nothing,
+        ratio=None,
+        rules=(rule("missing", value=None, interval=None, limit=None, n=0),),
+        baseline=NOTHING,
+        candidate=replace(NOTHING, arm="candidate"),
+        curves={},
+        decomposition=None,
     )
-    blank = ArmFacts("", "", (), "", "", "", None)
+    blank = ArmConditions("", "", (), "", "", "", None)
     cost = cost_of([bare], blank, shipped_prices())
-    return report(
-        bare, baseline=blank, candidate=blank, client=None, prompts=(), cost=cost, decomposition=(), policy={}
-    )
+    return report(bare, baseline=blank, candidate=blank, client=None, prompts=(), cost=cost)
 
 
 def hostile(text=HOSTILE):
@@ -154,14 +172,16 @@ def hostile(text=HOSTILE):
     return _replaced(several(), text)
 
 
-_OURS = {"outcome", "unit"}
+_OURS = {"unit", "cell", "policy"}
 
 
 def _replaced(value, text):
+    if isinstance(value, Enum):
+        return value
     if is_dataclass(value):
         changes = {f.name: _replaced(getattr(value, f.name), text) for f in fields(value) if f.name not in _OURS}
         return replace(value, **changes)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {k: _replaced(v, text) for k, v in value.items()}
     if isinstance(value, tuple):
         return tuple(_replaced(v, text) for v in value)

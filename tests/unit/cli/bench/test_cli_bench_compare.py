@@ -27,8 +27,8 @@ def test_the_arms_of_one_run_are_judged_as_they_were_when_it_was_measured(cli):
 
     def interval(run):
         write_run("run.json", run)
-        rules = json.loads(cli("bench", "compare", "run.json", "-o", "json").out)["status"]["gate"]["cells"][0]["rules"]
-        found = next(r["interval"] for r in rules if r["rule"] == "speedup")
+        rules = json.loads(cli("bench", "compare", "run.json", "-o", "json").out)["status"]["cells"][0]["rules"]
+        found = next(r["interval"] for r in rules if r["rule"] == "throughput")
         return found["high"] - found["low"]
 
     assert interval(made(0.5, spread=0.1)) < interval(replace(made(0.5, spread=0.1), planned=12))
@@ -51,9 +51,9 @@ def test_comparing_two_runs_and_their_arms(cli):
     assert ran.code == 0, ran.err
     record = json.loads(ran.out)
     assert record["kind"] == "Measurement"
-    assert record["status"]["measurement"][0]["speedup"] == pytest.approx(2.0)
+    assert record["status"]["cells"][0]["throughputRatio"]["value"] == pytest.approx(2.0)
     same = cli("bench", "compare", "friday.json:baseline", "monday.json:baseline", "-o", "json")
-    assert json.loads(same.out)["status"]["measurement"][0]["speedup"] == pytest.approx(1.0)
+    assert json.loads(same.out)["status"]["cells"][0]["throughputRatio"]["value"] == pytest.approx(1.0)
 
 
 def test_what_was_measured_differently_is_not_compared_unless_forced(cli):

@@ -24,26 +24,29 @@ def test_every_rule_and_limit_is_explained_with_its_source(cli):
     for name, (_, term) in Policy.terms().items():
         assert f"\n  {name}: " in done.out
         assert term.source.split()[0] in words
-    assert "  min_speedup: 1 x the baseline's\n" in done.out
+    assert "  max_time_per_token_ratio: 1 x the baseline's\n" in done.out
     assert "  max_e2e_p99_ratio: off\n" in done.out
 
 
 def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
-    Path("strict.yaml").write_text("min_speedup: 1.5\nslo_ttft_ms: 200\n", encoding="utf-8")
+    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.8\nslo_ttft_ms: 200\n", encoding="utf-8")
     done = cli("gate", "explain", "--policy", "strict.yaml")
-    assert "  min_speedup: 1.5 x the baseline's (default 1)\n" in done.out
+    assert "  max_time_per_token_ratio: 0.8 x the baseline's (default 1)\n" in done.out
     assert "  slo_ttft_ms: 200 ms (default off)\n" in done.out
     items = {
         i["name"]: i for i in json.loads(cli("gate", "explain", "--policy", "strict.yaml", "-o", "json").out)["items"]
     }
-    assert (items["min_speedup"]["value"], items["min_speedup"]["default"]) == (1.5, 1.0)
+    assert (items["max_time_per_token_ratio"]["value"], items["max_time_per_token_ratio"]["default"]) == (0.8, 1.0)
     assert list(items) == list(Policy.terms())
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("min_speedup: quick\n", "strict.yaml:1: min_speedup: must be a number of zero or more, not 'quick'"),
+        (
+            "max_time_per_token_ratio: quick\n",
+            "strict.yaml:1: max_time_per_token_ratio: must be a number of zero or more, not 'quick'",
+        ),
         ("min_speed: 1\n", "strict.yaml:1: min_speed: unknown"),
     ],
 )
@@ -58,7 +61,7 @@ def test_a_measurement_is_judged_rule_by_rule(cli):
     write_run("run.json", made(0.5))
     done = cli("gate", "explain", "run.json")
     assert (done.code, done.err) == (0, "")
-    assert "speedup" in done.out
+    assert "throughput ratio" in done.out
     assert "\npromote: promote for edits\n" in done.out
     assert "edits, 1 at once: 2.00x and not " in done.out
     record = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]
@@ -92,7 +95,7 @@ def test_the_memory_floor_needs_both_its_figures(cli):
 
 def test_a_measurement_is_judged_by_another_policy(cli):
     write_run("run.json", made(0.5))
-    Path("strict.yaml").write_text("min_speedup: 3\n", encoding="utf-8")
+    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n", encoding="utf-8")
     assert cli("gate", "explain", "run.json", "--policy", "strict.yaml", "-o", "name").out == "reject\n"
 
 

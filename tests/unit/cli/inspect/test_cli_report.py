@@ -31,7 +31,7 @@ def run_file(cli):
 def test_markdown_is_what_one_reads_without_asking(cli, run_file):
     done = cli("report", run_file)
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 makes edits (1 at once)")
+    assert done.out.startswith("<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 pays for edits (1 at once)")
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_your_prices_are_used(cli, run_file):
 
 
 def test_other_limits_judge_the_same_samples(cli, run_file):
-    Path("strict.yaml").write_text("min_speedup: 3\n")
+    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n")
     root = ET.fromstring(cli("report", run_file, "-o", "junit", "--policy", "strict.yaml").out.encode())
-    assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["speedup"]
+    assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["time per token"]
 
 
 def test_csv_has_every_sample(cli, run_file):
@@ -159,7 +159,7 @@ def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):
     record = json.loads(cli("report", "rollout-1", "-o", "json").out)
     assert record["metadata"]["name"] == "rollout-1"
     assert record["metadata"]["service"] == "default/demo"
-    assert record["candidate"]["spec"] == "ngram K=5"
+    assert record["conditions"]["candidate"]["spec"] == "ngram K=5"
     assert record["prompts"][0]["count"] == 40
 
 

@@ -1,0 +1,116 @@
+"""The one judge of a draft by counters alone: the warm-up check, the traffic steps and the gate's rule ask it.
+
+A head trained for another target loads, starts and serves, because engines check shapes only. The acceptance of the
+first drafted token exposes it: a draft that fits has it accepted more often than not (published heads: 0.6 to 0.9),
+one that does not fit is right by chance (vLLM #37150: 1.22 %). Lookup methods (ngram, suffix) are not judged like
+this: their hits are rare by nature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mpctl import formatting
+from mpctl.experiment.counters import Window
+from mpctl.gate.outcome import Outcome
+from mpctl.gate.policy import Policy
+from mpctl.gate.thresholds import place_estimate
+from mpctl.stats.confidence import share_interval
+from mpctl.stats.interval import Interval
+
+# Drafts of one answer resemble each other, so an interval over a handful of them would be too narrow.
+MIN_DRAFTS = 50
+# A sound draft may be stopped in one of 2000 warm-ups or polls.
+LEVEL = 0.999
+
+
+@dataclass(frozen=True)
+class FirstPosition:
+    """``accepted`` first tokens of ``drafts`` that the engine verified, and the policy's ``limit``."""
+
+    drafts: int
+    accepted: int
+    limit: float
+
+    @classmethod
+    def of(cls, policy: Policy, window: Window | None = None) -> FirstPosition:
+        """Read a window of counters; nothing is counted where the engine does not speculate."""
+        if window is None or not window.per_position:
+            return cls(round(window.drafts or 0.0) if window else 0, 0, policy.min_first_acceptance)
+        drafts = round(window.drafts or 0.0)
+        return cls(drafts, min(round(window.per_position[0]), drafts), policy.min_first_acceptance)
+
+    def __add__(self, other: FirstPosition) -> FirstPosition:
+        return replace(self, drafts=self.drafts + other.drafts, accepted=self.accepted + other.accepted)
+
+    @property
+    def rate(self) -> float | None:
+        """First-position acceptance, 0..1; None without drafts."""
+        return self.accepted / self.drafts if self.drafts else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """First-position acceptance with its exact binomial confidence interval; None without drafts."""
+        if self.rate is None:
+            return None
+        return share_interval(self.accepted, self.drafts, (1 - LEVEL) / 2, level=LEVEL)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Pass, fail, undecided (below the limit, which lies inside the interval), or missing (too few drafts)."""
+        if self.drafts < MIN_DRAFTS:
+            return Outcome.MISSING
+        return place_estimate(self.rate, self.interval, self.limit)
+
+    def describe(self) -> str:
+        """Return ``first-position acceptance 71.4% of 210 drafts (at least 30%)``."""
+        if self.rate is None:
+            return "nothing was drafted"
+        text = f"first-position acceptance {formatting.share(self.rate)} of {self.drafts} drafts "
+        limit = f"at least {formatting.limit(self.limit, 'share')}"
+        if self.drafts < MIN_DRAFTS:
+            return f"{text}({limit}, judged from {MIN_DRAFTS} drafts on)"
+        if self.outcome is Outcome.PASS:
+            return f"{text}({limit})"
+        return f"{text}({limit}; {formatting.confidence(self.interval, 'share')})"
+
+    def describe_mismatch(self, *, draft: str, target: str) -> str:
+        """Return the error for a draft that does not fit."""
+        return f"draft {draft} does not match target {target}: {self.describe()}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Return a JSON object for the ledger."""
+        return {
+            "drafts": self.drafts,
+            "accepted": self.accepted,
+            "rate": self.rate,
+            "limit": self.limit,
+            "outcome": self.outcome.value,
+        }
+
+
+def judge_served_drafts(window: Window, policy: Policy, *, draft_model: bool) -> str:
+    """Return why a candidate's drafts do not pay on production traffic; "" while nothing shows that.
+
+    Judged from :data:`MIN_DRAFTS` drafts on: tokens per step, and for a draft with weights of its own its first
+    position.
+    """
+    if (window.drafts or 0) < MIN_DRAFTS:
+        return ""
+    reasons = []
+    per_step = window.tokens_per_step
+    if per_step is not None and per_step < policy.min_tokens_per_step:
+        reasons.append(f"tokens per step {per_step:.2f} (at least {policy.min_tokens_per_step:.2f})")
+    first = FirstPosition.of(policy, window)
+    if draft_model and first.outcome is Outcome.FAIL:
+        reasons.append(first.describe())
+    return f"{'; '.join(reasons)}, over {window.drafts:.0f} drafts of production traffic" if reasons else ""
+
+
+MISMATCH_HINT = (
+    "likely causes: a head trained for another target or another version of it, other weights than the name says, "
+    "another tokenizer or chat template, other auxiliary layers than in training, a quantised target "
+    "under the head of a full one; "
+    "choose a draft made for this target (mpctl drafts lists published ones), or check both revisions"
+)
