@@ -25,7 +25,7 @@ class Console(Progress, Protocol):
 
         Raises:
             Cancelled: the answer is no.
-            InputError: there is no terminal to ask on.
+            InputError: no terminal to prompt on.
         """
 
     def stoppable(self) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ def run(session: Session) -> Outcome:
     with session.store.lease("resume"):
         operation = _unfinished(session)
         if operation is None:
-            return Outcome.nothing_to_do(session, f"nothing of {session.title} is unfinished")
+            return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
         with session.world() as context:
             return carry_out(session, context, operation)

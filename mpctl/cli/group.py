@@ -16,7 +16,7 @@ _WITHOUT_SETTINGS = ("help", "completion", "config")
 
 
 def named(command: click.Command, program: str) -> click.Command:
-    """The command, speaking of itself as the user calls it."""
+    """The command with its help in the name by which the user calls the program."""
     if program == "mpctl":
         return command
     from copy import copy
@@ -49,14 +49,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Say which command was probably meant; give the one found its settings from the files."""
+        """Suggest a command for an unknown one; give a known one its settings from the files."""
         if args and args[0] not in self.table and not args[0].startswith("-"):
             import difflib
 
             near = difflib.get_close_matches(args[0], self.table, n=1)
             shown = ctx.command_path
-            hint = f"did you mean {shown} {near[0]}" if near else f"{shown} --help lists the commands"
-            raise InputError(f"there is no command {shown} {args[0]}", hint=hint)
+            hint = f"did you mean {shown} {near[0]}" if near else f"run '{shown} --help' to list commands"
+            raise InputError(f"unknown command {shown} {args[0]}", hint=hint)
         name, command, rest = super().resolve_command(ctx, args)
         call = ctx.find_root().obj
         path = path_of(ctx, str(name))

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open what whoever starts us has closed (``>&-``): a file opened later would get its number and take its text."""
+    """Open the standard streams that the caller closed (``>&-``): a file opened later would get their numbers."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)

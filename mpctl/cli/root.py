@@ -43,8 +43,8 @@ def cli(**_shared: Any) -> None:
     Examples:
       mpctl local up -f service.yaml          start a service on this machine
       mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
-      mpctl rollback                          the exact way back
-      mpctl history                           what was done
+      mpctl rollback                          restore the service exactly
+      mpctl history                           list what was done
     """
 
 
@@ -62,22 +62,22 @@ def run(program: str, arguments: Sequence[str]) -> int:
         call.terminal.aside(error.ctx.get_help() if error.ctx else "")
         return 2
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
-        if isinstance(error, BrokenPipeError) and _without_reader():
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0  # mpctl rollout --help | head: click prints help itself, and nothing is wrong
         if call.debug or os.environ.get("MPCTL_DEBUG") or "--debug" in arguments:
             import traceback
 
             call.terminal.aside(traceback.format_exc().rstrip())
-        return _tell(call, error)
+        return _report(call, error)
 
 
 def unwritten(error: OSError, code: int) -> int:
-    """What was left to be written to standard output at the end could not be: the exit code of a call that ended with
-    ``code``; only a reader that went away is no error."""
+    """Report that buffered output could not be written. Returns the exit code of a call that ended with ``code``; a
+    reader that went away is no error."""
     drop(sys.stdout)
     if code or isinstance(error, BrokenPipeError):
         return code
-    return _tell(CliContext("mpctl"), error)
+    return _report(CliContext("mpctl"), error)
 
 
 def _invoke(call: CliContext, arguments: list[str]) -> int:
@@ -88,7 +88,7 @@ def _invoke(call: CliContext, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _tell(call: CliContext, error: BaseException) -> int:
+def _report(call: CliContext, error: BaseException) -> int:
     code = _explain(call, error)
     return call.failure if code == MpctlError.exit_code else code
 
@@ -104,29 +104,29 @@ def _explain(call: CliContext, error: BaseException) -> int:
         terminal.error(*explain(error))
         return 2
     if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
-        terminal.error("interrupted", "mpctl status shows what is unfinished")
+        terminal.error("interrupted", "run 'mpctl status' to see unfinished operations")
         return Cancelled.exit_code
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _NO_ROOM):
         terminal.error(*_refused(error))
         return 1
-    terminal.error(f"{type(error).__name__}: {error}", "this is a fault of mpctl; run again with --debug and report it")
+    terminal.error(f"{type(error).__name__}: {error}", "this is a bug in mpctl: run again with --debug and report it")
     return 1
 
 
 def _refused(error: OSError) -> tuple[str, str]:
-    """What the system refused, and a hint: no fault of ours."""
+    """Message and hint of an error of the operating system."""
     from mpctl.platform.local.files import state_root
 
     if error.filename is None:
-        return str(error.strerror), "look at the room on the disk; --debug says where it was met"
-    hint = "look at its rights and at the room on its disk; --debug says where it was met"
+        return str(error.strerror), "free space on the disk; --debug prints where it happened"
+    hint = "check its permissions and the free space on its disk; --debug prints where it happened"
     if str(error.filename).startswith(str(state_root())):
-        hint = "mpctl keeps its state there: look at its rights and at the room on its disk; MPCTL_STATE_DIR moves it"
+        hint = "mpctl keeps its state there: check permissions and free space, or set MPCTL_STATE_DIR"
     return f"{error.filename}: {error.strerror}", hint
 
 
 def _complete(call: CliContext, instruction: str) -> int:
-    """Answer a shell; it is in the middle of somebody's typing, so nothing is said about what goes wrong."""
+    """Answer a shell's completion request; errors are silent, since the user is typing."""
     from click.shell_completion import shell_complete
 
     try:
@@ -135,8 +135,8 @@ def _complete(call: CliContext, instruction: str) -> int:
         return 1
 
 
-def _without_reader() -> bool:
-    """Whether nobody reads standard output any more; asked of the system, since a pipe may break elsewhere, too."""
+def _reader_is_gone() -> bool:
+    """Whether the reader of standard output is gone; polled, since a broken pipe may be another one."""
     import select
 
     poll = select.poll()

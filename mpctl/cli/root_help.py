@@ -11,8 +11,8 @@ Usage: mpctl [OPTIONS] COMMAND [ARGS]...
   Examples:
     mpctl local up -f service.yaml          start a service on this machine
     mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
-    mpctl rollback                          the exact way back
-    mpctl history                           what was done
+    mpctl rollback                          restore the service exactly
+    mpctl history                           list what was done
 
 Options:
   --version                       Show the version and exit.
@@ -38,13 +38,13 @@ Options:
 Rollout:
   rollout   Roll speculation onto a service behind a measured gate
   rollback  Restore a recorded revision exactly
-  resume    Go on with what was interrupted
-  abandon   End what is unfinished and leave the service as it is
-  retire    End an old engine that a rollout kept
+  resume    Continue an interrupted operation
+  abandon   End an unfinished operation, leave the service as it is
+  retire    Stop a retained baseline
   unlock    Free a service whose operator is gone
 
-Look:
-  status     Show services, what runs and what is under way
+Inspect:
+  status     Show services, engines and operations under way
   history    List recorded revisions, or print one
   diff       Compare the service with a revision or with a change
   doctor     Check a cluster for what prevents rollouts

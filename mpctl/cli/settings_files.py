@@ -78,7 +78,7 @@ class SettingsFiles:
                 if key[: len(path)] == path and len(key) > len(path):
                     rest = ".".join(key[len(path) :])
                     if rest not in options:
-                        _unknown(setting, rest, options, f"{' '.join(path)} has no such option")
+                        _unknown(setting, rest, options, f"{' '.join(path)} has no option of this name")
         return {param: found.value for name, param in options.items() if (found := self.find(path, name)) is not None}
 
 
@@ -124,7 +124,7 @@ def read_settings(path: Path) -> dict[Key, Setting]:
     for key, setting in _read(path):
         top = key[0]
         if top not in COMMANDS and (top not in COMMON or len(key) > 1):
-            _unknown(setting, top, (*COMMON, *COMMANDS), "there is no such setting")
+            _unknown(setting, top, (*COMMON, *COMMANDS), "unknown setting")
         if top in COMMANDS and len(key) == 1 and setting.value is not None:
             raise InputError(
                 "must be a mapping of the command's options", file=setting.file, line=setting.line, field=top
@@ -176,7 +176,7 @@ def _unknown(setting: Setting, name: str, known: Iterable[str], message: str) ->
     elif owners:
         hint = f"it is an option of {', '.join(owners)}: write it below that name"
     else:
-        hint = "mpctl help config explains the file"
+        hint = "run 'mpctl help config' for the format of the file"
     raise InputError(message, file=setting.file, line=setting.line, field=name, hint=hint)
 
 

@@ -171,7 +171,7 @@ class Terminal:
             self._draw(f"{self._round}; {detail}" if self._round else detail)
 
     def note(self, text: str) -> None:
-        """A line worth keeping."""
+        """Print a line."""
         if not self.quiet:
             self._say(text)
 
@@ -189,21 +189,21 @@ class Terminal:
             self._say(f"{'':<16}{progress.verdict}")
 
     def next_command(self, arguments: str) -> None:
-        """What one would type next."""
+        """Suggest the command to type next."""
         self.note(f"{self._paint('next:', 'cyan')} {self.program} {arguments}")
 
     def warn(self, text: str) -> None:
-        """A warning; shown also when quiet."""
+        """Print a warning; also when quiet."""
         self._say(f"{self._paint('warning:', 'yellow')} {text}")
 
     def error(self, message: str, hint: str | None) -> None:
-        """What went wrong and what to do next."""
+        """Show an error and what to do next."""
         self._say(f"{self._paint('error:', 'red')} {message}")
         if hint:
             self._say(f"{self._paint('hint:', 'cyan')} {as_called(hint, self.program)}")
 
     def aside(self, text: str) -> None:
-        """A text as it is; shown also when quiet."""
+        """Print a text as it is; also when quiet."""
         self._finish_line()
         self._tell(text + "\n")
 
@@ -212,14 +212,14 @@ class Terminal:
 
         Raises:
             Cancelled: the answer is no.
-            InputError: there is nobody to ask.
+            InputError: there is no terminal to prompt on.
         """
         if yes or self.yes:
             return
         if not self.asks:
-            raise InputError("--no-input forbids to ask", hint="say yes beforehand with -y")
+            raise InputError("--no-input is set and a confirmation is needed", hint="confirm beforehand with -y")
         if not (sys.stdin.isatty() and self.err.isatty()):
-            raise InputError("there is no terminal to ask on", hint="say yes beforehand with -y")
+            raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
         self._finish_line()
         try:
             agreed = click.confirm(question, err=True)
@@ -250,7 +250,7 @@ class Terminal:
     def _tell(self, text: str) -> None:
         try:
             print(text, end="", file=self.err, flush=True)
-        except OSError:  # no reader, no room: a rollout is worth more than what is said of it
+        except OSError:  # no reader, disk full: the rollout matters more than its messages
             drop(self.err)
 
     def _show(self, text: str) -> None:
@@ -259,7 +259,7 @@ class Terminal:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Standard output is written; after a failure it takes everything and keeps nothing."""
+        """Write standard output; after a failure everything written to it is discarded."""
         try:
             yield
         except BrokenPipeError:
@@ -268,7 +268,7 @@ class Terminal:
         except OSError as error:
             drop(self.out)
             raise MpctlError(
-                f"standard output cannot be written: {error.strerror}", hint="look at the room on its disk"
+                f"standard output cannot be written: {error.strerror}", hint="free space on its disk"
             ) from error
 
     def _head(self) -> str:
@@ -292,7 +292,7 @@ def round_line(progress: RoundProgress) -> str:
 
 
 def drop(stream: TextIO) -> None:
-    """Lose what waits to be written to ``stream``, and what will be."""
+    """Discard what is buffered for ``stream`` and everything written to it later."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -301,5 +301,5 @@ def as_called(text: str, program: str) -> str:
     """A text with our commands as the user calls us: ``kubectl mpctl`` for a plugin of kubectl."""
     if program == "mpctl":
         return text
-    named = text.replace(f"{program} ", "mpctl ")  # where it is said already
+    named = text.replace(f"{program} ", "mpctl ")  # undone first, so that nothing is renamed twice
     return named.replace("mpctl ", f"{program} ")

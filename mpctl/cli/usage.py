@@ -1,5 +1,4 @@
-"""What click says of a command line that cannot be used, in our words: the thing at fault, where its value came from,
-what to type instead."""
+"""Usage errors of click in our words: the option at fault, where its value came from, what to type instead."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from mpctl.cli.settings_files import options_of
 
 def explain(error: click.UsageError) -> tuple[str, str | None]:
     """Message and hint."""
-    hint = f"{error.ctx.command_path} --help explains the options" if error.ctx else None
+    hint = f"run '{error.ctx.command_path} --help' for the options" if error.ctx else None
     if isinstance(error, click.NoSuchOption):
         near = f"did you mean {error.possibilities[0]}" if error.possibilities else hint
-        return f"there is no option {error.option_name}", near
+        return f"unknown option {error.option_name}", near
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        return f"{_flag(error.param)} is missing", hint
+        return f"{_flag(error.param)} is required", hint
     if isinstance(error, click.BadParameter) and error.param is not None:
         return f"{_origin(error, error.param)}{_flag(error.param)}: {_plain(error.message)}", hint
     return _plain(error.format_message()), hint

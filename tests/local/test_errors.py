@@ -98,7 +98,7 @@ def test_requests_that_are_refused_before_anything(up):
         ([*ngram, "--spec-config", "@none.json"], 2, ["none.json", "cannot be read"]),
         (["--spec", "eagle3"], 9, ["eagle3", "draft"]),
         (["--spec", "eagle3", "--draft", "./nowhere"], 9, ["./nowhere"]),
-        ([*ngram, "--ignore", "nonsense"], 2, ["--ignore: no such finding: nonsense"]),
+        ([*ngram, "--ignore", "nonsense"], 2, ["--ignore: unknown finding: nonsense"]),
         ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
         ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts of few are too few"]),
         ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),
@@ -144,8 +144,8 @@ def test_another_manifest_of_the_same_service_is_a_conflict(up):
 def test_nothing_is_asked_without_a_terminal(up):
     del up.environment["MPCTL_YES"]
     with unchanged(up):
-        said(up(*ROLLOUT, code=2), "there is no terminal to ask on", "-y")
-        said(up(*ROLLOUT, "--no-input", code=2), "--no-input forbids to ask", "-y")
+        said(up(*ROLLOUT, code=2), "no terminal to prompt on", "-y")
+        said(up(*ROLLOUT, "--no-input", code=2), "--no-input is set and a confirmation is needed", "-y")
 
 
 # In the middle of something
@@ -199,7 +199,7 @@ def test_ctrl_c_says_what_is_unfinished_and_how_to_go_on(mpctl):
     assert "stopping; press Ctrl-C again to stop at once" in err
     assert err.splitlines()[-2:] == [
         "error: interrupted at step ready; rollout-1 of service default/demo is unfinished",
-        "hint: mpctl resume demo goes on with it, mpctl rollback demo undoes it",
+        "hint: run 'mpctl resume demo' to continue it or 'mpctl rollback demo' to undo it",
     ]
     assert mpctl.json("status")["items"][0]["status"]["state"] == "Interrupted"
     said(mpctl("local", "down", code=3), "rollout-1 of service default/demo is unfinished", "--force")

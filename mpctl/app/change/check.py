@@ -101,7 +101,7 @@ def require_known(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> No
     if unknown:
         found = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
         raise InputError(
-            f"no such finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {found}"
+            f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {found}"
         )
 
 

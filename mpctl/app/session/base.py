@@ -1,4 +1,4 @@
-"""A service and everything that works on it: what every platform has in common."""
+"""A service and everything that works on it, for every platform."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Session(ABC):
 
     @property
     def place(self) -> str:
-        """Where the service is, for whoever is asked before it is changed."""
+        """Where the service is, for a confirmation."""
         return "this machine"
 
     @property
@@ -83,7 +83,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def paths(self) -> str:
-        """Which paths of checkpoints can be read from here, in words."""
+        """The paths of checkpoints that can be read from here, as text."""
 
     @abstractmethod
     def service(self) -> Service:
@@ -97,29 +97,29 @@ class Session(ABC):
 
     @abstractmethod
     def engine_version(self, service: Service) -> str | None:
-        """The engine's version or image; None when nothing says."""
+        """The engine's version or image; None when unknown."""
 
     @abstractmethod
     def target_of(self, service: Service) -> str | None:
-        """The model that the engine loads, as a path or repository; None when nothing says."""
+        """The model that the engine loads, as a path or repository; None when unknown."""
 
     @abstractmethod
     def model_facts(self, name: str | None) -> ModelFacts | None:
-        """What can be read of a checkpoint from here."""
+        """The facts of a checkpoint that can be read from here."""
 
     def engine_log(self) -> str | None:
-        """What the serving engine said at its start; None where that cannot be read."""
+        """The start of the serving engine's log; None where it cannot be read."""
         return None
 
     def kserve_version(self) -> str | None:
-        """KServe's release; None where nothing says."""
+        """KServe's release; None where it is unknown."""
         return None
 
     def owned(self, *, force: bool) -> str | None:
-        """A warning when somebody else writes the service's manifest and ``force`` overrides that, else None.
+        """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
 
         Raises:
-            Refused: somebody else does; the hint says how to make the change there.
+            Refused: another writer does; the hint says how to make the change there.
         """
         return None
 
@@ -129,7 +129,7 @@ class Session(ABC):
 
     @abstractmethod
     def holder(self) -> str | None:
-        """Who changes the service now, in words; None when nobody does."""
+        """The operator that holds the service's lock, as text; None without one."""
 
     @abstractmethod
     def status(self) -> Status:
@@ -137,10 +137,10 @@ class Session(ABC):
 
     @abstractmethod
     def world(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
-        """The world for a change.
+        """The context of an operation.
 
         Raises:
-            Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to go on.
+            Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to continue.
         """
 
     def require_load_client(self) -> None:  # noqa: B027  a local service has its engine's
@@ -159,30 +159,31 @@ class Session(ABC):
         return ""
 
     def ready_timeout_s(self, asked: float | None) -> float:
-        """How long an engine may take to get ready: as ``asked``, else what fits the service."""
+        """How long an engine may take to become ready: as ``asked``, else what fits the service."""
         return READY_S if asked is None else asked
 
     def interrupted(self) -> Cancelled:
-        """What is unfinished after Ctrl-C, and how to go on."""
+        """The error after Ctrl-C: what is unfinished, and how to continue."""
         entries = self.store.entries()
         operation = open_operation(entries)
         if operation is None and (retirement := open_retirement(entries)) is not None:
-            hint = f"mpctl retire {self.name} goes on with it"
+            hint = f"run 'mpctl retire {self.name}' to continue it"
             return Cancelled(f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint)
         if operation is None:
-            return Cancelled(f"interrupted; nothing of {self.title} is unfinished")
+            return Cancelled(f"interrupted; {self.title} has no unfinished operation")
         step = f" at step {operation.begun}" if operation.begun else ""
         return Cancelled(
             f"interrupted{step}; {operation.id} of {self.title} is unfinished",
-            hint=f"mpctl resume {self.name} goes on with it, mpctl rollback {self.name} undoes it",
+            hint=f"run 'mpctl resume {self.name}' to continue it or 'mpctl rollback {self.name}' to undo it",
         )
 
 
 def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
-    """(namespace, name) of the service meant. ``none``: what to do when there is no service at all.
+    """Choose the (namespace, name) of a service. ``none``: the hint when there is no service at all.
 
     Raises:
-        InputError: there is none, or several; the message lists them.
+        ServiceNotFound: there is no such service.
+        InputError: there are several; the message lists them.
     """
     if name is None:
         if len(found) == 1:
@@ -190,16 +191,16 @@ def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: 
         listing = ", ".join(f"{ns}/{n}" for ns, n in found)
         if not found:
             raise ServiceNotFound(f"no service is up{where}", hint=none)
-        raise InputError(f"there are {len(found)} services: {listing}", hint="name one")
+        raise InputError(f"several services{where}: {listing}", hint="name one of them")
     matching = [(ns, n) for ns, n in found if n == name]
     if len(matching) > 1:
         spaces = ", ".join(ns for ns, _ in matching)
-        raise InputError(f"service {name} exists in several namespaces: {spaces}", hint="choose one with -n")
+        raise InputError(f"service {name} exists in several namespaces: {spaces}", hint="choose a namespace with -n")
     if not matching:
         import difflib
 
         near = difflib.get_close_matches(name, [n for _, n in found], n=1)
-        hint = f"did you mean {near[0]}" if near else f"mpctl status lists the services; {none}"
+        hint = f"did you mean {near[0]}" if near else f"run 'mpctl status' to list services; {none}"
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]
 

@@ -59,7 +59,7 @@ class ClusterSession(Session):
         return self._platform
 
     def _held_scaling(self) -> dict[str, Any] | None:
-        """The autoscaler as an unfinished operation found it."""
+        """The autoscaler as an unfinished operation recorded it."""
         operation = open_operation(self.store.entries())
         return None if operation is None else operation.scaling
 
@@ -89,7 +89,7 @@ class ClusterSession(Session):
         return None if not name or name.startswith("/") else read_model(name, Path.cwd())
 
     def require_load_client(self) -> None:
-        """A Job brings its own; otherwise it is that of a vLLM on this runner.
+        """A Job brings its own; otherwise it is that of a vLLM on this machine.
 
         Raises:
             Refused: none is installed.
@@ -188,8 +188,8 @@ class ClusterSession(Session):
                 self.platform.close()
 
     def _load_client(self) -> LoadClient:
-        """The one that is asked for, else that of the unfinished operation. A way back measures nothing and has the
-        Job's, which removes what a command that was killed left."""
+        """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's
+        client, which removes the Job that a killed command left."""
         load = self.load or place_load("auto", "kubernetes", unfinished=open_operation(self.store.entries()))
         if load == "local":
             from mpctl.platform.local.client import BenchClient
@@ -198,7 +198,7 @@ class ClusterSession(Session):
             try:
                 python = python_of(os.environ.get(_VLLM))
             except Refused:
-                python = sys.executable  # a way back does without
+                python = sys.executable  # a rollback sends nothing
             self.platform.reader.forwards.use_loopback()  # the load client knows no unix sockets
             return BenchClient(python, str(Path.cwd()))
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
@@ -231,7 +231,9 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     if gone:
         found += [pair for pair in _with_history(client, namespace) if pair not in found]
     where = f" in namespace {namespace} of context {client.context}"
-    _, chosen = choose(found, name, where=where, none="-n chooses another namespace, --context another cluster")
+    _, chosen = choose(
+        found, name, where=where, none="choose another namespace with -n or another cluster with --context"
+    )
     return ClusterSession(client, namespace, chosen, console)
 
 
@@ -244,8 +246,8 @@ def cluster_services(client: Client, namespace: str | None) -> list[tuple[str, s
     found = client.list(INFERENCE_SERVICE, namespace)
     if found is None:
         raise InputError(
-            f"the cluster of context {client.context} does not know InferenceServices",
-            hint="mpctl doctor says what it lacks",
+            f"context {client.context}: InferenceService not found, KServe is not installed",
+            hint="run 'mpctl doctor' to list what is missing",
         )
     items = [i["metadata"] for i in found]
     return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]

@@ -9,7 +9,7 @@ from mpctl.rollout.plan import Kind
 
 def place_load(asked: str, platform: str, *, unfinished: Operation | None = None) -> str:
     """``job`` or ``local``: as asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose requests
-    take the path of the service's clients and need no vLLM on this runner.
+    take the path of the service's clients and need no vLLM on this machine.
 
     An unfinished rollback measures nothing and records no load client. In a cluster it gets the client of Jobs, which
     removes the Job that the undone rollout left.

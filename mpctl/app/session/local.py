@@ -1,4 +1,4 @@
-"""A service on this runner."""
+"""A service on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LocalSession(Session):
-    """A service on this runner."""
+    """A service on this machine."""
 
     store: LocalStore
     stages = False  # engines on this machine read paths and repositories as they are
@@ -63,7 +63,7 @@ class LocalSession(Session):
 
     @property
     def paths(self) -> str:
-        """Those of this runner."""
+        """Those of this machine."""
         return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
@@ -137,15 +137,15 @@ class LocalSession(Session):
 
 
 def open_local(place: Place, console: Console, name: str | None) -> LocalSession:
-    """The service asked for; without a name the only one of this runner.
+    """The service asked for; without a name the only one of this machine.
 
     Raises:
         InputError: there is none, or several; the message lists them.
     """
     where = f" in namespace {place.namespace}" if place.namespace else " on this machine"
-    known, none = known_services(place.namespace), "mpctl local up -f MANIFEST starts one"
+    known, none = known_services(place.namespace), "run 'mpctl local up -f MANIFEST' to start one"
     if name is not None and all(n != name for _, n in known) and _has_cluster():
-        none += "; --platform kubernetes looks in the cluster of the kubeconfig"
+        none += "; use --platform kubernetes for the cluster of the kubeconfig"
     return LocalSession(*choose(known, name, where=where, none=none), console)
 
 

@@ -1,4 +1,4 @@
-"""``mpctl local``: services as processes on this runner."""
+"""``mpctl local``: services as processes on this machine."""
 
 from __future__ import annotations
 

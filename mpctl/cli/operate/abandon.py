@@ -30,4 +30,4 @@ def command(context: CliContext, /, name: str | None) -> None:
     if ended:
         context.terminal.next_command(f"history {session.name}")
     else:
-        context.terminal.note(f"nothing of {session.title} is unfinished")
+        context.terminal.note(f"{session.title} has no unfinished operation")

@@ -123,7 +123,7 @@ def test_a_retained_baseline_is_retired():
 
 
 def test_nothing_is_resumed_where_nothing_is_unfinished():
-    assert resume.run(MemorySession()).note == "nothing of service chat/svc is unfinished"
+    assert resume.run(MemorySession()).note == "service chat/svc has no unfinished operation"
 
 
 def test_history_and_diff_read_what_was_recorded():

@@ -19,7 +19,7 @@ def test_the_listing_names_every_command_once_below_its_topic(cli):
     listing = out[out.index("\nRollout:") :]
     assert re.findall(r"^  ([a-z]+)  ", listing, re.MULTILINE) == [n for n, (_, _, topic) in COMMANDS.items() if topic]
     assert re.findall(r"^([A-Z][a-z]+):$", out, re.MULTILINE) == [
-        *("Options", "Rollout", "Look", "Platform", "Clouds", "Other")
+        *("Options", "Rollout", "Inspect", "Platform", "Clouds", "Other")
     ]
     assert out.endswith("Exit codes: mpctl help exit-codes\n")
 
@@ -82,7 +82,7 @@ def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
         assert done.out.startswith("Usage: kubectl mpctl rollback [OPTIONS]")
         assert "kubectl kubectl" not in done.out
         assert "  kubectl mpctl rollback qwen --to-revision 1" in done.out
-    assert cli("rollback").err.endswith("hint: kubectl mpctl local up -f MANIFEST starts one\n")
+    assert cli("rollback").err.endswith("hint: run 'kubectl mpctl local up -f MANIFEST' to start one\n")
     assert cli("status").err.endswith("next: kubectl mpctl local up -f MANIFEST\n")
     monkeypatch.setattr("sys.argv", ["mpctl"])
     assert "kubectl" not in cli("rollback", "--help").out.replace("kubeconfig", "")

@@ -180,7 +180,7 @@ def test_a_full_disk_is_named_once(environment, arguments, unbuffered):
     error, hint = done.stderr.splitlines()
     assert (done.returncode, error.startswith("error: ")) == (1, True)
     assert error.endswith("No space left on device")
-    assert "room on" in hint
+    assert "space on" in hint
 
 
 def test_watching_ends_when_the_reader_goes_away(environment):

@@ -145,15 +145,15 @@ def test_nobody_is_asked_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     terminal = Terminal(color=False, live=False)
     terminal.confirm("Go on?", yes=True)
-    with pytest.raises(InputError, match="there is no terminal to ask on") as caught:
+    with pytest.raises(InputError, match="no terminal to prompt on") as caught:
         terminal.confirm("Go on?", yes=False)
-    assert caught.value.hint == "say yes beforehand with -y"
+    assert caught.value.hint == "confirm beforehand with -y"
     assert capsys.readouterr() == ("", "")
 
 
 def test_no_input_forbids_to_ask_even_on_a_terminal(tty):
     tty = tty()
-    with pytest.raises(InputError, match="--no-input forbids to ask"):
+    with pytest.raises(InputError, match="--no-input is set and a confirmation is needed"):
         Terminal(color=False, live=True, asks=False).confirm("Go on?", yes=False)
     assert tty.stderr.getvalue() == ""
 

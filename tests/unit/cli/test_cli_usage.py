@@ -6,34 +6,34 @@ import click
 import pytest
 
 CASES = [
-    (["stauts"], "there is no command mpctl stauts", "did you mean mpctl status"),
-    (["xyzzy"], "there is no command mpctl xyzzy", "mpctl --help lists the commands"),
-    (["local", "donw"], "there is no command mpctl local donw", "did you mean mpctl local down"),
-    (["config", "veiw"], "there is no command mpctl config veiw", "did you mean mpctl config view"),
-    (["rollout", "--sepc", "ngram"], "there is no option --sepc", "did you mean --spec"),
-    (["status", "--zzz"], "there is no option --zzz", "mpctl status --help explains the options"),
-    (["rollout"], "--spec is missing", "mpctl rollout --help explains the options"),
-    (["local", "up"], "no service is up on this machine", "mpctl local up -f MANIFEST starts one"),
-    (["status", "a", "b"], "got unexpected extra argument (b)", "mpctl status --help explains the options"),
+    (["stauts"], "unknown command mpctl stauts", "did you mean mpctl status"),
+    (["xyzzy"], "unknown command mpctl xyzzy", "run 'mpctl --help' to list commands"),
+    (["local", "donw"], "unknown command mpctl local donw", "did you mean mpctl local down"),
+    (["config", "veiw"], "unknown command mpctl config veiw", "did you mean mpctl config view"),
+    (["rollout", "--sepc", "ngram"], "unknown option --sepc", "did you mean --spec"),
+    (["status", "--zzz"], "unknown option --zzz", "run 'mpctl status --help' for the options"),
+    (["rollout"], "--spec is required", "run 'mpctl rollout --help' for the options"),
+    (["local", "up"], "no service is up on this machine", "run 'mpctl local up -f MANIFEST' to start one"),
+    (["status", "a", "b"], "got unexpected extra argument (b)", "run 'mpctl status --help' for the options"),
     (
         ["rollout", "--spec", "ngram", "--strategy", "in-plac"],
         "--strategy: 'in-plac' is not one of auto, side-by-side, in-place; did you mean in-place",
-        "mpctl rollout --help explains the options",
+        "run 'mpctl rollout --help' for the options",
     ),
     (
         ["rollout", "--spec", "ngram", "--requests", "0"],
         "--requests: 0 is not in the range x>=1",
-        "mpctl rollout --help explains the options",
+        "run 'mpctl rollout --help' for the options",
     ),
     (
         ["rollback", "--timeout", "soon"],
         "--timeout: 'soon' is no duration; write 90s, 10m or 1h30m",
-        "mpctl rollback --help explains the options",
+        "run 'mpctl rollback --help' for the options",
     ),
     (
         ["status", "-o", "jsn"],
         "--output: 'jsn' is not one of table, wide, json, yaml, name; did you mean json",
-        "mpctl status --help explains the options",
+        "run 'mpctl status --help' for the options",
     ),
     (["help", "exit-code"], "help on exit-code not found", "did you mean exit-codes"),
     (
@@ -44,11 +44,11 @@ CASES = [
     (
         ["completion", "bsh"],
         "SHELL: 'bsh' is not one of bash, zsh, fish; did you mean bash",
-        "mpctl completion --help explains the options",
+        "run 'mpctl completion --help' for the options",
     ),
     (["status", "demo"], "service demo: not found on this machine", None),
-    (["rollback"], "no service is up on this machine", "mpctl local up -f MANIFEST starts one"),
-    (["-n", "team", "diff"], "no service is up in namespace team", "mpctl local up -f MANIFEST starts one"),
+    (["rollback"], "no service is up on this machine", "run 'mpctl local up -f MANIFEST' to start one"),
+    (["-n", "team", "diff"], "no service is up in namespace team", "run 'mpctl local up -f MANIFEST' to start one"),
     (
         ["rollout", "--spec", "ngram", "--dry-run", "server"],
         "--dry-run: the local platform has no server to ask",
@@ -110,7 +110,7 @@ def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
     cli.env(KUBECONFIG="config")
     asked = cli("status", "demo", "--platform", "local")
     assert "service demo: not found on this machine" in asked.err
-    assert "--platform kubernetes looks in the cluster of the kubeconfig" in asked.err
+    assert "use --platform kubernetes for the cluster of the kubeconfig" in asked.err
     cli.env(KUBECONFIG="none")
     assert "--platform kubernetes" not in cli("status", "demo", "--platform", "local").err
 
@@ -129,7 +129,7 @@ def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
     done = cli("status")
     assert done.code == 1
     assert done.err == (
-        "error: ZeroDivisionError: planted\nhint: this is a fault of mpctl; run again with --debug and report it\n"
+        "error: ZeroDivisionError: planted\nhint: this is a bug in mpctl: run again with --debug and report it\n"
     )
     for arguments in (["--debug", "status"], ["status", "--debug"]):
         traced = cli(*arguments)
@@ -147,7 +147,7 @@ def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
 
     monkeypatch.setattr("mpctl.app.session.open.known_services", stop)
     done = cli("status")
-    assert (done.code, done.err) == (2, "error: interrupted\nhint: mpctl status shows what is unfinished\n")
+    assert (done.code, done.err) == (2, "error: interrupted\nhint: run 'mpctl status' to see unfinished operations\n")
 
 
 def test_nothing_up_is_no_error_for_status_and_down_all(cli):

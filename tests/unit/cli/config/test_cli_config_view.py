@@ -86,16 +86,16 @@ def test_dashes_and_underscores_are_the_same(cli):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("# x\nnamespce: a\n", ":2: namespce: there is no such setting", "did you mean namespace"),
+        ("# x\nnamespce: a\n", ":2: namespce: unknown setting", "did you mean namespace"),
         (
             "concurrency: 8\n",
-            ":1: concurrency: there is no such setting",
+            ":1: concurrency: unknown setting",
             "it is an option of rollout, bench run: write it below that name",
         ),
-        ("zzz: 8\n", ":1: zzz: there is no such setting", "mpctl help config explains the file"),
+        ("zzz: 8\n", ":1: zzz: unknown setting", "run 'mpctl help config' for the format of the file"),
         (
             "quiet: true\nrollback:\n\n  stratgy: in-place\n",
-            ":4: stratgy: rollback has no such option",
+            ":4: stratgy: rollback has no option of this name",
             "did you mean strategy",
         ),
         ("rollback: 3\n", ":1: rollback: must be a mapping of the command's options", None),
@@ -170,4 +170,6 @@ def test_view_names_a_key_that_no_command_has(cli):
     path = cli.project("rollout:\n  concurency: 8\n")
     done = cli("config", "view")
     assert done.code == 2
-    assert done.err == (f"error: {path}:2: concurency: rollout has no such option\nhint: did you mean concurrency\n")
+    assert done.err == (
+        f"error: {path}:2: concurency: rollout has no option of this name\nhint: did you mean concurrency\n"
+    )
