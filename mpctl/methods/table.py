@@ -151,7 +151,7 @@ _ROWS = (
         own_keys=("use_heterogeneous_vocab",),
         parallel_drafting="optional",
         checkpoint="model",
-        engines=((SGLANG, "STANDALONE"), (TENSORRT_LLM, "DraftTarget")),
+        engines=((SGLANG, "STANDALONE"), (TENSORRT_LLM, "Draft_Target")),
         notes=(
             "The draft's KV shares the pool: 69 232 tokens became 32 528 with Qwen3-1.7B under Qwen3-32B.",
             "It rarely pays on targets of 8B and below: the draft costs 15 to 40 % of a target pass.",
@@ -222,8 +222,7 @@ _ROWS = (
         checkpoint="dflash",
         for_one_target=True,
         prompt_states=True,
-        engines=((TENSORRT_LLM, "DFlash"),),
-        missing_in=((SGLANG, "the page this was written from does not give its flags"),),
+        engines=((SGLANG, "DFLASH"), (TENSORRT_LLM, "DFlash")),
     ),
     Method(
         "dspark",
@@ -241,7 +240,8 @@ _ROWS = (
         for_one_target=True,
         prompt_states=True,
         v1_runner=False,
-        missing_in=((SGLANG, "it has no DSpark"), (TENSORRT_LLM, "it has no DSpark")),
+        engines=((SGLANG, "DSPARK"),),
+        missing_in=((TENSORRT_LLM, "its DSparkDecodingConfig (1.3 and newer) was not read yet"),),
     ),
 )
 

@@ -30,12 +30,13 @@ def need_method(spec: Spec, engine: str, title: str) -> str:
 
 
 def need_keys(spec: Spec, engine: str, allowed: set[str]) -> None:
-    """Refuse a setting the engine has no word for.
+    """Refuse a setting the engine has no word for; a default of ours is left to the engine's own.
 
     Raises:
         InputError: naming every such setting.
     """
-    unknown = sorted(set(spec.settings) - allowed)
+    defaults = dict(METHODS[spec.method].defaults)
+    unknown = sorted(key for key in set(spec.settings) - allowed if defaults.get(key) != spec.settings[key])
     if unknown:
         raise InputError(
             f"{engine} has no setting for {', '.join(unknown)}",

@@ -1,7 +1,7 @@
 """SGLang's flags. Drafts are one chain, as vLLM's are: a top-k of 1, and no tree.
 
-SGLang counts the token that verification yields among its draft tokens, so that K drafted tokens are K steps and
-K + 1 draft tokens (the documented rule for a top-k of 1).
+SGLang counts the token that verification yields among its draft tokens: K drafted tokens are K steps and K + 1 draft
+tokens, for a block drafter one pass and K + 1 draft tokens. Its n-gram cache is filled by all requests, vLLM's by one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from mpctl.methods.spec import Json, Spec
 from mpctl.methods.table import METHODS, SGLANG
 
 ENGINE = "SGLang"
-SOURCE = "docs.sglang.io, Speculative Decoding, Full Parameter Reference (sgl-project/sglang at 067ad4d)"
+SOURCE = "sglang 0.5.23 (wheel of 2026-10-30), arg_groups/fields/spec.py and speculative_hook.py"
 # vLLM's key -> SGLang's flag, for drafts with weights.
 _FLAGS = MappingProxyType(
     {
         "revision": "--speculative-draft-model-revision",
         "quantization": "--speculative-draft-model-quantization",
-        "attention_backend": "--speculative-draft-attention-backend",
-        "moe_backend": "--speculative-moe-runner-backend",
-    }
-)
-_WINDOWS = MappingProxyType(
-    {
-        "prompt_lookup_min": "--speculative-ngram-min-match-window-size",
-        "prompt_lookup_max": "--speculative-ngram-max-match-window-size",
     }
 )
 _PATH = "--speculative-draft-model-path"
+_BREADTH = "--speculative-ngram-max-bfs-breadth"
+# The flags that say K, and by how much they are above it.
+_COUNTS = MappingProxyType(
+    {
+        "--speculative-num-steps": 0,
+        "--speculative-num-draft-tokens": 1,
+        "--speculative-dflash-block-size": 1,
+        "--speculative-dspark-block-size": 0,
+    }
+)
 
 
 def write(spec: Spec) -> tuple[str, ...]:
@@ -45,19 +47,20 @@ def write(spec: Spec) -> tuple[str, ...]:
         return ()
     algorithm = need_method(spec, SGLANG, ENGINE)
     weights, method = METHODS[spec.method].loads_weights, METHODS[spec.method]
-    need_keys(spec, ENGINE, {"num_speculative_tokens", *(("model", *_FLAGS) if weights else _WINDOWS)})
+    need_keys(spec, ENGINE, {"num_speculative_tokens", *(("model", *_FLAGS) if weights else ())})
     k = need_k(spec, ENGINE)
     words = ["--speculative-algorithm", algorithm]
     if weights:
         if not method.target_layers or spec.draft:
             words += [_PATH, need_draft(spec, ENGINE)]
-        words += ["--speculative-num-steps", str(k), "--speculative-eagle-topk", "1"]
+        if not method.drafts_in_one_pass:
+            words += ["--speculative-num-steps", str(k), "--speculative-eagle-topk", "1"]
     words += ["--speculative-num-draft-tokens", str(k + 1)]
-    for key, flag in (_FLAGS if weights else _WINDOWS).items():
+    for key, flag in _FLAGS.items():
         if spec.settings.get(key) is not None:
             words += [flag, str(spec.settings[key])]
     if not weights:
-        words += ["--speculative-ngram-max-bfs-breadth", "1"]
+        words += [_BREADTH, "1"]
     return tuple(words)
 
 
@@ -77,23 +80,31 @@ def read(words: Sequence[str]) -> Spec:
     settings: dict[str, Json] = {}
     if _PATH in flags:
         settings["model"] = flags.pop(_PATH)
-    top = flags.pop("--speculative-eagle-topk" if method.loads_weights else "--speculative-ngram-max-bfs-breadth", None)
-    if top != "1":
-        breadth = "left to the engine" if top is None else top
-        raise InputError(f"{ENGINE} drafts a tree (breadth {breadth}), which vLLM has no setting for", field="topk")
-    tokens, steps = flags.pop("--speculative-num-draft-tokens", None), flags.pop("--speculative-num-steps", None)
-    if steps is not None or tokens is not None:
-        k = _whole("--speculative-num-steps", steps) if steps else _whole("--speculative-num-draft-tokens", tokens) - 1
-        if tokens is not None and _whole("--speculative-num-draft-tokens", tokens) != k + 1:
-            raise InputError(f"{tokens} draft tokens are no chain of {k} steps", field="--speculative-num-draft-tokens")
+    _require_chain(flags, method)
+    k = _k(flags)
+    if k is not None:
         settings["num_speculative_tokens"] = k
-    for key, flag in {**_FLAGS, **_WINDOWS}.items():
-        if flag in flags:
-            value = flags.pop(flag)
-            settings[key] = _whole(flag, value) if key in _WINDOWS else value
+    settings |= {key: flags.pop(flag) for key, flag in _FLAGS.items() if flag in flags}
     if flags:
         raise InputError(f"{ENGINE}'s {', '.join(sorted(flags))} has no equal here", field=min(flags))
     return Spec(method.name, settings)
+
+
+def _require_chain(flags: dict[str, str], method: Method) -> None:
+    """Refuse trees; a block drafter drafts a chain whatever the breadth says."""
+    breadth = flags.pop("--speculative-eagle-topk" if method.loads_weights else _BREADTH, None)
+    if breadth != "1" and not method.drafts_in_one_pass:
+        given = "left to the engine" if breadth is None else breadth
+        raise InputError(f"{ENGINE} drafts a tree (breadth {given}), which vLLM has no setting for", field="topk")
+
+
+def _k(flags: dict[str, str]) -> int | None:
+    """K by the flags that count steps, draft tokens or a block's tokens, which must agree."""
+    counts = {flag: _whole(flag, flags.pop(flag)) - more for flag, more in _COUNTS.items() if flag in flags}
+    if len(set(counts.values())) > 1:
+        flag = "--speculative-num-draft-tokens"
+        raise InputError(f"{', '.join(counts)} do not agree on a chain of one length", field=flag)
+    return next(iter(counts.values()), None)
 
 
 def _method(algorithm: str, *, named: bool) -> Method | None:

@@ -12,9 +12,11 @@ from mpctl.methods.table import METHODS, TENSORRT_LLM
 
 ENGINE = "TensorRT-LLM"
 SOURCE = "TensorRT-LLM docs, Speculative Decoding (NVIDIA/TensorRT-LLM at 04c8822)"
+# The documentation spells the second one without the underscore that llm_args.py asks for.
+_ALIASES = {"Eagle": "Eagle3", "DraftTarget": "Draft_Target"}
 _PARALLEL = "PARD"  # draft_model with parallel_drafting
 # The documentation's examples turn the overlap scheduler off for drafters outside the target's own graph.
-_NO_OVERLAP = ("NGram", "DraftTarget")
+_NO_OVERLAP = ("NGram", "Draft_Target")
 
 
 def write(spec: Spec) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def read(document: Mapping[str, Any]) -> Spec:
         raise InputError("must be a mapping", field="speculative_config")
     unread = dict(inner)
     kind = unread.pop("decoding_type", None)
-    kind = "Eagle3" if kind == "Eagle" else kind  # documented alias
+    kind = _ALIASES.get(kind, kind)
     settings: dict[str, Json] = {}
     names = {theirs: METHODS[ours] for ours, theirs in names_in(TENSORRT_LLM).items()}
     names[_PARALLEL] = next(row for row in METHODS.values() if row.needs_draft == "model")

@@ -40,9 +40,16 @@ SGLANG = [
         "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --speculative-draft-model-revision abc",
     ),
     (
-        spec("ngram"),
-        "--speculative-algorithm NGRAM --speculative-num-draft-tokens 6 --speculative-ngram-min-match-window-size 2 "
-        "--speculative-ngram-max-match-window-size 4 --speculative-ngram-max-bfs-breadth 1",
+        Spec("ngram", {"num_speculative_tokens": 5}),
+        "--speculative-algorithm NGRAM --speculative-num-draft-tokens 6 --speculative-ngram-max-bfs-breadth 1",
+    ),
+    (
+        spec("dflash", draft="/d"),
+        "--speculative-algorithm DFLASH --speculative-draft-model-path /d --speculative-num-draft-tokens 8",
+    ),
+    (
+        spec("dspark", draft="/d"),
+        "--speculative-algorithm DSPARK --speculative-draft-model-path /d --speculative-num-draft-tokens 8",
     ),
     (Spec("none"), ""),
 ]
@@ -79,7 +86,7 @@ def test_mtp_as_its_documentation_spells_it():
         (
             "--speculative-algorithm EAGLE3 --speculative-draft-model-path x --speculative-num-steps 3 "
             "--speculative-eagle-topk 1 --speculative-num-draft-tokens 9",
-            "no chain of 3 steps",
+            "do not agree on a chain",
         ),
         ("--speculative-algorithm LOOKAHEAD", "LOOKAHEAD has no equal"),
         ("--speculative-algorithm", "has no value"),
@@ -107,7 +114,7 @@ TRTLLM = [
     ),
     (
         spec("draft_model", draft="/path/to/draft_model"),
-        "disable_overlap_scheduler: true\nspeculative_config:\n  decoding_type: DraftTarget\n  max_draft_len: 3\n"
+        "disable_overlap_scheduler: true\nspeculative_config:\n  decoding_type: Draft_Target\n  max_draft_len: 3\n"
         "  speculative_model: /path/to/draft_model",
     ),
     (
@@ -161,7 +168,7 @@ def test_what_tensorrt_llm_says_and_a_spec_cannot(inner, says):
 
 
 RUNS = {
-    "sglang": {"none", "ngram", "eagle", "eagle3", "mtp", "draft_model"},
+    "sglang": {"none", "ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark"},
     "tensorrt-llm": {"none", "ngram", "eagle3", "mtp", "draft_model", "dflash"},
 }
 
@@ -169,9 +176,8 @@ RUNS = {
 @pytest.mark.parametrize("engine", DIALECTS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_written_or_refused_by_name(engine, method):
-    sets = ["prompt_lookup_min=null"] if method in ("ngram", "ngram_gpu") else []
-    draft = "/d" if METHODS[method].needs_draft in ("head", "model") else None
-    one = Spec("none") if method == "none" else spec(method, *sets, draft=draft)
+    draft = "/d" if METHODS[method].loads_weights and not METHODS[method].target_layers else None
+    one = Spec("none") if method == "none" else spec(method, draft=draft)
     why = DIALECTS[engine].unsupported(one)
     assert (why is None) is (method in RUNS[engine])
     if why is not None:
@@ -195,7 +201,31 @@ def test_what_is_missing_is_asked_for():
     ):
         for dialect in DIALECTS.values():
             assert says in dialect.unsupported(one)
-    assert "prompt_lookup_min" in DIALECTS["tensorrt-llm"].unsupported(spec("ngram"))
+
+
+@pytest.mark.parametrize("engine", DIALECTS)
+def test_defaults_of_ours_are_left_to_the_engine_and_other_values_are_refused(engine):
+    dialect = DIALECTS[engine]
+    assert dialect.unsupported(spec("ngram")) is None
+    assert "prompt_lookup_min" not in dialect.text(spec("ngram"))
+    assert "prompt_lookup_min" in dialect.unsupported(spec("ngram", "prompt_lookup_min=3"))
+
+
+@pytest.mark.parametrize("key", ["attention_backend=FLASH_ATTN", "moe_backend=triton"])
+def test_names_of_vllms_backends_are_not_sglangs(key):
+    assert DIALECTS["sglang"].unsupported(spec("eagle3", key, draft="/d")).endswith(key.partition("=")[0])
+
+
+def test_sglangs_block_sizes_and_documented_names():
+    head = "--speculative-draft-model-path /d"
+    assert sglang.read(f"--speculative-algorithm DFLASH {head} --speculative-dflash-block-size 8".split()) == spec(
+        "dflash", draft="/d"
+    )
+    assert sglang.read(f"--speculative-algorithm DSPARK {head} --speculative-dspark-block-size 7".split()) == spec(
+        "dspark", draft="/d"
+    )
+    made = {"decoding_type": "DraftTarget", "max_draft_len": 3, "speculative_model": "/d"}
+    assert trtllm.read({"speculative_config": made}) == spec("draft_model", draft="/d")
 
 
 paths = st.from_regex(r"/?[a-zA-Z][\w./-]{0,20}", fullmatch=True).filter(lambda text: text not in METHODS)
@@ -207,18 +237,11 @@ counts = st.integers(1, 64)
     st.sampled_from(sorted(RUNS["sglang"] - {"none", "ngram"})),
     counts,
     paths,
-    st.dictionaries(st.sampled_from(["revision", "quantization", "attention_backend", "moe_backend"]), paths),
+    st.dictionaries(st.sampled_from(["revision", "quantization"]), paths),
 )
 def test_drafts_there_and_back_in_sglang(method, k, draft, more):
     settings = {"num_speculative_tokens": k, **more, "model": draft}
     one = Spec(method, settings)
-    assert sglang.read(sglang.write(one)) == one
-
-
-@patient
-@given(counts, counts, counts)
-def test_lookups_there_and_back_in_sglang(k, low, more):
-    one = Spec("ngram", {"num_speculative_tokens": k, "prompt_lookup_min": low, "prompt_lookup_max": low + more})
     assert sglang.read(sglang.write(one)) == one
 
 
