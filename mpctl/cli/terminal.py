@@ -283,7 +283,7 @@ class Terminal:
 
 def round_line(progress: RoundProgress) -> str:
     """``round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)``."""
-    from mpctl.report.words import duration
+    from mpctl.formatting import duration
 
     figures = ", ".join(f"{name} {estimate} ({interval})" for name, estimate, interval in progress.figures)
     left = f"at most {duration(progress.remaining_s)} left"

@@ -256,7 +256,11 @@ def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
     """Name, estimate and confidence interval of the two ratios, cell by cell."""
     several = len(analysis.cells) > 1
     return tuple(
-        (f"{name}, {cell.cell.label}" if several else name, formatting.ratio(i.value), formatting.confidence(i))
+        (
+            f"{name}, {cell.cell.label}" if several else name,
+            formatting.ratio(i.value),
+            formatting.bounds(i) or "no interval yet",
+        )
         for cell in analysis.cells
         for key, name in _FIGURES
         if (i := cell.intervals.get(key)) is not None

@@ -110,7 +110,7 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     from bench_samples import small_run
 
     from mpctl.app.bench.measure import Measured
-    from mpctl.rollout.measurement import judge_run
+    from mpctl.gate.assess import judge_run
 
     analysis, verdict = judge_run(small_run(0.5), small_run().policy)
     measured = Measured(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
