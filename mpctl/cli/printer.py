@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mpctl import escaping
+
 API_VERSION = "mpctl.dev/v1alpha1"
 
 
@@ -61,6 +63,7 @@ def explain_formats() -> str:
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
     """Left-aligned columns with three spaces between them; the last one is not padded."""
+    rows = [[escaping.line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from mpctl import escaping
 from mpctl.cli.printer import columns, document
 from mpctl.cli.size import height, width
 from mpctl.errors import Cancelled, InputError, MpctlError
@@ -92,7 +93,7 @@ class Terminal:
         """
         self._finish_line()
         with suppress(_Unread):
-            self._show(text + "\n")
+            self._show(escaping.document(text) + "\n")
 
     def exact(self, text: str) -> None:
         """A document byte for byte, whatever the locale.
@@ -124,6 +125,7 @@ class Terminal:
 
         def show(text: str) -> None:
             nonlocal last
+            text = escaping.document(text)
             changed, last = text != last, text  # before it is drawn: Ctrl-C may come at any moment
             if alternate:
                 shown = "\n".join(text.split("\n")[: height() - 1])
@@ -150,6 +152,7 @@ class Terminal:
             self.update(detail)
             return
         self._step, self._round = name, ""
+        detail = escaping.lines(detail)
         self._last_draw = 0.0
         if self.quiet:
             return
@@ -161,6 +164,7 @@ class Terminal:
 
     def update(self, detail: str) -> None:
         """Show the step's progress: redrawn on a terminal, elsewhere only with -v."""
+        detail = escaping.lines(detail)
         if self.quiet:
             return
         if not self.live:
@@ -173,7 +177,7 @@ class Terminal:
     def note(self, text: str) -> None:
         """Print a line."""
         if not self.quiet:
-            self._say(text)
+            self._say(escaping.lines(text))
 
     def round(self, progress: RoundProgress) -> None:
         """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
@@ -190,20 +194,24 @@ class Terminal:
 
     def next_command(self, arguments: str) -> None:
         """Suggest the command to type next."""
-        self.note(f"{self._paint('next:', 'cyan')} {self.program} {arguments}")
+        if not self.quiet:
+            self._say(f"{self._paint('next:', 'cyan')} {self.program} {escaping.line(arguments)}")
 
     def warn(self, text: str) -> None:
         """Print a warning; also when quiet."""
-        self._say(f"{self._paint('warning:', 'yellow')} {text}")
+        self._say(f"{self._paint('warning:', 'yellow')} {escaping.lines(text)}")
 
     def error(self, message: str, hint: str | None) -> None:
         """Show an error and what to do next."""
-        self._say(f"{self._paint('error:', 'red')} {message}")
+        self._say(f"{self._paint('error:', 'red')} {escaping.lines(message)}")
         if hint:
-            self._say(f"{self._paint('hint:', 'cyan')} {as_called(hint, self.program)}")
+            self._say(f"{self._paint('hint:', 'cyan')} {escaping.lines(as_called(hint, self.program))}")
 
     def aside(self, text: str) -> None:
         """Print a text as it is; also when quiet."""
+        self._write_lines(escaping.document(text))
+
+    def _write_lines(self, text: str) -> None:
         self._finish_line()
         self._tell(text + "\n")
 
@@ -222,7 +230,7 @@ class Terminal:
             raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
         self._finish_line()
         try:
-            agreed = click.confirm(question, err=True)
+            agreed = click.confirm(escaping.lines(question), err=True)
         except click.Abort:
             self._say("")
             agreed = False
@@ -236,7 +244,7 @@ class Terminal:
         return stoppable()
 
     def _say(self, text: str) -> None:
-        self.aside(self._stamp() + text)
+        self._write_lines(self._stamp() + text)
 
     def _draw(self, detail: str) -> None:
         self._tell(f"\r\033[K{self._head()}{detail[: width() - 17]}")

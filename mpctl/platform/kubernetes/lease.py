@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mpctl import escaping
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
@@ -57,7 +58,7 @@ class Holder:
 
     def describe(self) -> str:
         """For messages."""
-        return f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}"
+        return escaping.line(f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}")
 
 
 def holder_of(lease: Json | None) -> Holder | None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpctl import bounded
+from mpctl import bounded, escaping
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
@@ -131,6 +131,7 @@ def _revision(path: Path) -> Revision:
 def _holder(note: Path) -> str:
     try:
         record = bounded.loads(note.read_text(encoding="utf-8"))
-        return f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
+        holder = f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
+        return escaping.line(holder)
     except (OSError, ValueError, KeyError, TypeError):
         return "another mpctl"
