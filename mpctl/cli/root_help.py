@@ -30,7 +30,7 @@ Options:
                                   server (default: 30s).
   --color [auto|always|never]     Use colour.  [default: auto]
   -v, --verbose                   Print more; twice: with a time stamp on each
-                                  line.  [default: 0]
+                                  line.
   -q, --quiet                     Print only results, warnings and errors.
   --debug                         Print a stack trace with every error.
   -h, --help                      Show this message and exit.

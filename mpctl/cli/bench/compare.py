@@ -30,14 +30,14 @@ from mpctl.errors import GateRejected, Undecided
 def command(context: CliContext, /, *, first: str, second: str | None, policy_file: str | None, force: bool) -> None:
     """Compare two measurements, or the two arms of one, computed again from their raw samples.
 
-    ARM is baseline or candidate (default: the only arm, else the candidate). The first one is the baseline of the
-    comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
-
     \b
     Examples:
       mpctl bench compare friday.json.gz                         its two arms
       mpctl bench compare monday.json.gz friday.json.gz          one candidate against the other
       mpctl bench compare monday.json.gz:baseline friday.json.gz:baseline
+
+    ARM is baseline or candidate (default: the only arm, else the candidate). The first one is the baseline of the
+    comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
     """
     from mpctl.app.bench.compare import compare
     from mpctl.app.requests import CompareRequest

@@ -44,7 +44,7 @@ _ANSWERS = {
     "--objects",
     type=click.File(),
     metavar="FILE|-",
-    help="Output of 'kubectl get nodes,resourceslices,resourceclaims -A -o json' (default: no GPU is free).",
+    help="Nodes and devices as kubectl lists them, see Examples (default: no GPU is free).",
 )
 @option("--grow", is_flag=True, help="Enlarge the pool by the missing nodes; recorded first.")
 @option("--restore", is_flag=True, help="Set the pool back to its size before --grow.")
@@ -65,13 +65,13 @@ def command(
 ) -> None:
     """Decide whether a rollout fits: free GPUs, pool limits, zones and quota.
 
-    Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
-
     \b
     Examples:
       kubectl get nodes,resourceslices,resourceclaims -A -o json | mpctl capacity eks/us-east-1/serving --objects -
       mpctl capacity eks/us-east-1/serving --grow
       mpctl capacity eks/us-east-1/serving --restore --objects listing.json
+
+    Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
     """
     from mpctl.app.cluster.capacity import run
     from mpctl.app.requests import CapacityRequest

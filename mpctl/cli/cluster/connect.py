@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 def command(context: CliContext, /, *, cluster: CloudClusterRef, use: bool) -> None:
     """Write a kubeconfig entry for an EKS or GKE cluster.
 
-    --kubeconfig names the file (default: KUBECONFIG's first, ~/.kube/config), --context the entry (default: the
-    cluster's short name), --namespace the one it starts in.
-
-    kubectl then asks `mpctl credential` for a short-lived token at each call. The entry holds no secret, and entries of
-    other programs stay unchanged.
-
     \b
     Examples:
       mpctl connect eks/us-east-1/serving
       mpctl connect serving --region us-east-1 --profile prod --use
       mpctl connect gke/my-project/us-central1/serving -n inference
+
+    --kubeconfig names the file (default: KUBECONFIG's first, ~/.kube/config), --context the entry (default: the
+    cluster's short name), --namespace the one it starts in.
+
+    kubectl then asks `mpctl credential` for a short-lived token at each call. The entry holds no secret, and entries of
+    other programs stay unchanged.
     """
     from mpctl.app.cluster.access import connect
     from mpctl.app.requests import ConnectRequest

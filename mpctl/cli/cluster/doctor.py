@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 def command(context: CliContext, /, *, all_namespaces: bool) -> int:
     """Check a cluster for what prevents rollouts: KServe, GPUs, autoscaling, permissions, leftovers.
 
-    Only reads; objects that you may not read become notes. Exit code 0: no finding fails (warnings are possible), 9: at
-    least one does.
-
     \b
     Examples:
       mpctl doctor                    services of the context's namespace
       mpctl doctor -A -o wide         services of all namespaces, with passed checks
       mpctl doctor -o json | jq '.items[] | select(.severity == "fail")'
+
+    Only reads; objects that you may not read become notes. Exit code 0: no finding fails (warnings are possible), 9: at
+    least one does.
     """
     from mpctl.app.cluster.doctor import diagnose_cluster
 

@@ -25,7 +25,7 @@ _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
     "--role",
     type=Word(["reader", "operator"]),
     default="operator",
-    help="reader: status, history, diff, doctor. operator: everything, including rollouts.",
+    help="reader: changes nothing. operator: everything, including rollouts.",
 )
 @option("--cluster-wide", is_flag=True, help="Cover the services of all namespaces.")
 @option(
@@ -33,15 +33,13 @@ _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
     "bind_to",
     multiple=True,
     metavar="KIND:NAME",
-    help="Also print bindings: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
+    help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
 )
 @option(
     "--secret", "secrets", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
 )
 @option("--calls", is_flag=True, help="Print the API calls behind the role instead, with the commands that make them.")
-@own_output_option(
-    ["table", "yaml", "json"], help="Format; MPCTL_OUTPUT is not read.  [default: yaml; table with --calls]"
-)
+@own_output_option(["table", "yaml", "json"], help="Format (default: yaml; table with --calls).")
 @shared_options
 @in_context
 def command(
@@ -57,14 +55,14 @@ def command(
 ) -> None:
     """Print the minimal roles for mpctl, derived from the API calls it makes. Contacts nothing.
 
-    Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
-    and a Role in KServe's namespace for the doctor.
-
     \b
     Examples:
       mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
       mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
       mpctl rbac --calls                       the API calls and their purpose
+
+    Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
+    and a Role in KServe's namespace for the doctor.
     """
     from mpctl.app.cluster.rbac import list_calls, make_roles
     from mpctl.app.requests import RbacRequest

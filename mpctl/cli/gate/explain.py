@@ -49,16 +49,16 @@ _GOODPUT = "Requests per second that met these targets; shown, not judged."
 def command(context: CliContext, /, *, run: str | None, **given: Any) -> None:
     """Print every rule of the gate with its threshold, reason and source.
 
-    With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement again: the result
-    of each rule, the requests still needed, and why the throughput ratio differs from the acceptance length. With
-    --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
-
     \b
     Examples:
       mpctl gate explain                        the default policy
       mpctl gate explain --policy strict.yaml   a policy of your own
       mpctl gate explain run.json.gz            one measurement, rule by rule
       mpctl gate explain run.json.gz --weights-gb 16.4 --bandwidth 300
+
+    With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement again: the result
+    of each rule, the requests still needed, and why the throughput ratio differs from the acceptance length. With
+    --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
     """
     from mpctl.app.inspect.gate_explain import explain_policy, explain_run
     from mpctl.app.requests import ExplainRequest

@@ -43,13 +43,13 @@ _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE"
 def command(context: CliContext, /, *, target: str | None, method: str | None, catalogue_file: str | None) -> None:
     """List published drafts per target: method, size, K, expected tokens per step, licence, requirements.
 
-    Tokens per step include the token that verification itself yields, so 1.0 is no gain.
-
     \b
     Examples:
       mpctl drafts                             every target
       mpctl drafts Qwen/Qwen3-8B -o wide       one target, with sources and warnings
       mpctl drafts --drafts my-drafts.yaml     with a catalogue of your own
+
+    Tokens per step include the token that verification itself yields, so 1.0 is no gain.
     """
     from mpctl.app.inspect.drafts import list_drafts
     from mpctl.app.requests import DraftsRequest

@@ -35,15 +35,15 @@ def command(
 ) -> None:
     """List speculation methods, their requirements and defaults; with METHOD, print its setting.
 
-    Rollouts need vLLM, whose counters the gate reads. --engine writes the same setting for SGLang or TensorRT-LLM and
-    refuses by name what they cannot express.
-
     \b
     Examples:
       mpctl methods
       mpctl methods eagle3 --draft org/head
       mpctl methods eagle3 --draft org/head --engine sglang
       mpctl methods --engine tensorrt-llm        the methods that TensorRT-LLM can run
+
+    Rollouts need vLLM, whose counters the gate reads. --engine writes the same setting for SGLang or TensorRT-LLM and
+    refuses by name what they cannot express.
     """
     from mpctl.app.inspect.methods import EXAMPLE, support_of, write_setting
     from mpctl.app.requests import MethodRequest

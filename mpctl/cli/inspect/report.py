@@ -73,8 +73,7 @@ _FORMATS = {
 @option("-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one).")
 @own_output_option(
     tuple(_FORMATS),
-    help="html: one offline page; md: for pull requests; junit: for CI; csv: every sample.  "
-    "[default: by --output-file, else md]",
+    help="Format (default: by the ending of --output-file, else md).",
 )
 @option("--output-file", type=File(), metavar="FILE", help="File to write (default: standard output).")
 @option("--force", is_flag=True, help="Overwrite a file that is not a report.")
@@ -102,14 +101,17 @@ def command(
 ) -> None:
     """Write a report of a measurement, computed again from its raw samples.
 
-    RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
-    measured). Changes nothing; the exit code does not depend on the verdict.
-
     \b
     Examples:
       mpctl report --output-file report.html
       mpctl report rollout-3 -o md
       mpctl report bench-1a2b3c4d-1.json.gz -o junit --output-file TEST-gate.xml
+
+    RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
+    measured). Changes nothing; the exit code does not depend on the verdict.
+
+    html is one page that opens offline, md is for pull requests, junit for CI; json and yaml have all figures, csv has
+    every sample.
     """
     form = _choose_format(form, output_file)
     from mpctl.app.inspect.report import make_report, require_writable, write_report

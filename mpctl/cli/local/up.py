@@ -41,14 +41,14 @@ def command(
 ) -> None:
     """Start a service from its manifest: KServe InferenceService or Modelplane ModelDeployment.
 
-    The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
-    are ignored. Repeating the command restores lost processes of the service, as it was last written.
-
     \b
     Examples:
       mpctl local up -f service.yaml
       mpctl local up qwen -f all.yaml --port 8000 --timeout 20m
       mpctl local up qwen                      after a restart of this machine
+
+    The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
+    are ignored. Repeating the command restores lost processes of the service, as it was last written.
     """
     from mpctl.app.local.up import up
     from mpctl.app.requests import LocalUpRequest

@@ -57,7 +57,14 @@ shared_options = all_of(
         default="auto",
         help="Use colour.",
     ),
-    option("-v", "--verbose", section="Output", count=True, help="Print more; twice: with a time stamp on each line."),
+    option(
+        "-v",
+        "--verbose",
+        section="Output",
+        count=True,
+        show_default=False,
+        help="Print more; twice: with a time stamp on each line.",
+    ),
     option("-q", "--quiet", section="Output", is_flag=True, help="Print only results, warnings and errors."),
     option("--debug", section="Global", is_flag=True, help="Print a stack trace with every error."),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-DATA = Path(__file__).parents[2] / "data" / "manifests"
+DATA = Path(__file__).parents[3] / "data" / "manifests"
 KSERVE = DATA / "kserve-args.yaml"
 SERVICES = {
     "kserve-args.yaml": "qwen3-8b",

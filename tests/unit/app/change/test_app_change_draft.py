@@ -1,0 +1,90 @@
+"""The questions of a change about target and draft: where they are read, what they are called, what they take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from draft_samples import HEAD, SERVICE
+
+
+@pytest.mark.parametrize(
+    ("args", "uri", "found"),
+    [
+        ("[]", "hf://Qwen/Qwen3-8B:abc", "hf://Qwen/Qwen3-8B:abc"),
+        ("[--model=/mnt/models]", "hf://Qwen/Qwen3-8B", "hf://Qwen/Qwen3-8B"),
+        ("[--model=/opt/model]", "hf://Qwen/Qwen3-8B", "/opt/model"),
+        ("[--model=org/other]", "hf://Qwen/Qwen3-8B", "org/other"),
+        ("[]", "pvc://models/qwen", None),
+    ],
+)
+def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
+    from mpctl.app.change.target import target_source
+    from mpctl.manifest import load
+
+    text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
+    before = load(f"{text}      args: {args}\n")[0]
+
+    class Live:
+        def target_of(self, service):
+            return service.model
+
+    assert target_source(Live(), before) == found
+
+
+def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
+    from mpctl.app.change.checkpoint import read_facts
+    from mpctl.platform import hub
+
+    class Live:
+        paths = "no path is read"
+
+        def model_facts(self, name):
+            return None
+
+    asked = []
+    monkeypatch.setattr(hub, "read_hub", lambda *words: asked.append(words))
+    read_facts(Live(), "hf://org/t:v2", listing=None, ask_hub=True)
+    read_facts(Live(), "org/t", listing=None, ask_hub=True)
+    read_facts(Live(), "org/t", listing=None, ask_hub=True, revision="abc")
+    assert read_facts(Live(), "pvc://org/t", listing=None, ask_hub=True)[1].startswith(
+        "pvc://org/t was not read: no path"
+    )
+    assert read_facts(Live(), None, listing=None, ask_hub=True) == (None, None)
+    _, why = read_facts(Live(), "hf://org/t", listing=None, ask_hub=False)
+    assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
+    assert "without asking a hub" in why
+
+
+@pytest.mark.parametrize(
+    ("method", "draft", "named"),
+    [("eagle3", HEAD, HEAD), ("mtp", None, "the mtp layers of the target"), ("ngram", None, "")],
+)
+def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, named):
+    from mpctl.app.change import Change
+    from mpctl.app.change.check import Checked
+    from mpctl.app.change.draft import Selection
+    from mpctl.methods import build
+
+    spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
+    change = Change(None, "", "", spec, spec, Checked((), ()), None, Selection(draft, {}))
+    assert change.draft_name == named
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
+def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
+    from mpctl.app.change.check import estimate_memory
+    from mpctl.app.change.checkpoint import Checkpoint
+    from mpctl.app.change.target import Target
+    from mpctl.estimate import ModelFacts
+    from mpctl.estimate.shape import Head
+    from mpctl.estimate.table import model_shape
+    from mpctl.manifest import load
+
+    target = model_shape("Qwen/Qwen3-32B")
+    draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
+    before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
+    log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
+    found = estimate_memory(Target(before, None, Checkpoint()), draft, log=log, **options)
+    assert found.after.low <= 47264 <= found.after.high, "as that engine logged, of 1024 sequences"
+    assert found.after.high == pytest.approx(most, rel=0.01)

@@ -1,0 +1,236 @@
+"""``mpctl stage`` and staged drafts: what to prepare, which modes are available, what a later change keeps."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from draft_samples import SERVICE
+
+DRAFT = ("--spec", "draft_model", "--draft", "Qwen/Qwen3-0.6B")
+
+
+@pytest.fixture(autouse=True)
+def _no_hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def service(cli):
+    path = cli.directory / "service.yaml"
+    path.write_text(SERVICE)
+    return str(path)
+
+
+def test_a_plan_says_why_and_what_stays(cli, service):
+    done = cli("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "--plan")
+    assert done.code == 0
+    for text in (
+        "staging mode: storageUris",
+        "path in the pod: /mnt/mpctl/draft",
+        "a rollback removes:",
+        "and leaves:",
+        "UNAVAILABLE BECAUSE",
+    ):
+        assert text in done.out
+    assert "+    - uri: hf://RedHatAI/Qwen3-8B-speculator.eagle3" in done.out
+
+
+def test_what_to_prepare_goes_to_kubectl(cli, service):
+    done = cli("stage", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
+    job = yaml.safe_load(done.out)
+    assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
+    image = cli("stage", "-f", service, "--spec", "eagle3", "--registry", "r.example/m", "--staging-mode", "image")
+    assert image.out.startswith("# Before: hf download")
+    nothing = cli("stage", "-f", service, "--spec", "ngram")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "needs no second artifact" in nothing.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--staging-mode", "storageUris", "--kserve", "0.15"], "storageUris came with KServe 0.16"),
+        (["--staging-mode", "oci"], "no registry is known"),
+        (["--staging-mode", "mail"], "unknown staging mode 'mail'"),
+        (["--air-gapped"], "no staging mode is available"),
+    ],
+)
+def test_a_mode_that_is_unavailable_is_refused_with_its_reason(cli, service, arguments, says):
+    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert "hint:" in done.err
+
+
+def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
+    plan = ("render", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15")
+    done = cli(*plan)
+    assert (done.code, done.out) == (9, "")
+    assert "[draft-not-staged]" in done.err
+    there = cli(*plan, "--ignore", "draft-not-staged")
+    assert there.code == 0
+    assert '"claimName": "models"' in there.out
+
+
+def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
+    gap = ("-f", service, "--spec", "eagle3", "--air-gapped", "--claim", "models")
+    assert "nothing has to be prepared" not in cli("stage", *gap).err
+    done = cli("render", *gap)
+    assert (done.code, done.out) == (9, "")
+    assert "[draft-not-staged] copy " in done.err
+    assert cli("render", *gap, "--ignore", "draft-not-staged").code == 0
+
+
+@pytest.mark.parametrize("way", [("--claim", "models"), ("--kserve", "0.20"), ("--registry", "r.example/m")])
+def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, way):
+    there = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
+    if there.code == 2:  # nothing to prepare, so nothing to ignore
+        there = cli("render", "-f", service, "--spec", "eagle3", *way)
+    path = cli.directory / "there.yaml"
+    path.write_text(there.out)
+    place = "/mnt/models/draft" if way[0] == "--registry" else "/mnt/mpctl/draft"
+    changed = ("--spec", "eagle3", "--draft", place, "--set", "num_speculative_tokens=7")
+    again = cli("render", "-f", str(path), *changed)
+    assert again.code == 0
+    assert again.out == there.out.replace('"num_speculative_tokens": 3', '"num_speculative_tokens": 7')
+    assert "whether the draft is there cannot be seen" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--kserve", "banana"), "--kserve: 'banana' is no version"),
+        (("--kubernetes", "new"), "--kubernetes: 'new' is no version"),
+        (("--node-disk", "-5"), "--node-disk: -5 is no size"),
+        (("--draft-size", "nan"), "--draft-size: nan is no size"),
+    ],
+)
+def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, says):
+    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_rendered_draft_goes_with_spec_none(cli, service):
+    there = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
+    path = cli.directory / "there.yaml"
+    path.write_text(there.out)
+    left = cli("render", "-f", str(path), "--spec", "none").out
+    assert "- uri: hf://Qwen/Qwen3-8B\n" in left
+    assert "speculat" not in left.replace("/mnt/models", "")
+    assert "/mnt/mpctl/draft" not in left
+    path.write_text(left)
+    again = cli("render", "-f", str(path), "--spec", "eagle3", "--kserve", "0.20")
+    path.write_text(again.out)
+    assert cli("render", "-f", str(path), "--spec", "none").out == left
+
+
+def write(cli, text):
+    path = cli.directory / "service.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_leaving_or_changing_a_draft_keeps_a_newer_target(cli):
+    there = cli("render", "-f", write(cli, SERVICE), *DRAFT, "--kserve", "0.20")
+    bumped = write(cli, there.out.replace("- uri: hf://Qwen/Qwen3-8B\n", "- uri: hf://Qwen/Qwen3-8B:new\n"))
+    left = cli("render", "-f", bumped, "--spec", "none")
+    assert left.code == 0
+    assert "- uri: hf://Qwen/Qwen3-8B:new\n" in left.out
+    assert "Qwen3-0.6B" not in left.out
+    other = cli("render", "-f", bumped, *DRAFT[:3], "Qwen/Qwen3-1.7B", "--kserve", "0.20")
+    assert [line.strip() for line in other.out.splitlines() if "- uri:" in line] == [
+        "- uri: hf://Qwen/Qwen3-8B:new",
+        "- uri: hf://Qwen/Qwen3-1.7B",
+    ]
+
+
+@pytest.mark.parametrize("way", ["engine", "storageUris"])
+def test_a_revision_in_the_drafts_name_reaches_whoever_downloads_it(cli, way):
+    done = cli(
+        "render",
+        "-f",
+        write(cli, SERVICE),
+        *DRAFT[:3],
+        "hf://Qwen/Qwen3-0.6B:abc",
+        "--staging-mode",
+        way,
+        "--kserve",
+        "0.20",
+    )
+    assert done.code == 0
+    assert "no revision is pinned" not in done.err
+    if way == "engine":
+        assert '"model": "Qwen/Qwen3-0.6B"' in done.out
+        assert '"revision": "abc"' in done.out
+    else:
+        assert "- uri: hf://Qwen/Qwen3-0.6B:abc\n" in done.out
+        assert "revision" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*DRAFT[:3], "pvc://models/a/../b"), "--draft: 'pvc://models/a/../b' names no draft"),
+        ((*DRAFT[:3], "hf://org/d:abc", "--set", "revision=main"), "names the revision abc, and the settings main"),
+        ((*DRAFT, "--claim", "../x"), "--claim: '../x' cannot be used"),
+        (("--spec", "ngram", "--registry", "https://r.example"), "--registry: 'https://r.example' cannot be used"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(cli, arguments, says):
+    done = cli("stage", "-f", write(cli, SERVICE), *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert "hint:" in done.err
+
+
+OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  when: 2026-02-30\n---\n"
+
+
+TAB = SERVICE.replace("hf://Qwen/Qwen3-8B  # 16 GiB", '"pvc://models/qwen"\t').replace(
+    "      args:\n", "      args:\n      - --served-model-name=Qwen/Qwen3-8B\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (OTHER + SERVICE, ("--kserve", "0.20")),
+        (TAB, ("--claim", "drafts")),
+        (SERVICE + "      env: [{name: A, value: 2026-02-30}]\n", ("--kserve", "0.20")),
+        (SERVICE + "    resourceClaims:\n", ("--kserve", "0.20")),
+        (
+            SERVICE + "      resources: {claims: [{name: gpu}]}\n    resourceClaims: [{name: gpu}]\n",
+            ("--kserve", "0.20"),
+        ),
+    ],
+)
+def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, more):
+    there = cli("render", "-f", write(cli, text), *DRAFT, *more, "--ignore", "draft-not-staged")
+    if there.code == 2:  # nothing to prepare, so nothing to ignore
+        there = cli("render", "-f", write(cli, text), *DRAFT, *more)
+    assert there.code == 0, there.err
+    assert "/mnt/mpctl/draft" in there.out
+    left = cli("render", "-f", write(cli, there.out), "--spec", "none")
+    target = "pvc://models/qwen" if text is TAB else "hf://Qwen/Qwen3-8B"
+    assert left.code == 0, left.err
+    assert target in left.out
+    assert "/mnt/mpctl/draft" not in left.out
+    assert text is not TAB or left.out == text
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("    resourceClaims: x", ":13: spec.predictor.resourceClaims: expected a list here"),
+        ("    resourceClaims: [gpu]", ":13: spec.predictor.resourceClaims[0]: expected a mapping here"),
+        ("      resources: x", ":13: spec.predictor.model.resources: expected a mapping here"),
+        ("      resources: {claims: [gpu]}", ":13: spec.predictor.model.resources.claims[0]: expected a mapping here"),
+        ("      volumeMounts: x", ":13: spec.predictor.model.volumeMounts: expected a list"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_with_its_line(cli, line, says):
+    path = write(cli, f"{SERVICE}{line}\n")
+    done = cli("render", "-f", path, *DRAFT, "--kserve", "0.20")
+    assert done.code == 2
+    assert path + says in done.err
