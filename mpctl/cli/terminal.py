@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from mpctl import escaping
-from mpctl.cli.printer import columns, document
 from mpctl.cli.size import height, width
 from mpctl.errors import Cancelled, InputError, MpctlError
 
@@ -106,14 +105,6 @@ class Terminal:
             self.out.flush()
             self.out.buffer.write(text.encode())
             self.out.buffer.flush()
-
-    def record(self, kind: str, body: dict[str, Any], output: str) -> None:
-        """A result as JSON or YAML with apiVersion and kind."""
-        self.result(document(kind, body, output))
-
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns with three spaces or more between them; made for reading, scripts use ``-o json``."""
-        self.result(columns([list(header), *map(list, rows)]))
 
     @contextmanager
     def screen(self) -> Iterator[Callable[[str], None]]:
@@ -215,14 +206,14 @@ class Terminal:
         self._finish_line()
         self._tell(text + "\n")
 
-    def confirm(self, question: str, *, yes: bool = False) -> None:
+    def confirm(self, question: str) -> None:
         """Ask before something is changed.
 
         Raises:
             Cancelled: the answer is no.
             InputError: there is no terminal to prompt on.
         """
-        if yes or self.yes:
+        if self.yes:
             return
         if not self.asks:
             raise InputError("--no-input is set and a confirmation is needed", hint="confirm beforehand with -y")

@@ -34,7 +34,7 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
     """
     session = open_session(place, console, request.service)
     session.load, session.scope = place_load(request.measurement.load, place.platform), f"bench-{_digest(who())}"
-    with session.world(interrupted=INTERRUPTED) as context:
+    with session.context(interrupted=INTERRUPTED) as context:
         if request.speculation is not None:
             yield open_side_by_side(session, context, request, request.speculation)
             return

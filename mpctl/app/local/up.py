@@ -95,8 +95,8 @@ def _await_ready(session: LocalSession, manifest: str, timeout_s: float, *, remo
         hint=f"'mpctl status {session.name} -w' watches it, 'mpctl local down {session.name}' stops it",
     )
     try:
-        with session.world(interrupted=interrupted) as world:
-            await_ready(world, Arm(manifest), timeout_s)
+        with session.context(interrupted=interrupted) as context:
+            await_ready(context, Arm(manifest), timeout_s)
             _await_supervisor(session)
     except Cancelled:
         raise

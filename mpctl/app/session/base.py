@@ -136,7 +136,7 @@ class Session(ABC):
         """The service as it is, without changing anything."""
 
     @abstractmethod
-    def world(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
+    def context(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
         """The context of an operation.
 
         Raises:

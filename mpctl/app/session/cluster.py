@@ -173,7 +173,7 @@ class ClusterSession(Session):
         return from_config(config).describe(), ()
 
     @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
+    def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
         from mpctl.platform.local.meter import LocalMeter
         from mpctl.rollout.context import Context

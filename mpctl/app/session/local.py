@@ -120,7 +120,7 @@ class LocalSession(Session):
         return (error,) if error else ()
 
     @contextmanager
-    def world(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
+    def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """A supervisor that is gone is replaced, the load client ends with the block."""
         from mpctl.platform.local.client import BenchClient
         from mpctl.platform.local.meter import LocalMeter

@@ -40,7 +40,9 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
         start = f"mpctl local up -f {file}"
         if place.platform == "kubernetes":
             start = f"kubectl apply -f {file}"
-        raise ServiceNotFound(f"{error.message}; {file} is a manifest of it", hint=f"{start} starts it") from error
+        raise ServiceNotFound(
+            f"{error.message}; {file} is a manifest of it", hint=f"run '{start}' to start it"
+        ) from error
 
 
 def open_sessions(place: Place, console: Console, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:

@@ -32,7 +32,7 @@ def command(context: CliContext, /, name: str | None, revision: int | None, **gi
       mpctl diff --spec ngram         what a rollout would change
     """
     context.failure = _FAILED
-    from mpctl.app import diff
+    from mpctl.app.inspect import diff
     from mpctl.app.requests import DiffRequest
 
     request = DiffRequest(revision, speculation_request(given) if given["spec"] else None)

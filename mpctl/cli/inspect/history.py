@@ -14,7 +14,7 @@ from mpctl.cli.printer import columns
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
-    from mpctl.app.history import History
+    from mpctl.app.inspect.history import History
     from mpctl.rollout.revision import Revision
 
 
@@ -32,7 +32,7 @@ def command(context: CliContext, /, name: str | None, revision: int | None) -> N
       mpctl history
       mpctl history --revision 1 -o yaml > service.yaml
     """
-    from mpctl.app.history import read_history, read_revision
+    from mpctl.app.inspect.history import read_history, read_revision
 
     session = context.open_session(name, gone=True)
     if revision is not None:

@@ -18,7 +18,7 @@ from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
     from mpctl.app.change import Change
-    from mpctl.app.preflight import Preflight
+    from mpctl.app.inspect.preflight import Preflight
 
 _WIDTH = 100
 
@@ -48,7 +48,7 @@ def command(
       mpctl preflight --spec ngram --ask-engine -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
-    from mpctl.app import preflight
+    from mpctl.app.inspect import preflight
     from mpctl.app.requests import PreflightRequest
 
     request = PreflightRequest(speculation_request(given), ask_engine)

@@ -43,7 +43,7 @@ def command(
     Modelplane's ModelDeployment (both generations) are read. Findings of the preflight go to standard error; a refusal
     prints no manifest.
     """
-    from mpctl.app import render
+    from mpctl.app.inspect import render
     from mpctl.app.requests import RenderRequest
 
     request = RenderRequest(speculation_request(given), candidate)

@@ -21,7 +21,7 @@ def command(context: CliContext, /, name: str | None) -> None:
     The live service stays as it is and is recorded as a revision, the candidate is removed, the autoscaler is
     unpinned. 'mpctl rollback' instead restores the recorded service; with --force over another writer's change.
     """
-    from mpctl.app import abandon
+    from mpctl.app.operate import abandon
 
     session = context.open_session(name, gone=True)
     ended = abandon.run(session)

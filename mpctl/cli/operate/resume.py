@@ -17,7 +17,7 @@ from mpctl.cli.settings import in_context
 @in_context
 def command(context: CliContext, /, name: str | None) -> None:
     """Continue an interrupted rollout, rollback or retire from its last finished step."""
-    from mpctl.app import resume
+    from mpctl.app.operate import resume
     from mpctl.cli.operate.outcome import conclude
 
     conclude(context, resume.run(context.open_session(name, gone=True)))

@@ -71,8 +71,8 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[RollbackOp
     An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. A
     rollback works from every point at which a rollout can be stopped. Interrupted, the same command continues.
     """
-    from mpctl.app import rollback
-    from mpctl.app.preview import require_server
+    from mpctl.app.operate import rollback
+    from mpctl.app.operate.preview import require_server
     from mpctl.cli.operate.outcome import conclude
 
     request = rollback_request(given)

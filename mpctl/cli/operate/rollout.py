@@ -85,8 +85,8 @@ def command(context: CliContext, /, name: str | None, file: str | None, **given:
     The service is recorded, a candidate engine starts, both get the same prompts in alternating blocks, and the gate
     promotes the candidate or the service is restored. Killed at any point, the same command continues.
     """
-    from mpctl.app import rollout
-    from mpctl.app.preview import require_server
+    from mpctl.app.operate import rollout
+    from mpctl.app.operate.preview import require_server
     from mpctl.cli.operate.outcome import conclude
 
     request = rollout_request(given)

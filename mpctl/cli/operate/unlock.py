@@ -28,7 +28,7 @@ def command(context: CliContext, /, name: str | None, *, force: bool) -> None:
     A holder is dead when its process on this machine is gone, or its heartbeat does not change for 20 s. The next
     command finds that out by itself.
     """
-    from mpctl.app import unlock
+    from mpctl.app.operate import unlock
 
     session = context.open_session(name, gone=True)
     if unlock.run(session, force=force) is not None:

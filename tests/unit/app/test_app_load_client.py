@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app import rollout
 from mpctl.app.change import Change
 from mpctl.app.change.check import Checked
 from mpctl.app.change.draft import Selection
-from mpctl.app.outcome import Outcome
+from mpctl.app.operate import rollout
+from mpctl.app.operate.outcome import Outcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.load_client import place_load
 from mpctl.cli.main import run
@@ -69,7 +69,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, verbose=0),
         store=SimpleNamespace(entries=lambda: (back,), lease=lambda purpose: nullcontext()),
         platform=SimpleNamespace(name="kubernetes", read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
-        world=lambda: nullcontext(None),
+        context=lambda: nullcontext(None),
     )
     carried = []
     monkeypatch.setattr(

@@ -4,7 +4,8 @@ import pytest
 from session import MANIFEST, MemorySession
 from world import Crash
 
-from mpctl.app import abandon, diff, history, resume, retire, rollback, rollout
+from mpctl.app.inspect import diff, history
+from mpctl.app.operate import abandon, resume, retire, rollback, rollout
 from mpctl.app.requests import (
     DiffRequest,
     DryRun,
@@ -34,7 +35,7 @@ def crashed_at(where):
         if found == where:
             raise Crash(found)
 
-    session.world_.watch = die
+    session.memory.watch = die
     with pytest.raises(Crash):
         rollout.run(session, ASKED)
     return session.again()
@@ -45,7 +46,7 @@ def test_a_faster_candidate_is_promoted_and_the_user_was_asked_once():
     assert (outcome.exit_code, outcome.operation.ending) == (0, Ending.PROMOTED)
     assert outcome.verdict.outcome.value == "promote"
     assert [c.cell.traffic for c in outcome.cells] == ["edits"]
-    assert '"ngram"' in session.world_.disk.text
+    assert '"ngram"' in session.memory.disk.text
     (question,) = session.console.questions
     assert question.startswith("service chat/svc: none -> ngram")
     assert question.endswith("Continue (this machine)?")
@@ -55,7 +56,7 @@ def test_a_slower_candidate_is_rejected_and_the_service_is_restored():
     session, outcome = rolled_out(seconds=0.3)
     assert outcome.exit_code == 5
     assert outcome.error.message.startswith("gate rejected the candidate: ")
-    assert session.world_.disk.text == MANIFEST
+    assert session.memory.disk.text == MANIFEST
 
 
 def test_the_same_request_again_has_nothing_to_do():
@@ -69,8 +70,8 @@ def test_a_dry_run_changes_nothing_and_asks_nobody():
     session = MemorySession()
     outcome = rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, dry_run=DryRun.CLIENT))
     assert "+      - --speculative-config=" in outcome.preview.diff or "speculative" in outcome.preview.diff
-    assert session.world_.disk.text == MANIFEST
-    assert (session.console.questions, session.world_.disk.ledger) == ([], [])
+    assert session.memory.disk.text == MANIFEST
+    assert (session.console.questions, session.memory.disk.ledger) == ([], [])
 
 
 def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
@@ -78,7 +79,7 @@ def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
     request = RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(route="users"))
     with pytest.raises(InputError, match="only used by --traffic-steps"):
         rollout.run(session, request)
-    assert session.world_.disk.ledger == []
+    assert session.memory.disk.ledger == []
 
 
 @pytest.mark.parametrize("where", ["before start", "after start", "before promote", "after promote"])
@@ -96,10 +97,10 @@ def test_another_change_waits_for_what_is_unfinished():
 def test_an_unfinished_rollout_can_be_rolled_back_or_abandoned():
     session = crashed_at("after start")
     outcome = rollback.run(session, RollbackRequest())
-    assert (outcome.exit_code, session.world_.disk.text) == (0, MANIFEST)
+    assert (outcome.exit_code, session.memory.disk.text) == (0, MANIFEST)
     session = crashed_at("after start")
     (ended,) = abandon.run(session)
-    assert (ended.ending, session.world_.disk.text) == (Ending.ABANDONED, MANIFEST)
+    assert (ended.ending, session.memory.disk.text) == (Ending.ABANDONED, MANIFEST)
     assert abandon.run(session.again()) == ()
 
 
@@ -107,7 +108,7 @@ def test_a_rollback_restores_the_bytes_and_is_done_only_once():
     session, _ = rolled_out()
     back = session.again()
     outcome = rollback.run(back, RollbackRequest())
-    assert (outcome.operation.ending, back.world_.disk.text) == (Ending.ROLLED_BACK, MANIFEST)
+    assert (outcome.operation.ending, back.memory.disk.text) == (Ending.ROLLED_BACK, MANIFEST)
     again = rollback.run(back.again(), RollbackRequest())
     assert "was rolled back" in again.note
 
@@ -115,10 +116,10 @@ def test_a_rollback_restores_the_bytes_and_is_done_only_once():
 def test_a_retained_baseline_is_retired():
     session = MemorySession()
     rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(keep_baseline=True)))
-    assert len(session.world_.disk.engines) == 2
+    assert len(session.memory.disk.engines) == 2
     outcome = retire.run(session.again())
     assert outcome.operation.ending is Ending.RETIRED
-    assert len(session.world_.disk.engines) == 1
+    assert len(session.memory.disk.engines) == 1
     assert retire.run(session.again()).note == "service chat/svc has no retained baseline"
 
 

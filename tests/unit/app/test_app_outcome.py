@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.app.outcome import Outcome
+from mpctl.app.operate.outcome import Outcome
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app.retire import decide, make_plan
+from mpctl.app.operate.retire import decide, make_plan
 from mpctl.errors import Conflict
 from mpctl.rollout.decide import Act
 from mpctl.rollout.ledger import Entry, Event

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app import explain, rollback, rollout_plan
+from mpctl.app.operate import explain, rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
 from mpctl.rollout.plan import Kind, Plan, Strategy

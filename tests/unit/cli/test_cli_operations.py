@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from session import MemorySession
+from session import MANIFEST, MemorySession
 
-from mpctl.app import rollback, rollout
-from mpctl.app.outcome import Outcome
+from mpctl.app.operate import rollback, rollout
+from mpctl.app.operate.outcome import Outcome
 from mpctl.app.requests import (
     DryRun,
     MeasurementRequest,
@@ -16,6 +16,7 @@ from mpctl.app.requests import (
     StagingRequest,
     TrafficRequest,
 )
+from mpctl.app.session.base import ServiceNotFound
 from mpctl.cli.operate.outcome import outcome_text
 
 NGRAM = RolloutRequest(SpeculationRequest("ngram"))
@@ -139,7 +140,7 @@ def test_a_promoted_rollout_ends_with_its_figures_and_five_lines():
 def test_a_rejected_rollout_names_the_rules_that_failed_and_says_that_nothing_changed():
     lines = outcome_text(ended(0.3), every_rule=False).splitlines()
     assert lines[3:5] == ["", "GATE                  REASON"]
-    assert [line.split()[1] for line in lines[5:8]] == ["NO"] * 3
+    assert ["   NO   " in line for line in lines[5:8]] == [True] * 3
     assert lines[-5:] == [
         "verdict      reject for edits",
         "candidate    throughput ratio 0.33x (0.33x to 0.33x), time-per-token ratio 3.00x (3.00x to 3.00x)",
@@ -153,3 +154,36 @@ def test_every_rule_is_listed_when_asked_for():
     text = outcome_text(ended(0.05), every_rule=True)
     _, rules, summary = text.split("\n\n")
     assert (rules.count("\n") > 10, summary) == (True, SUMMARY)
+
+
+def test_a_file_names_the_running_service(cli, requested, monkeypatch):
+    (cli.directory / "service.yaml").write_text(MANIFEST)
+    opened = []
+    monkeypatch.setattr(
+        "mpctl.app.session.open.open_local",
+        lambda place, console, name: opened.append((place, name)) or MemorySession(),
+    )
+    assert cli("rollout", "-f", "service.yaml", "--spec", "ngram").code == 0
+    assert [(place.namespace, name) for place, name in opened] == [("chat", "svc")]
+    assert [asked for _, asked in requested] == [NGRAM]
+
+
+@pytest.mark.parametrize(
+    ("platform", "start"),
+    [("local", "mpctl local up -f service.yaml"), ("kubernetes", "kubectl apply -f service.yaml")],
+)
+def test_a_file_of_a_service_that_does_not_run_says_how_to_start_it(cli, monkeypatch, platform, start):
+    (cli.directory / "service.yaml").write_text(MANIFEST)
+
+    def missing(place, console, name, *, gone=False):
+        raise ServiceNotFound(f"service {name}: not found in namespace {place.namespace}")
+
+    monkeypatch.setattr("mpctl.app.session.open.open_session", missing)
+    done = cli("rollout", "-f", "service.yaml", "--spec", "ngram", "--platform", platform)
+    assert (done.code, done.err.splitlines()) == (
+        2,
+        [
+            "error: service svc: not found in namespace chat; service.yaml is a manifest of it",
+            f"hint: run '{start}' to start it",
+        ],
+    )

@@ -143,10 +143,10 @@ def test_quiet_keeps_warnings_errors_and_results(capsys):
 
 def test_nobody_is_asked_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    Terminal(color=False, live=False, yes=True).confirm("Continue?")
     terminal = Terminal(color=False, live=False)
-    terminal.confirm("Go on?", yes=True)
     with pytest.raises(InputError, match="no terminal to prompt on") as caught:
-        terminal.confirm("Go on?", yes=False)
+        terminal.confirm("Continue?")
     assert caught.value.hint == "confirm beforehand with -y"
     assert capsys.readouterr() == ("", "")
 
@@ -154,7 +154,7 @@ def test_nobody_is_asked_without_a_terminal(capsys, monkeypatch):
 def test_no_input_forbids_to_ask_even_on_a_terminal(tty):
     tty = tty()
     with pytest.raises(InputError, match="--no-input is set and a confirmation is needed"):
-        Terminal(color=False, live=True, asks=False).confirm("Go on?", yes=False)
+        Terminal(color=False, live=True, asks=False).confirm("Continue?")
     assert tty.stderr.getvalue() == ""
 
 
@@ -170,10 +170,10 @@ def test_the_answer_counts_and_ctrl_c_is_a_no(tty, monkeypatch, answer, agreed):
     monkeypatch.setattr("click.termui.visible_prompt_func", reply)
     terminal = Terminal.of_environment("never")
     if agreed:
-        terminal.confirm("Go on?", yes=False)
+        terminal.confirm("Continue?")
         return
     with pytest.raises(Cancelled, match="cancelled; nothing was changed"):
-        terminal.confirm("Go on?", yes=False)
+        terminal.confirm("Continue?")
 
 
 def test_watching_a_terminal_uses_the_alternate_screen_and_leaves_the_last_state(tty):

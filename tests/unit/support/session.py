@@ -76,17 +76,17 @@ class MemorySession(Session):
         self.name, self.namespace = "svc", "chat"
         self.console = Keeping()
         start = disk or Disk(MANIFEST, Arm(MANIFEST).id, {Arm(MANIFEST).id: Engine(MANIFEST, Phase.READY)})
-        self.world_ = MemoryWorld(Behaviours(Behaviour(seconds=seconds, speculates=True)), start)
-        self.world_.progress = self.console
-        self.store = self.world_.context.store
+        self.memory = MemoryWorld(Behaviours(Behaviour(seconds=seconds, speculates=True)), start)
+        self.memory.progress = self.console
+        self.store = self.memory.context.store
 
     @property
     def platform(self) -> MemoryPlatform:
-        return self.world_.context.platform
+        return self.memory.context.platform
 
     def again(self) -> MemorySession:
         """Another command on the same service."""
-        return MemorySession(disk=self.world_.disk)
+        return MemorySession(disk=self.memory.disk)
 
     def service(self) -> Service:
         return load(self.platform.read().text)[0]
@@ -107,7 +107,7 @@ class MemorySession(Session):
         return None
 
     def status(self) -> Status:
-        disk = self.world_.disk
+        disk = self.memory.disk
         arms = tuple(self.platform.state(Arm(engine.manifest)) for engine in disk.engines.values())
         return Status(
             *("chat", "svc", "ngram", None, "http://svc", disk.routed, arms, open_operation(disk.ledger)),
@@ -117,6 +117,6 @@ class MemorySession(Session):
         )
 
     @contextmanager
-    def world(self, *, interrupted: Any = None) -> Iterator[Context]:
-        context = self.world_.context
-        yield Context(context.platform, context.store, context.meter, context.clock, self.console, "somebody@here")
+    def context(self, *, interrupted: Any = None) -> Iterator[Context]:
+        memory = self.memory.context
+        yield Context(memory.platform, memory.store, memory.meter, memory.clock, self.console, "somebody@here")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.rollback import decide
 from mpctl.app.session.local import LocalSession
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json

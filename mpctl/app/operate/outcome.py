@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mpctl.app.preview import Preview
+from mpctl.app.operate.preview import Preview
 from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.gate.analysis import Analysis, Comparison

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.explain import explain_rollback
-from mpctl.app.outcome import Outcome, carry_out
-from mpctl.app.preview import preview
+from mpctl.app.operate.explain import explain_rollback
+from mpctl.app.operate.outcome import Outcome, carry_out
+from mpctl.app.operate.preview import preview
 from mpctl.app.requests import DryRun, RollbackRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
@@ -42,7 +42,7 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
         session.console.warn(owner)
     if decision.act is Act.OPEN:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
-    with session.store.lease("rollback"), session.world() as context:
+    with session.store.lease("rollback"), session.context() as context:
         decision = decide(session, request, ready_timeout_s)
         operation = decision.operation
         if decision.plan is not None:

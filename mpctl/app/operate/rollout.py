@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
-from mpctl.app.explain import explain_rollout
-from mpctl.app.outcome import Outcome, carry_out
-from mpctl.app.preview import preview
+from mpctl.app.operate.explain import explain_rollout
+from mpctl.app.operate.outcome import Outcome, carry_out
+from mpctl.app.operate.preview import preview
+from mpctl.app.operate.rollout_plan import fit_plan, make_plan
 from mpctl.app.requests import DryRun, RolloutRequest
-from mpctl.app.rollout_plan import fit_plan, make_plan
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import place_load
 from mpctl.app.workload import loader_for, read_workload
@@ -50,7 +50,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         return Outcome.of_preview(session, preview(session, plan, explanation))
     if decision.act is Act.OPEN:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
-    with session.store.lease("rollout"), session.world() as context:
+    with session.store.lease("rollout"), session.context() as context:
         operation = _resume_or_open(session, context, request, plan, workload)
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")

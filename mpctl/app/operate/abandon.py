@@ -23,5 +23,5 @@ def run(session: Session) -> tuple[Operation, ...]:
         session.console.warn(owner)
     question = f"{operation.id} of {session.title} ({operation.plan.spec}) ends here; the service stays as it is now"
     session.console.confirm(f"{question}\nContinue ({session.place})?")
-    with session.store.lease("abandon"), session.world() as context:
+    with session.store.lease("abandon"), session.context() as context:
         return runner.abandon(context, why="abandoned by hand")

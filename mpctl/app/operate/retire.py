@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpctl.app.outcome import Outcome, carry_out
+from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.session.base import Session
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
@@ -23,7 +23,7 @@ def run(session: Session) -> Outcome:
     if decision.plan is not None:
         question = f"{decision.plan.why}; a rollback then takes an engine start"
         session.console.confirm(f"{question}\nContinue ({session.place})?")
-    with session.store.lease("retire"), session.world() as context:
+    with session.store.lease("retire"), session.context() as context:
         decision = decide(session)
         operation = decision.operation
         if operation is not None:

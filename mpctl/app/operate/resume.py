@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpctl.app.outcome import Outcome, carry_out
+from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.session.base import Session
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
 
@@ -19,7 +19,7 @@ def run(session: Session) -> Outcome:
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
-        with session.world() as context:
+        with session.context() as context:
             return carry_out(session, context, operation)
 
 

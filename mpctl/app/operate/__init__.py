@@ -1,0 +1,1 @@
+"""Use cases that change a service."""
