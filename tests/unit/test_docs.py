@@ -56,3 +56,10 @@ def test_paths_that_a_page_names_exist(page):
     tops = "mpctl|tests|scripts|infra|stacks|manifests|environments|docs|requirements"
     named = re.findall(rf"`((?:{tops})/[\w./-]*)`", page.read_text())
     assert not [path for path in named if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_fit(page):
+    """Sentences have at most 120 characters a line; tables, pictures and code may be longer."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))]
