@@ -1,4 +1,5 @@
-"""``mpctl`` for the fault matrix: the measurement is left out and the gate says yes, everything else is the product.
+"""``mpctl`` for the fault matrix: the measurement is left out, the gate promotes, and a pod that no node accepts is
+waited for 10 s instead of 60; everything else is the product.
 
 ``python -m tests.cluster.matrix N rollout ...`` ends with SIGKILL right after the N-th ledger entry; 0 never.
 """
@@ -10,6 +11,7 @@ import sys
 from mpctl.cli.main import run
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.platform.kubernetes.service import reader
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.records import encode
 from mpctl.rollout import sequences
@@ -34,6 +36,7 @@ def judged(world, operation):
     return encode(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
+reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die
 for every in sequences.STEPS.values():
     for name in every:

@@ -41,7 +41,10 @@ def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load, tmp_p
     assert status["status"]["speculation"].startswith("ngram")
     again = mpctl("rollout", "--spec", "ngram", *QUICK)
     assert "already runs" in again.stderr
+    calls = len(cluster.proxy.calls)
     mpctl("rollback")
+    writes = [c.verb for c in cluster.proxy.calls[calls:] if c.write and c.resource == "inferenceservices"]
+    assert writes == ["update"]
     assert live(namespace) == before
     (argv,) = namespace.argv()
     assert not any(word.startswith(NGRAM) for word in argv)
@@ -55,7 +58,7 @@ def test_a_gate_that_says_no_leaves_the_service_as_it_was(cluster, namespace, mp
     namespace.deploy(CONTAINERS)
     before, pods = live(namespace), [p["metadata"]["uid"] for p in namespace.pods()]
 
-    done = mpctl("rollout", "--spec", "ngram", *QUICK, code=5)
+    done = mpctl("rollout", "--spec", "ngram", *QUICK, "--max-tokens", "8", code=5)
     assert "gate rejected the candidate" in done.stderr
     assert live(namespace) == before
     assert [p["metadata"]["uid"] for p in namespace.pods()] == pods

@@ -4,12 +4,16 @@ from .objects import CONTAINERS
 from .unmeasured import Unmeasured
 
 WATCHED = ("inferenceservices", "deployments", "pods", "events")
-WAIT_S = 20
+WAIT_S = 12
+
+
+def is_candidate(pod):
+    return pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == "demo-candidate"
 
 
 def test_while_it_waits_it_reads_at_most_twice_a_second(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
-    cluster.pods.rule(lambda pod: {"ready_s": WAIT_S})
+    cluster.pods.rule(lambda pod: {"ready_s": WAIT_S} if is_candidate(pod) else {})
     Unmeasured(mpctl)("rollout", "--spec", "ngram")
     calls = [c for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.namespace == namespace.name]
     created = next(c.at for c in calls if c.verb == "create" and c.resource == "inferenceservices")
@@ -17,13 +21,3 @@ def test_while_it_waits_it_reads_at_most_twice_a_second(cluster, namespace, mpct
     reads = [c for c in calls if not c.write and c.resource in WATCHED and created < c.at < until]
     assert len(reads) >= 5  # it does look
     assert len(reads) <= 2 * (until - created) + 4, [(c.verb, c.resource) for c in reads]
-
-
-def test_a_rollback_writes_the_service_once(cluster, namespace, mpctl):
-    namespace.deploy(CONTAINERS)
-    run = Unmeasured(mpctl)
-    run("rollout", "--spec", "ngram")
-    before = len(cluster.proxy.calls)
-    run("rollback")
-    writes = [c for c in cluster.proxy.calls[before:] if c.write and c.resource == "inferenceservices"]
-    assert [c.verb for c in writes] == ["update"]
