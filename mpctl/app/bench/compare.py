@@ -55,16 +55,16 @@ def _both_arms(text: str) -> Run:
 
 
 def _combined(first: str, second: str, *, force: bool) -> tuple[Run, tuple[str, ...]]:
-    (one_path, one_arm), (two_path, two_arm) = _split(first), _split(second)
-    one, two = read_run(one_path), read_run(two_path)
-    one_arm, two_arm = arm_of(one, one_arm), arm_of(two, two_arm)
-    differing = differences(one, one_arm, two, two_arm)
+    (baseline_path, baseline_arm), (candidate_path, candidate_arm) = _split(first), _split(second)
+    baseline, candidate = read_run(baseline_path), read_run(candidate_path)
+    arms = arm_of(baseline, baseline_arm), arm_of(candidate, candidate_arm)
+    differing = differences(baseline, arms[0], candidate, arms[1])
     if differing and not force:
         raise InputError(
-            f"{one_path} and {two_path} were measured differently: {'; '.join(differing)}",
+            f"{baseline_path} and {candidate_path} were measured differently: {'; '.join(differing)}",
             hint="--force compares them anyway",
         )
-    return combine(one, one_arm, two, two_arm), differing
+    return combine(baseline, arms[0], candidate, arms[1]), differing
 
 
 def _split(text: str) -> tuple[str, str | None]:

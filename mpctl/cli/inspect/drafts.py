@@ -54,25 +54,25 @@ def command(context: CliContext, /, *, target: str | None, method: str | None, c
     from mpctl.app.inspect.drafts import list_drafts
     from mpctl.app.requests import DraftsRequest
 
-    found = list_drafts(DraftsRequest(target, method, catalogue_file))
+    listed = list_drafts(DraftsRequest(target, method, catalogue_file))
     context.emit(
         "DraftList",
-        record=lambda: {"items": [_record(draft) for draft in found.drafts], "sources": dict(found.sources)},
-        names=lambda: [draft.name for draft in found.drafts],
-        table=lambda wide: _table(found.drafts, wide=wide, one_target=target is not None),
+        record=lambda: {"items": [_record(draft) for draft in listed.drafts], "sources": dict(listed.sources)},
+        names=lambda: [draft.name for draft in listed.drafts],
+        table=lambda wide: _table(listed.drafts, wide=wide, one_target=target is not None),
     )
     if context.output == "table":
-        _note(context, found, target, method)
+        _note(context, listed, target, method)
 
 
-def _note(context: CliContext, found: DraftList, target: str | None, method: str | None) -> None:
-    terminal, number = context.terminal, len(found.drafts)
+def _note(context: CliContext, listed: DraftList, target: str | None, method: str | None) -> None:
+    terminal, number = context.terminal, len(listed.drafts)
     if not number:
         of_method, of_target = f" for {method}" if method else "", f" of {target}" if target else ""
         terminal.note(f"no draft{of_method}{of_target} in the catalogue")
         return
     terminal.note(f"{number} draft{'' if number == 1 else 's'}; -o wide shows sources, notes and warnings")
-    for draft in found.drafts if target is not None else ():
+    for draft in listed.drafts if target is not None else ():
         if draft.warn:
             terminal.warn(f"{draft.name}: {draft.warn}")
 

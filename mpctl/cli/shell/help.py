@@ -89,20 +89,20 @@ def command(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
 
 def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
-    ctx, found = root, root.command
+    ctx, command_ = root, root.command
     for word in words:
-        below = found.get_command(ctx, word) if isinstance(found, click.Group) else None
+        below = command_.get_command(ctx, word) if isinstance(command_, click.Group) else None
         if below is None:
             import difflib
 
-            known = [*TOPICS, *found.list_commands(ctx)] if isinstance(found, click.Group) else []
+            known = [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
             near = difflib.get_close_matches(word, known, n=1)
             hint = (
                 f"did you mean {near[0]}" if near else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
             )
             raise InputError(f"help on {' '.join(words)} not found", hint=hint)
-        ctx, found = click.Context(below, info_name=word, parent=ctx), below
-    return found.get_help(ctx)
+        ctx, command_ = click.Context(below, info_name=word, parent=ctx), below
+    return command_.get_help(ctx)
 
 
 def _known(text: str) -> list[str]:

@@ -1,0 +1,45 @@
+"""``mpctl rbac`` as values: the scope and the names are checked, every subject is bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpctl.app.cluster.rbac import list_calls, make_roles
+from mpctl.app.requests import RbacRequest
+from mpctl.errors import InputError
+
+
+def kinds(request):
+    return [(d["kind"], d["metadata"].get("namespace")) for d in make_roles(request)]
+
+
+def test_one_namespace_needs_three_roles_and_all_namespaces_one():
+    assert kinds(RbacRequest(namespace="chat")) == [("Role", "chat"), ("ClusterRole", None), ("Role", "kserve")]
+    assert kinds(RbacRequest(cluster_wide=True)) == [("ClusterRole", None)]
+
+
+def test_every_role_is_bound_to_every_subject():
+    documents = make_roles(RbacRequest(namespace="chat", bind_to=("group:ml", "user:ann")))
+    bindings = [d for d in documents if d["kind"].endswith("Binding")]
+    assert len(bindings) == 3
+    assert {tuple(s["name"] for s in d["subjects"]) for d in bindings} == {("ml", "ann")}
+
+
+def test_a_reader_may_make_fewer_calls_than_an_operator():
+    assert set(list_calls("reader")) < set(list_calls("operator"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (RbacRequest(), "--namespace"),
+        (RbacRequest(namespace="chat", cluster_wide=True), "--cluster-wide"),
+        (RbacRequest(namespace="a.b"), "--namespace"),
+        (RbacRequest(namespace="chat", secrets=("a/b",)), "--secret"),
+        (RbacRequest(namespace="chat", bind_to=("ml",)), "--to"),
+    ],
+)
+def test_a_request_that_cannot_be_used_is_refused_by_its_option(request_, field):
+    with pytest.raises(InputError) as caught:
+        make_roles(request_)
+    assert caught.value.field == field
