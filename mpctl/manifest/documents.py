@@ -93,7 +93,9 @@ def _check_kind(root: View) -> None:
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
     for known, version in _SERVED:
         if kind == known and api != version:
-            raise root.error(f"{kind} of {api or 'no apiVersion'} is not read", hint=f"use apiVersion {version}")
+            same = (api or "").partition("/")[0] in ("", version.partition("/")[0])
+            hint = f"use apiVersion {version}" if same else f"only {kind} of {version.partition('/')[0]} is supported"
+            raise root.error(f"{kind} of {api or 'no apiVersion'} is not supported", hint=hint)
 
 
 def _other(root: View) -> Other:

@@ -22,7 +22,7 @@ ALIASES: Mapping[str, str] = MappingProxyType({
     "-dpm": "--data-parallel-multi-port-external-lb", "-dcp": "--decode-context-parallel-size",
     "-pcp": "--prefill-context-parallel-size", "-ep": "--enable-expert-parallel", "-q": "--quantization",
     "-n": "--nnodes", "-r": "--node-rank", "-O": "--optimization-level", "-cc": "--compilation-config",
-    "-ac": "--attention-config", "-dc": "--diffusion-config",
+    "-ac": "--attention-config", "-dc": "--diffusion-config", "-asc": "--api-server-count",
 })  # fmt: skip
 
 BOOLEANS = frozenset((
@@ -47,6 +47,15 @@ BOOLEANS = frozenset((
     "--enable-ssl-refresh", "--headless", "--exclude-tools-when-tool-choice-none", "--disable-async-output-proc",
     "--use-v2-block-manager", "--multi-step-stream-outputs", "--enable-multimodal-encoder-data-parallel",
     "--calculate-kv-scales", "--trust-request-chat-template", "--enable-offline-docs", "--help",
+    "--cohere-is-reasoning-model", "--dcp-q-replicate", "--enable-batch-sharded-sampling",
+    "--enable-cumem-allocator", "--enable-fault-tolerance", "--enable-flash-late-interaction", "--enable-hc-sp",
+    "--enable-log-deltas", "--enable-mamba-cache-stochastic-rounding",
+    "--enable-mamba-shared-prefix-checkpoint", "--enable-mixed-moe-lora-format", "--enable-moe-shared-loras",
+    "--enable-nccl-comm-suspend", "--enable-per-request-metrics", "--enable-return-routed-experts",
+    "--enable-scale-out", "--enable-shm-tensor-arena", "--enable-trace-replay", "--fail-on-environ-validation",
+    "--grpc", "--jit-monitor-verbose", "--long-prefill-token-threshold-adaptive", "--mm-device-do-normalize",
+    "--return-sampling-mask", "--sleep-mode-offload-cudagraph", "--swa-bounded-replay", "--tokens-only",
+    "--trust-request-mm-kwargs", "--use-fp64-gumbel", "--use-replayssm",
 ))  # fmt: skip
 
 # Flags that take every word up to the next flag.
@@ -54,6 +63,7 @@ _MANY = frozenset((
     "--served-model-name", "--allowed-media-domains", "--logits-processors", "--ignore-patterns", "--lora-modules",
     "--middleware", "--api-key", "--kv-cache-dtype-skip-layers", "--lora-target-modules",
     "--collect-detailed-traces", "--cudagraph-capture-sizes", "--numa-bind-nodes", "--numa-bind-cpus",
+    "--cpu-offload-params", "--offload-params", "--sleep-preserve-parameter-names",
 ))  # fmt: skip
 
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)")

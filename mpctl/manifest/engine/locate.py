@@ -17,7 +17,10 @@ from mpctl.manifest.text.view import View
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))
-_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"))
+_MODULES = frozenset((
+    "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.launchers.api_server.entry",
+))  # fmt: skip
+_CLI = "vllm.entrypoints.cli.main"
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _ALL_POSITIONAL = frozenset(("$@", "$*", "${@}", "${*}"))
 _QUIET = frozenset(("echo", "printf", "export", "alias", "which", "command"))
@@ -159,6 +162,8 @@ def _start(words: Sequence[str]) -> tuple[int, int] | None:
             return i, i + 2
         if word == "-m" and following in _MODULES:
             return max(i - 1, 0), i + 2
+        if word == "-m" and following == _CLI and list(words[i + 2 : i + 3]) == ["serve"]:
+            return max(i - 1, 0), i + 3
     return None
 
 

@@ -91,7 +91,10 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
         if other is not None:
             message, hint = not_measurable(other)
             raise model.error(message, hint=hint)
-        raise model.error("no vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT)
+        missing = f"; or put the runtime {asked} into the same file" if asked and runtime is None else ""
+        raise model.error(
+            "no vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT + missing
+        )
     return runtime
 
 

@@ -133,7 +133,10 @@ def parse(text: str, file: str) -> tuple[Document, ...]:
         line = None if not isinstance(position, int) else text.count("\n", 0, position) + 1
         raise InputError("not valid YAML: unprintable character", file=file, line=line) from error
     builder = _Builder(file, iter(events))
-    return tuple(document for document in builder.documents() if not _empty(document.root))
+    try:
+        return tuple(document for document in builder.documents() if not _empty(document.root))
+    except RecursionError as error:
+        raise InputError("the YAML is nested too deep", file=file, hint="remove the nested lists") from error
 
 
 def _events(text: str) -> list[Event]:

@@ -127,3 +127,41 @@ def test_a_file_without_a_service_names_the_kinds_it_holds():
     llm = "kind: LLMInferenceService\napiVersion: serving.kserve.io/v1alpha1\n"
     with pytest.raises(InputError, match="no served model in this file; it holds Deployment, LLMInferenceService"):
         load(f"kind: Deployment\napiVersion: apps/v1\n---\n{llm}")
+
+
+def test_lists_nested_too_deep_are_an_error_of_the_file():
+    deep = "a: " + "[" * 1000 + "]" * 1000 + "\n---\n" + model()
+    with pytest.raises(InputError, match="nested too deep"):
+        load(deep)
+
+
+def test_another_products_inference_service_is_not_told_to_become_kserves():
+    with pytest.raises(InputError, match=r"ome\.io/v1beta1 is not supported") as caught:
+        load(model().replace("serving.kserve.io", "ome.io"))
+    assert caught.value.hint == "only InferenceService of serving.kserve.io is supported"
+
+
+def test_a_runtime_in_another_file_may_be_put_beside():
+    with pytest.raises(InputError, match="no vLLM engine found") as caught:
+        load(model(form="pytorch", runtime="mistral-7b"))
+    assert "put the runtime mistral-7b into the same file" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "[python3, -m, vllm.entrypoints.launchers.api_server.entry]",
+        "[python3, -m, vllm.entrypoints.cli.main, serve]",
+    ],
+)
+def test_newer_modules_that_start_vllm_are_recognised(start):
+    text = container(f"command: {start}\nargs: [m, --port=8080]\n")
+    service = load(text)[0]
+    assert service.command.model == "m" or service.command.argv[0] == "m"
+    assert service.with_speculation(NGRAM).with_speculation(None).text == text
+
+
+def test_newer_switches_take_no_value():
+    service = load(container("args: [--enable-log-deltas, m, -asc, '2']\n"))[0]
+    assert service.command.model == "m"
+    assert service.command.get("--api-server-count") == "2"

@@ -59,7 +59,7 @@ quoting = st.sampled_from([single, double, json.dumps])
 def listed(draw) -> str:
     """A container with its arguments in a block or flow list, or without any."""
     args = ["m", *draw(flags)]
-    form = draw(st.sampled_from(["block", "flow", "lines", "none"]))
+    form = draw(st.sampled_from(["block", "flow", "lines", "commented", "none"]))
     if form == "none":
         return HEAD.rstrip("\n") + draw(ends)
     spelled = [draw(quoting)(arg) for arg in args]
@@ -68,6 +68,10 @@ def listed(draw) -> str:
         body = "args:" + "".join(f"\n      {indent}- {item}{draw(comments)}" for item in spelled)
     elif form == "flow":
         body = f"args: [{', '.join(spelled)}]"
+    elif form == "commented":
+        remark = st.sampled_from(["", "  # why, indeed", "\n        # alone, with a comma"])
+        items = "".join(f"\n        {item}{draw(remark)}\n        ," for item in spelled[:-1])
+        body = f"args: [{items}\n        {spelled[-1]}{draw(remark)}\n      ]"
     else:
         body = "args: [\n        " + ",\n        ".join(spelled) + draw(st.sampled_from(["", ","])) + "\n      ]"
     return HEAD + "      " + body + draw(ends)
