@@ -6,6 +6,7 @@
     +-- InputError         2  a file, line, field or flag is wrong; nothing was changed
     +-- Cancelled          2  the user declined, or pressed Ctrl-C
     +-- Conflict           3  another operator, another writer, another plan
+    |   +-- Tampered       3  a record was changed by another writer; nothing of it was obeyed
     +-- NotPermitted       4  the platform denied access
     +-- GateRejected       5  the gate rejected the candidate; the service is unchanged
     +-- Undecided          6  too few samples or missing data; the service is unchanged
@@ -71,6 +72,16 @@ class Conflict(MpctlError):
     """Somebody or something else holds or changed what we wanted to change."""
 
     exit_code = 3
+
+
+class Tampered(Conflict):
+    """A record of ours was changed, replaced or forged by another writer. Nothing that it says is done."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"tampering: {message}",
+            hint=hint or "nothing was changed; find out who wrote it before anything else, then restore it from a copy",
+        )
 
 
 class NotPermitted(MpctlError):

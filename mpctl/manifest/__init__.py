@@ -7,8 +7,23 @@ disk, a cluster or a terminal.
 
 from mpctl.manifest.documents import load, load_one, select
 from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.foreign import foreign_changes
 from mpctl.manifest.redact import redacted
 from mpctl.manifest.service import Other, Service, Storage
+from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
 
-__all__ = ["EngineCommand", "Json", "Other", "Service", "Storage", "Style", "load", "load_one", "redacted", "select"]
+__all__ = [
+    "EngineCommand",
+    "Json",
+    "Other",
+    "Service",
+    "Storage",
+    "Style",
+    "foreign_changes",
+    "load",
+    "load_one",
+    "redacted",
+    "select",
+    "speculation_of",
+]

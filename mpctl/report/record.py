@@ -46,8 +46,8 @@ def operation_record(operation: Operation, verdict: Verdict | None, cells: Seque
         "spec": {
             "kind": plan.kind.value,
             "strategy": plan.strategy.value,
-            "speculation": plan.spec,
-            "baseline": plan.baseline_spec,
+            "speculation": plan.spec_text,
+            "baseline": plan.baseline_text,
             "planDigest": plan.digest(),
         },
         "status": {

@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mpctl.errors import Conflict, InputError
-from mpctl.rollout.operation import Operation
+from mpctl.methods import Spec
+from mpctl.rollout.ledger import Entry, lost_revisions
+from mpctl.rollout.operation import Operation, last_change, open_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Live
-from mpctl.rollout.revision import Revision, text_digest
+from mpctl.rollout.revision import Manifest, Revision
 
 
 class Act(StrEnum):
-    """open a new operation, go on with an unfinished one, or nothing because it is already so."""
+    """Open a new operation, resume an unfinished one, or do nothing because the service is already so."""
 
     OPEN = "open"
     RESUME = "resume"
@@ -30,28 +32,28 @@ class Decision:
 
 
 def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> Decision:
-    """The same command twice goes on where the first was stopped, or finds it done.
+    """The same command twice continues where the first was stopped, or finds it done.
 
     Raises:
         Conflict: another operation is unfinished.
     """
     if unfinished is not None:
         plan = unfinished.plan
-        same = plan.kind is Kind.ROLLOUT and plan.text == request.text
-        its_way_back = plan.automatic and plan.baseline == request.text
-        if not same and not its_way_back:
+        same = plan.kind is Kind.ROLLOUT and plan.goal == request.goal
+        its_rollback = plan.automatic and plan.baseline == request.goal
+        if not same and not its_rollback:
             raise Conflict(
-                f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec}, since {unfinished.opened_at})",
-                hint="mpctl resume goes on with it, mpctl rollback restores the service",
+                f"{unfinished.id} of {live.name} is unfinished ({plan.spec_text}, since {unfinished.opened_at})",
+                hint="mpctl resume continues it, mpctl rollback restores the service",
             )
-        changed = () if its_way_back else plan.terms_other_than(request)
+        changed = () if its_rollback else plan.terms_other_than(request)
         if changed:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished and was planned with another {', '.join(changed)}",
-                hint="mpctl resume goes on as planned; mpctl rollback restores the service, to start anew",
+                hint="mpctl resume continues as planned; mpctl rollback restores the service, to start anew",
             )
         return Decision(Act.RESUME, operation=unfinished)
-    if live.text == request.text:
+    if Manifest.of(live.text) == request.goal:
         return Decision(Act.ALREADY)
     return Decision(Act.OPEN, plan=request)
 
@@ -59,66 +61,70 @@ def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> D
 def decide_retire(
     request: Plan | None, live: Live, unfinished: Operation | None, interrupted: Operation | None
 ) -> Decision:
-    """Go on with the ``interrupted`` one of the service as it is now, or end what stands beside the service.
+    """Resume the ``interrupted`` retirement of the service as it is now, or stop its retained baseline.
 
-    ``request``: None when nothing stands there.
+    ``request``: None when nothing is retained.
 
     Raises:
         Conflict: an operation is unfinished, and its arms are not ours to end.
     """
     if unfinished is not None:
         raise Conflict(
-            f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec})",
-            hint="mpctl resume goes on with it, mpctl rollback restores the service",
+            f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec_text})",
+            hint="mpctl resume continues it, mpctl rollback restores the service",
         )
-    if interrupted is not None and interrupted.plan.text == live.text:
+    if interrupted is not None and interrupted.plan.goal == Manifest.of(live.text):
         return Decision(Act.RESUME, operation=interrupted)
     return Decision(Act.ALREADY) if request is None else Decision(Act.OPEN, plan=request)
 
 
+@dataclass(frozen=True)
+class History:
+    """What the records say. ``last``: the last operation that changed what is served; ``lost``: numbers of revisions
+    that the ledger names and that are not found."""
+
+    unfinished: Operation | None = None
+    last: Operation | None = None
+    revisions: tuple[Revision, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, entries: tuple[Entry, ...], revisions: tuple[Revision, ...]) -> History:
+        """The history of a service; the unfinished operation comes with the texts of its manifests.
+
+        Raises:
+            MpctlError: a revision that the unfinished operation needs is lost.
+            Tampered: it is not the one that the ledger names.
+        """
+        unfinished = open_operation(entries)
+        read = None if unfinished is None else unfinished.read(revisions)
+        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions))
+
+
 def decide_rollback(
     live: Live,
-    unfinished: Operation | None,
-    last: Operation | None,
-    revisions: tuple[Revision, ...],
+    history: History,
     to_revision: int | None,
     *,
+    serving: Spec | None = None,
     strategy: Strategy | None = None,
     force: bool = False,
-    lost: tuple[int, ...] = (),
 ) -> Decision:
-    """Undo what is unfinished; otherwise go to the revision asked for, or to the one before the present state.
+    """Undo what is unfinished; otherwise restore the revision asked for, or the baseline of the last promotion.
 
-    ``force``: what is live may have been written by somebody else; it is kept as a revision and overwritten.
-    ``lost``: numbers of revisions that were recorded and are not there.
+    ``serving``: the speculation by the live engine's own arguments, None where no engine is ready. ``force``: what is
+    live may be another writer's; it is kept as a revision and overwritten.
 
     Raises:
-        InputError: there is no such revision, or none to go back to, or the one before may be one that is lost.
-        Conflict: an unfinished operation starts from another revision than the one asked for.
+        InputError: there is no such revision, or nothing was promoted, or the revision is lost.
+        Conflict: an unfinished operation starts from another revision than the one asked for, or the service has the
+            manifest to restore and its engine runs otherwise.
     """
-    if unfinished is not None:
-        plan = unfinished.plan
-        if force and live.text not in (plan.baseline, plan.text):
-            return Decision(Act.OPEN, plan=_overwriting(unfinished, live, revisions))
-        if plan.kind is Kind.ROLLBACK:
-            if to_revision not in (None, plan.target):
-                raise Conflict(
-                    f"{unfinished.id} to revision {plan.target} is unfinished",
-                    hint="finish it first: mpctl rollback without --to-revision",
-                )
-            return Decision(Act.RESUME, operation=unfinished)
-        if to_revision is None:
-            return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
-        if next((r.text for r in revisions if r.number == to_revision), None) != plan.baseline:
-            raise Conflict(
-                f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
-                hint="undo it first: mpctl rollback without --to-revision",
-            )
-        return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
-    if to_revision is None and last is not None and _went_back(last, live):
-        return Decision(Act.ALREADY)  # the same command again must not go forward to what was taken back
-    revision = _target(live, revisions, to_revision, lost)
-    if revision.text == live.text:
+    if history.unfinished is not None:
+        return _undo(live, history.unfinished, history.revisions, to_revision, force=force)
+    last, newest = history.last, history.revisions[-1] if history.revisions else None
+    revision = _target(live, history, to_revision)
+    if _already(live, revision, serving, exact=to_revision is not None):
         return Decision(Act.ALREADY)
     chosen = strategy or (last.plan.strategy if last else Strategy.SIDE_BY_SIDE)
     return Decision(
@@ -126,18 +132,66 @@ def decide_rollback(
         plan=Plan(
             kind=Kind.ROLLBACK,
             strategy=chosen,
-            baseline=live.text,
-            text=revision.text,
+            baseline=Manifest.of(live.text),
+            goal=Manifest.of(revision.text, revision.number),
             spec=revision.spec,
-            baseline_spec=revisions[-1].spec if revisions[-1].text == live.text else "as found",
-            target=revision.number,
+            baseline_spec=newest.spec if newest is not None and newest.text == live.text else serving,
             why=f"rollback to revision {revision.number}",
+            overwrites=force,
         ),
     )
 
 
+def _undo(
+    live: Live, unfinished: Operation, revisions: tuple[Revision, ...], to_revision: int | None, *, force: bool
+) -> Decision:
+    plan = unfinished.plan
+    back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand")
+    if force and Manifest.of(live.text) not in (plan.baseline, plan.goal):
+        return Decision(Act.OPEN, plan=_overwriting(unfinished, live))
+    if plan.kind is Kind.ROLLBACK:
+        if to_revision not in (None, plan.goal.number):
+            raise Conflict(
+                f"{unfinished.id} to revision {plan.goal.number} is unfinished",
+                hint="finish it first: mpctl rollback without --to-revision",
+            )
+        return Decision(Act.RESUME, operation=unfinished)
+    asked = next((r.digest for r in revisions if r.number == to_revision), None)
+    if to_revision is not None and asked != plan.baseline.digest:
+        raise Conflict(
+            f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
+            hint="undo it first: mpctl rollback without --to-revision",
+        )
+    return Decision(Act.OPEN, plan=back)
+
+
+def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: bool) -> bool:
+    """Whether the service runs what is to be restored, by its engine's own arguments. Another writer's change that
+    leaves the speculation as it was is no reason to roll back, unless the revision was asked for by number.
+
+    Raises:
+        Conflict: the manifest is the revision's, but the engine runs otherwise or cannot be asked.
+    """
+    same = live.text == revision.text
+    agrees = serving is not None and serving == revision.spec
+    if not same:
+        return agrees and not exact
+    if serving is None:
+        raise Conflict(
+            f"service {live.name} has the manifest of revision {revision.number}, but no engine is ready to confirm it",
+            hint=f"mpctl status {live.name} shows why",
+        )
+    if revision.spec is not None and not agrees:
+        raise Conflict(
+            f"service {live.name} has the manifest of revision {revision.number}, but its engine runs "
+            f"{serving.describe()}",
+            hint="stop whatever else starts this engine, then run the same command again",
+        )
+    return True
+
+
 def accepting_downtime(decision: Decision) -> Decision:
-    """The same way back when the service may be down while an engine starts. An unfinished rollback that was planned
+    """The same rollback when the service may be down while an engine starts. An unfinished rollback that was planned
     without that is replaced by one with it: it may wait for a GPU that never gets free."""
     if decision.plan is not None:
         return replace(decision, plan=replace(decision.plan, downtime=True))
@@ -151,58 +205,51 @@ def accepting_downtime(decision: Decision) -> Decision:
         automatic=False,
         why=f"{plan.why}; an old engine may go first",
         scaling=operation.scaling,
-        # The kept arm may be gone by then, and the restored service have the traffic.
+        # The retained baseline may be gone by then, and the restored service have the traffic.
         instant=plan.instant and "unshift" not in operation.done,
     )
     return Decision(Act.OPEN, plan=again)
 
 
-def _overwriting(unfinished: Operation, live: Live, revisions: tuple[Revision, ...]) -> Plan:
-    """Back to where the unfinished operation leads back to, over a change that is not ours."""
+def _overwriting(unfinished: Operation, live: Live) -> Plan:
+    """Restore what the unfinished operation leads back to, over another writer's change."""
     plan = unfinished.plan
-    goal = plan.text if plan.kind is Kind.ROLLBACK else plan.baseline
-    spec = plan.spec if plan.kind is Kind.ROLLBACK else plan.baseline_spec
     back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand over a foreign change")
-    target = next((r.number for r in reversed(revisions) if r.text == goal), None)
+    forward = plan.kind is Kind.ROLLBACK
     return replace(
         back,
-        baseline=live.text,
-        text=goal,
-        spec=spec,
-        baseline_spec="as found",
-        target=target,
+        baseline=Manifest.of(live.text),
+        goal=plan.goal if forward else plan.baseline,
+        spec=plan.spec if forward else plan.baseline_spec,
+        baseline_spec=None,
         overwrites=True,
         instant=plan.instant,
     )
 
 
-def _went_back(last: Operation, live: Live) -> bool:
-    plan = last.plan
-    ended_with = (text_digest(plan.text), last.done.get("verify", {}).get("digest"))  # admission may have added to it
-    return plan.kind is Kind.ROLLBACK and not plan.automatic and text_digest(live.text) in ended_with
-
-
-def _target(live: Live, revisions: tuple[Revision, ...], number: int | None, lost: tuple[int, ...]) -> Revision:
+def _target(live: Live, history: History, number: int | None) -> Revision:
+    """The revision asked for; without a number the baseline of the last promotion, or what its rollback restored."""
+    revisions, last, lost = history.revisions, history.last, history.lost
     known = ", ".join(str(r.number) for r in revisions) or "none"
-    before = next((r for r in reversed(revisions) if r.text != live.text), None)
-    since = lost if before is None else tuple(n for n in lost if n > before.number)
-    if number in lost or (number is None and since):
+    if number is None and last is not None:
+        wanted = last.plan.baseline if last.plan.kind is Kind.ROLLOUT else last.plan.goal
+        number = wanted.number
+    if number in lost:
         numbers = ", ".join(str(n) for n in lost)
         raise InputError(
-            f"service {live.name} has lost what was recorded as revision {numbers}; there are {known}",
+            f"revision {numbers} of service {live.name} is lost; there are {known}",
             hint="restore it from a copy, or choose another with --to-revision",
         )
     if not revisions:
         raise InputError(f"service {live.name} has no recorded revision", hint="nothing was rolled out yet")
-    if number is not None:
-        for revision in revisions:
-            if revision.number == number:
-                return revision
+    if number is None:
         raise InputError(
-            f"service {live.name} has no revision {number}; there are {known}",
-            field="--to-revision",
-            hint="mpctl history",
+            f"no rollout of service {live.name} was promoted; there are revisions {known}",
+            hint="choose one with --to-revision; mpctl history lists them",
         )
-    if before is not None:
-        return before
-    raise InputError(f"service {live.name} has no other revision than the present one", hint="mpctl history")
+    for revision in revisions:
+        if revision.number == number:
+            return revision
+    raise InputError(
+        f"service {live.name} has no revision {number}; there are {known}", field="--to-revision", hint="mpctl history"
+    )

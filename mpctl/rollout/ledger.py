@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from mpctl import bounded
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, Tampered
+from mpctl.records import decode
 from mpctl.rollout.revision import Revision
 
 
@@ -29,9 +30,12 @@ class Event(StrEnum):
     CLOSED = "closed"  # the operation ended; data says how
 
 
+FORMAT = 2  # 1 held the texts of manifests
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger."""
+    """One entry of the ledger. ``format``: of ``data``."""
 
     seq: int
     at: str
@@ -42,6 +46,7 @@ class Entry:
     data: dict[str, Any]
     previous: str
     digest: str = field(default="")
+    format: int = FORMAT
 
     @classmethod
     def after(
@@ -72,48 +77,116 @@ class Entry:
         content = {k: v for k, v in self.__dict__.items() if k != "digest"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def follows(self, last: Entry | None) -> bool:
+        """Whether this entry is the next one after ``last``, as it was written."""
+        seq, previous = (last.seq + 1, last.digest) if last else (1, "")
+        return (self.seq, self.previous, self.digest) == (seq, previous, self._own_digest())
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**self.__dict__, "event": self.event.value}
+
+    @classmethod
+    def from_record(cls, record: Any) -> Entry:
+        """The value :meth:`to_record` wrote.
+
+        Raises:
+            OlderFormat: an older mpctl wrote it.
+            ValueError: it is no entry.
+        """
+        if isinstance(record, dict) and "previous" in record and "format" not in record:
+            raise OlderFormat
+        entry = decode(cls, record)
+        if entry.format != FORMAT:
+            raise ValueError(f"format {entry.format} of a newer mpctl")
+        return entry
+
     def to_line(self) -> str:
         """One line of JSON without a newline."""
-        return json.dumps(self.__dict__, sort_keys=True)
+        return json.dumps(self.to_record(), sort_keys=True)
 
     @classmethod
     def from_line(cls, line: str) -> Entry:
-        """The value :meth:`to_line` wrote."""
-        record = bounded.loads(line)
-        return cls(**{**record, "event": Event(record["event"])})
+        """The value :meth:`to_line` wrote; raises as :meth:`from_record`."""
+        return cls.from_record(bounded.loads(line))
+
+
+class OlderFormat(ValueError):
+    """An entry of the format before this one."""
+
+
+def older_ledger(where: str) -> MpctlError:
+    """The error for a ledger that an older mpctl wrote."""
+    return MpctlError(
+        f"{where} was recorded by an older mpctl",
+        hint="finish or roll back with that version, then move the ledger and its revisions aside",
+    )
 
 
 def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
     """Parse a ledger and check its chain. A torn last line (the process died while writing) is left out.
 
     Raises:
-        MpctlError: a line is missing, was changed or cannot be read.
+        MpctlError: a line cannot be read.
+        Tampered: a line is missing or was changed.
     """
-    entries: list[Entry] = []
-    lines = text.split("\n")
-    complete, torn = lines[:-1], lines[-1]
+    *complete, _torn = text.split("\n")
+    entries = []
     for number, line in enumerate(complete, start=1):
         try:
-            entry = Entry.from_line(line)
-        except (ValueError, KeyError, TypeError) as error:
+            entries.append(Entry.from_line(line))
+        except OlderFormat as error:
+            raise older_ledger(where) from error
+        except (ValueError, RecursionError) as error:
             raise MpctlError(
                 f"{where}:{number}: not a ledger entry ({error})", hint="restore the file; nothing was changed"
             ) from error
-        expected = entries[-1].digest if entries else ""
-        if entry.previous != expected or entry._own_digest() != entry.digest:
-            raise MpctlError(
-                f"{where}:{number}: the chain is broken: an entry was removed or edited",
-                hint="restore the file; nothing was changed",
-            )
-        entries.append(entry)
-    del torn
-    return tuple(entries)
+    return checked(entries, where=where)
+
+
+def checked(entries: Iterable[Entry], *, where: str) -> tuple[Entry, ...]:
+    """The entries, whose chain is whole.
+
+    Raises:
+        Tampered: an entry is missing or was changed.
+    """
+    found: list[Entry] = []
+    for number, entry in enumerate(entries, start=1):
+        if not entry.follows(found[-1] if found else None):
+            raise Tampered(f"{where}:{number}: the chain is broken: an entry was removed or edited")
+        found.append(entry)
+    return tuple(found)
+
+
+def live_revisions(entries: Iterable[Entry]) -> frozenset[int]:
+    """Numbers of the revisions that the ledger says were live: the baseline of each plan, and what a step recorded."""
+    found: list[object] = []
+    for entry in entries:
+        if entry.event is Event.DONE:
+            found.append(entry.data.get("revision"))
+        elif entry.event is Event.OPENED and _starts_from_live(entry):
+            found.append(_named(entry, "baseline"))
+    return frozenset(number for number in found if isinstance(number, int) and number > 0)
 
 
 def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
-    """Numbers of the revisions that the ledger says were kept."""
-    found = (entry.data.get("revision") for entry in entries if entry.event is Event.DONE)
-    return frozenset(number for number in found if isinstance(number, int))
+    """Numbers of all revisions that the ledger names."""
+    entries = tuple(entries)
+    goals = (_named(entry, "goal") for entry in entries if entry.event is Event.OPENED)
+    return live_revisions(entries) | {number for number in goals if isinstance(number, int) and number > 0}
+
+
+def _starts_from_live(entry: Entry) -> bool:
+    """Whether the plan found its baseline live; one that undoes another starts from whatever that one left."""
+    plan = entry.data.get("plan")
+    return isinstance(plan, dict) and (plan.get("undoes") is None or plan.get("overwrites") is True)
+
+
+def _named(entry: Entry, manifest: str) -> object:
+    """The number of the revision that an OPENED entry names as ``manifest``."""
+    plan = entry.data.get("plan")
+    named = plan.get(manifest) if isinstance(plan, dict) else None
+    return named.get("revision") if isinstance(named, dict) else None
 
 
 def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[int, ...]:
@@ -122,9 +195,9 @@ def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> t
 
 
 def lost_history(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[str, ...]:
-    """What ledger and revisions miss of each other, in words; empty when they agree."""
+    """What ledger and revisions miss of each other, for people; empty when they agree."""
     entries, revisions = tuple(entries), tuple(revisions)
     gaps = [f"revision {number} is lost: the ledger names it" for number in lost_revisions(entries, revisions)]
-    told = {entry.operation for entry in entries}
-    untold = dict.fromkeys(r.operation for r in revisions if r.operation not in told)
-    return (*gaps, *(f"the ledger has lost {name}, which recorded a revision" for name in untold))
+    known = {entry.operation for entry in entries}
+    lost = dict.fromkeys(r.operation for r in revisions if r.operation not in known)
+    return (*gaps, *(f"the ledger has lost {name}, which recorded a revision" for name in lost))

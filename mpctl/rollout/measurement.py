@@ -26,9 +26,19 @@ from mpctl.gate.assess import Outcome, Verdict, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
 from mpctl.records import encode, restored
+from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import Endpoint, Meter, Progress, RoundProgress, Store
 
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Measured(StepResult):
+    """Rounds and blocks that were measured, and why the measurement ended."""
+
+    rounds: int
+    blocks: int
+    ended: str
 
 
 @dataclass(frozen=True)
@@ -57,11 +67,9 @@ class Measurement:
     _warm: set[tuple[Cell, str]] = field(default_factory=set)
     _known: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
 
-    def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> dict[str, Any]:
+    def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> Measured:
         """All rounds of ``arms``, or fewer: it ends early when the gate has decided, when the time is over, or, with
         the candidate alone, where the baseline ended.
-
-        Returns rounds measured, blocks, and why it ended.
 
         Raises:
             MpctlError: an arm cannot be measured; what was finished is kept.
@@ -89,7 +97,7 @@ class Measurement:
             if verdict.outcome is not Outcome.UNDECIDED:
                 why = f"the gate decided after {done} of {self.workload.repeats} rounds"
                 break
-        return {"rounds": done, "blocks": done * len(arms) * len(self.workload.cells), "ended": why}
+        return Measured(done, done * len(arms) * len(self.workload.cells), why)
 
     def interim(self, number: int) -> tuple[Analysis, Verdict]:
         """Ask the gate after ``number`` rounds. The intervals are adjusted for repeated interim analyses."""

@@ -7,14 +7,17 @@ done and what they found out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from mpctl.records import decode, restored
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.revision import Revision
 
-GROWN = "grown"  # not a step that acts: an entry with the number of engines that the autoscaler started meanwhile
+GROWN = "grown"  # not a step that acts: an entry with the replicas that the autoscaler started meanwhile
 
 
 class Ending(StrEnum):
@@ -30,9 +33,28 @@ class Ending(StrEnum):
     RETIRED = "retired"
 
 
+class StepResult:
+    """What a step found out: a frozen dataclass, written to the ledger by its fields and read back as its type."""
+
+
+@dataclass(frozen=True)
+class Nothing(StepResult):
+    """The result of a step that found out nothing."""
+
+
+@dataclass(frozen=True)
+class Grown(StepResult):
+    """Replicas that the autoscaler ran when an interrupted rollback continued."""
+
+    replicas: int
+
+
+_Result = TypeVar("_Result", bound=StepResult)
+
+
 @dataclass(frozen=True)
 class Operation:
-    """An operation and how far it came. ``done`` maps a step to what it found out."""
+    """An operation and how far it came. ``done`` maps a finished step to its result's record."""
 
     id: str
     plan: Plan
@@ -45,13 +67,25 @@ class Operation:
     closed_at: str = ""
     detail: str = ""
 
+    def result(self, step: str, kind: type[_Result]) -> _Result | None:
+        """The result of a finished step; None while it is not finished.
+
+        Raises:
+            MpctlError: the ledger's entry is no such result.
+        """
+        if step not in self.done:
+            return None
+        read = partial(decode, kind)
+        return restored(f"result of step {step} of {self.id}", read, self.done[step], hint="restore the ledger")
+
     @property
     def scaling(self) -> dict[str, Any] | None:
-        """The autoscaler as the plan found it, with the number of engines at which it is held: that of the plan, or
-        the greater one there was when a way back went on (``GROWN``)."""
+        """The autoscaler as the plan found it, with the replicas at which it is pinned: those of the plan, or the
+        greater number that ran when an interrupted rollback continued (``GROWN``)."""
         if self.plan.scaling is None:
             return None
-        return {**self.plan.scaling, **self.done.get(GROWN, {})}
+        grown = self.result(GROWN, Grown)
+        return self.plan.scaling if grown is None else {**self.plan.scaling, "replicas": grown.replicas}
 
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
@@ -59,12 +93,11 @@ class Operation:
         return Plan(
             kind=Kind.ROLLBACK,
             strategy=plan.strategy,
-            baseline=plan.text,
-            text=plan.baseline,
+            baseline=plan.goal,
+            goal=plan.baseline,
             spec=plan.baseline_spec,
             baseline_spec=plan.spec,
             ready_timeout_s=plan.ready_timeout_s,
-            target=self.done.get("record", {}).get("revision"),
             undoes=self.id,
             why=why,
             automatic=automatic,
@@ -75,39 +108,51 @@ class Operation:
 
     def with_entry(self, entry: Entry) -> Operation:
         """The operation after one more entry."""
-        changes: dict[str, Any] = {}
         match entry.event:
             case Event.BEGUN:
-                changes = {"begun": entry.step}
+                return replace(self, begun=entry.step)
             case Event.DONE:
-                changes = {"begun": "", "done": {**self.done, entry.step: entry.data}}
+                return replace(self, begun="", done={**self.done, entry.step: entry.data})
             case Event.FAILED:
-                changes = {"failure": str(entry.data.get("reason", ""))}
+                return replace(self, failure=str(entry.data.get("reason", "")))
             case Event.CLOSED:
-                changes = {
-                    "ending": Ending(entry.data["ending"]),
-                    "closed_at": entry.at,
-                    "detail": str(entry.data.get("detail", "")),
-                    "begun": "",
-                }
+                ending, detail = Ending(entry.data["ending"]), str(entry.data.get("detail", ""))
+                return replace(self, ending=ending, closed_at=entry.at, detail=detail, begun="")
             case Event.OPENED:
-                raise AssertionError("an operation is opened once")
-        return Operation(**{**self.__dict__, **changes})
+                raise ValueError(f"{self.id} is opened twice")
+
+    def read(self, revisions: Iterable[Revision]) -> Operation:
+        """The operation with the texts that its plan names.
+
+        Raises:
+            MpctlError: a revision is lost, or holds another text than the plan was made for.
+        """
+        return replace(self, plan=self.plan.read(revisions))
+
+
+def opened(entry: Entry) -> Operation:
+    """The operation that an OPENED entry begins."""
+    return Operation(id=entry.operation, plan=Plan.from_record(entry.data["plan"]), opened_at=entry.at, who=entry.who)
 
 
 def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
-    """All operations of a ledger, oldest first."""
+    """All operations of a ledger, oldest first.
+
+    Raises:
+        MpctlError: an entry is no entry of an operation; the message names it.
+    """
     found: dict[str, Operation] = {}
+
+    def extended(entry: Entry) -> Operation:
+        if entry.event is Event.OPENED and entry.operation not in found:
+            return opened(entry)
+        if entry.operation not in found:
+            raise ValueError(f"{entry.operation} was never opened")
+        return found[entry.operation].with_entry(entry)
+
     for entry in entries:
-        if entry.event is Event.OPENED:
-            found[entry.operation] = Operation(
-                id=entry.operation,
-                plan=Plan.from_record(entry.data["plan"]),
-                opened_at=entry.at,
-                who=entry.who,
-            )
-        else:
-            found[entry.operation] = found[entry.operation].with_entry(entry)
+        what = f"entry {entry.seq} of the ledger, written by {entry.who}"
+        found[entry.operation] = restored(what, extended, entry, hint="restore the ledger; nothing was changed")
     return tuple(found.values())
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from mpctl.gate.policy import Policy
+from mpctl.methods import Spec
+from mpctl.records import Reader, Writer, decode, encode
 from mpctl.rollout.ports import Arm
+from mpctl.rollout.revision import SPEC_READER, SPEC_WRITER, Manifest, Revision, spec_text
+
+_WRITERS: dict[type, Writer] = {**SPEC_WRITER, Policy: Policy.to_record, Manifest: Manifest.to_record}
+_READERS: dict[type, Reader] = {**SPEC_READER, Policy: Policy.from_stored, Manifest: Manifest.from_record}
 
 
 class Kind(StrEnum):
-    """What an operation wants: a new arm judged, a recorded revision back, or an arm that was kept to end."""
+    """The purpose of an operation: judge a candidate, restore a revision, or end a retained baseline."""
 
     ROLLOUT = "rollout"
     ROLLBACK = "rollback"
@@ -22,7 +28,7 @@ class Kind(StrEnum):
 
 
 class Strategy(StrEnum):
-    """side-by-side: the candidate runs beside the baseline, no downtime, needs room for two engines.
+    """side-by-side: the candidate runs beside the baseline, no downtime, needs capacity for two engines.
 
     in-place: measure, switch, measure, switch back on a failed gate; one engine at a time, the service is down while
     one starts.
@@ -36,30 +42,32 @@ class Strategy(StrEnum):
 class Plan:
     """Everything an operation will do, pinned when it is opened.
 
-    ``text``: the manifest to end with; ``baseline``: the manifest it starts from; ``spec`` and
-    ``baseline_spec``: the speculation of each in words. ``workload``: the name of a stored workload.
-    ``target``: for a rollback, the number of the revision; ``undoes``: the operation a rollback undoes; ``why``: its
-    cause; ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: what it drafts for;
-    ``automatic``: the undone rollout itself asked for it, so its command goes on with it. ``downtime``: the
-    service may be down while an engine starts. ``scaling``: the autoscaler as it was found, None without one.
-    ``load``: where the load client runs: local (the machine of the command) or job (the cluster).
-    ``overwrites``: ``baseline`` is somebody else's change, which was asked to be overwritten. ``route``: the users'
-    route as it was found, None where none is touched; ``traffic_steps``: percentages of it that the candidate gets one
-    after the other, each held for ``step_duration_s``; ``releases``: an older arm that was kept ends first;
-    ``instant``: for a rollback, the arm to end with was kept and gets the route before anything else.
+    - ``baseline``: the manifest it starts from; ``goal``: the manifest to end with.
+    - ``spec`` and ``baseline_spec``: the speculation of each, None where nobody read it.
+    - ``workload``: the name of the stored workload; ``load``: where its client runs: local (the machine of the command)
+      or job (the cluster).
+    - ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: the model it drafts for.
+    - ``undoes``: the operation that a rollback undoes; ``why``: its cause; ``automatic``: the undone rollout itself
+      asked for the rollback, so its command continues with it.
+    - ``downtime``: the service may be down while an engine starts.
+    - ``scaling``: the autoscaler as it was found, None without one.
+    - ``overwrites``: ``baseline`` is another writer's change, which was asked to be overwritten.
+    - ``route``: the users' route as it was found, None where none is touched; ``traffic_steps``: percentages of it that
+      the candidate gets one after the other, each held for ``step_duration_s``.
+    - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
+      gets the route before anything else.
     """
 
     kind: Kind
     strategy: Strategy
-    baseline: str
-    text: str
-    spec: str
-    baseline_spec: str = "none"
+    baseline: Manifest
+    goal: Manifest
+    spec: Spec | None
+    baseline_spec: Spec | None = None
     policy: Policy = field(default_factory=Policy)
     workload: str = ""
     ready_timeout_s: float = 600.0
     keep_baseline: bool = False
-    target: int | None = None
     undoes: str | None = None
     why: str = ""
     automatic: bool = False
@@ -78,17 +86,36 @@ class Plan:
     @property
     def baseline_arm(self) -> Arm:
         """The arm that runs when the operation starts."""
-        return Arm(self.baseline)
+        return Arm(self.baseline.text)
 
     @property
     def arm(self) -> Arm:
         """The arm to end with."""
-        return Arm(self.text)
+        return Arm(self.goal.text)
 
     @property
     def arms(self) -> tuple[Arm, Arm]:
         """The arms that may be live while the plan is carried out."""
         return (self.baseline_arm, self.arm)
+
+    @property
+    def spec_text(self) -> str:
+        """The goal's speculation for people."""
+        return spec_text(self.spec)
+
+    @property
+    def baseline_text(self) -> str:
+        """The baseline's speculation for people."""
+        return spec_text(self.baseline_spec)
+
+    def read(self, revisions: Iterable[Revision]) -> Plan:
+        """The plan with the texts of both manifests, from their revisions.
+
+        Raises:
+            MpctlError: a revision is lost, or holds another text than the plan was made for.
+        """
+        every = tuple(revisions)
+        return replace(self, baseline=self.baseline.read(every), goal=self.goal.read(every))
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
@@ -98,22 +125,19 @@ class Plan:
         return tuple(t.removesuffix("_s").replace("_", " ") for t in named)
 
     def digest(self) -> str:
-        """sha256 over the whole plan, for reports: what was promoted was planned like this."""
-        return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
+        """sha256 over the whole plan, for reports; numbers of revisions, given when it is opened, do not count."""
+        named = {"baseline": self.baseline.digest, "goal": self.goal.digest}
+        return hashlib.sha256(json.dumps({**self.to_record(), **named}, sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {**self.__dict__, "policy": self.policy.to_record(), "traffic_steps": [*self.traffic_steps]}
+        """A JSON object, without the texts of the manifests."""
+        return encode(self, _WRITERS)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Plan:
-        """The value :meth:`to_record` wrote."""
-        return cls(
-            **{
-                **record,
-                "kind": Kind(record["kind"]),
-                "strategy": Strategy(record["strategy"]),
-                "policy": Policy.from_stored(record["policy"]),
-                "traffic_steps": tuple(record.get("traffic_steps") or ()),
-            }
-        )
+        """The value :meth:`to_record` wrote, without the texts of the manifests.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type.
+        """
+        return decode(cls, record, _READERS)

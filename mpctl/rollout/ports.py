@@ -225,6 +225,9 @@ class Platform(Protocol):
         """Paths of the fields that ``live`` has and ``arm``'s manifest has not because the platform adds them by itself
         now; empty when both are the same, None when they differ otherwise."""
 
+    def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
+        """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
+
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""
 

@@ -1,12 +1,27 @@
-"""A revision: the whole service as it was, so that restoring it never depends on reconstructing anything."""
+"""A revision: the whole service as it was, so that restoring it never depends on reconstructing anything.
+
+The ledger and plans name a manifest by its revision's number and the digest of its text (:class:`Manifest`). The text
+itself lies in the revision alone, and is checked against the digest whenever it is read to be written.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, Tampered
+from mpctl.methods import Spec, from_config
+from mpctl.records import Reader, Writer, decode, encode, restored
+
+SPEC_WRITER: dict[type, Writer] = {Spec: lambda spec: spec.config() or {}}
+SPEC_READER: dict[type, Reader] = {Spec: from_config}
+
+
+def spec_text(spec: Spec | None) -> str:
+    """A speculation for people; ``as found`` where nobody read it."""
+    return "as found" if spec is None else spec.describe()
 
 
 def text_digest(text: str) -> str:
@@ -16,14 +31,14 @@ def text_digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class Revision:
-    """The whole service at one moment. ``spec`` and ``why`` are for people; ``digest`` is of ``text``."""
+    """The whole service at one moment. ``spec``: its speculation, None where nobody read it; ``why`` is for people."""
 
     number: int
     text: str
     created: str
     who: str
     why: str
-    spec: str
+    spec: Spec | None
     operation: str
 
     @property
@@ -33,24 +48,75 @@ class Revision:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object; the digest is written beside the text so that a damaged copy shows."""
-        return {**asdict(self), "digest": self.digest}
+        return {**encode(self, SPEC_WRITER), "digest": self.digest}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Revision:
-        """The value :meth:`to_record` wrote.
+    def from_record(cls, record: Mapping[str, Any], *, where: str = "") -> Revision:
+        """The value :meth:`to_record` wrote. ``where``: the object or file that holds it.
 
         Raises:
             MpctlError: a field is missing or unknown, or the text is not the one the digest was made of.
         """
         values = dict(record)
         digest = str(values.pop("digest", ""))
-        try:
-            revision = cls(**values)
-        except TypeError as error:
-            raise MpctlError(f"revision {values.get('number', '?')} is damaged: {error}") from error
-        if revision.digest != digest:
+        named = f"revision {values.get('number', '?')}" + (f" ({where})" if where else "")
+        if isinstance(values.get("spec"), str):
             raise MpctlError(
-                f"revision {revision.number} is damaged: its text does not have the recorded digest {digest[:12]}",
-                hint="restore its file; nothing was changed",
+                f"{named} was recorded by an older mpctl",
+                hint="finish or roll back with that version, then move its revisions and ledger aside",
             )
+        revision = restored(
+            named, lambda r: decode(cls, r, SPEC_READER), values, hint="restore it from a copy; nothing was changed"
+        )
+        if revision.digest != digest:
+            raise Tampered(f"{named}: its text does not have the recorded digest {digest[:12]}")
         return revision
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as plans and the ledger name it: the digest of its text and the number of the revision that holds it.
+
+    Two are equal when their texts are. ``text`` is never part of a record; :meth:`read` takes it from the revision.
+    """
+
+    digest: str
+    number: int = field(default=0, compare=False)
+    text: str = field(default="", repr=False, compare=False)
+
+    @classmethod
+    def of(cls, text: str, number: int = 0) -> Manifest:
+        """The manifest with that text; ``number`` 0: not recorded yet."""
+        return cls(text_digest(text), number, text)
+
+    def read(self, revisions: Iterable[Revision]) -> Manifest:
+        """The manifest with the text of its revision.
+
+        Raises:
+            MpctlError: the revision is lost.
+            Tampered: the revision holds another text than the plan was made for.
+        """
+        found = next((r for r in revisions if r.number == self.number), None)
+        if found is None:
+            raise MpctlError(
+                f"revision {self.number}, which the ledger names, is lost",
+                hint="restore it from a copy; mpctl abandon ends the operation and leaves the service as it is",
+            )
+        if found.digest != self.digest:
+            raise Tampered(
+                f"revision {self.number} is not the manifest that the ledger names: digest {found.digest[:12]}, "
+                f"expected {self.digest[:12]}"
+            )
+        return replace(self, text=found.text)
+
+    def to_record(self) -> dict[str, Any]:
+        """Number and digest, never the text."""
+        return {"revision": self.number, "sha256": self.digest}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Manifest:
+        """The value :meth:`to_record` wrote, without its text."""
+        number, digest = record["revision"], record["sha256"]
+        if not isinstance(number, int) or not isinstance(digest, str):
+            raise ValueError("expected a revision's number and a sha256")
+        return cls(digest, number)

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.steps.judge import judge
 from mpctl.rollout.steps.keep_baseline import keep_baseline
 from mpctl.rollout.steps.match import check_match
 from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
 from mpctl.rollout.steps.pin import pin, unpin
-from mpctl.rollout.steps.promote import adopt
+from mpctl.rollout.steps.promote import promote
 from mpctl.rollout.steps.ready import wait_ready
-from mpctl.rollout.steps.record import keep_foreign, record_baseline, record_promoted, record_restored
+from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restored
 from mpctl.rollout.steps.redirect import redirect, unshift
 from mpctl.rollout.steps.retire import release, retire
 from mpctl.rollout.steps.settle import settle, settle_behind_retained
 from mpctl.rollout.steps.shift import shift
-from mpctl.rollout.steps.start import replace, start
+from mpctl.rollout.steps.start import start, switch
 from mpctl.rollout.steps.verify import verify
 
-Step = Callable[[Context, Operation], dict[str, Any]]
+Step = Callable[[Context, Operation], StepResult]
 
-_SHIFT = "shift"  # stands for one step per percentage of the plan, "shift-10"
+_SHIFT = "shift"  # a place for one step per percentage of the plan, "shift-10"
 _SIDE_BY_SIDE: dict[str, Step] = {
     "record": record_baseline,
     "pin": pin,
@@ -36,9 +35,9 @@ _SIDE_BY_SIDE: dict[str, Step] = {
     "match": check_match,
     "measure": measure_alternating,
     "judge": judge,
-    _SHIFT: lambda context, operation: {},
+    _SHIFT: judge,
     "unshift": unshift,
-    "promote": adopt,
+    "promote": promote,
     "settle": settle,
     "record-promoted": record_promoted,
     "retire": retire,
@@ -51,12 +50,12 @@ _IN_PLACE: dict[str, Step] = {
     "pin": pin,
     "release": release,
     "measure-baseline": measure_baseline,
-    "switch": replace,
+    "switch": switch,
     "ready": wait_ready,
     "match": check_match,
     "measure-candidate": measure_candidate,
     "judge": judge,
-    "promote": adopt,
+    "promote": promote,
     "settle": settle,
     "record-promoted": record_promoted,
     "unpin": unpin,
@@ -65,24 +64,23 @@ _IN_PLACE: dict[str, Step] = {
 _BACK_BESIDE: dict[str, Step] = {
     "start": start,
     "ready": wait_ready,
-    "restore": adopt,
+    "restore": promote,
     "retire": retire,
     "verify": verify,
     "record-restored": record_restored,
 }
 _BACK_IN_PLACE: dict[str, Step] = {
-    "switch": replace,
+    "switch": switch,
     "ready": wait_ready,
-    "restore": adopt,
+    "restore": promote,
     "verify": verify,
     "record-restored": record_restored,
 }
 # Where the platform replaces pods one by one there is no second arm to start: the service is written, it rolls.
 _BACK_ROLLING: dict[str, Step] = {
     "unshift": unshift,
-    "keep": keep_foreign,
     "pin": pin,
-    "restore": adopt,
+    "restore": promote,
     "settle": settle,
     "retire": retire,
     "unpin": unpin,
@@ -92,9 +90,8 @@ _BACK_ROLLING: dict[str, Step] = {
 # With the old arm kept, users are back on it first, and stay there until the service is restored behind it.
 _BACK_INSTANTLY: dict[str, Step] = {
     "redirect": redirect,
-    "keep": keep_foreign,
     "pin": pin,
-    "restore": adopt,
+    "restore": promote,
     "settle": settle_behind_retained,
     "unshift": unshift,
     "retire": retire,

@@ -133,7 +133,7 @@ def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
 def pool(steps: Mapping[str, Mapping[str, Any]]) -> str:
     """The candidate's KV pool and what it is against the baseline's, by the engines' own logs."""
     ready = steps.get("ready", {})
-    own, base = ready.get("kvPoolTokens"), ready.get("baselineKvPoolTokens")
+    own, base = ready.get("kv_pool_tokens"), ready.get("baseline_kv_pool_tokens")
     return f"{own:,} ({own / base - 1:+.1%})" if own and base else "-"
 
 

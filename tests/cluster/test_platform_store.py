@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mpctl.errors import Conflict, MpctlError
+from mpctl.methods import Spec
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
@@ -45,7 +46,7 @@ def entry(last, **data):
 
 
 def revision(number, text="x\n"):
-    return Revision(number, text, NOW.isoformat(), "a@b", "why", "none", "rollout-1")
+    return Revision(number, text, NOW.isoformat(), "a@b", "why", Spec("none"), "rollout-1")
 
 
 def test_two_writers_cannot_both_append(reach, namespace):

@@ -270,7 +270,7 @@ def test_an_unfinished_operation_is_ended_one_call_further_each_time(cluster, sh
     store = KubernetesStore(client, namespace.name, "demo", "somebody")
     (first,) = store.revisions()
     assert first.number == 2
-    store.add_revision(Revision(3, first.text + "# another\n", first.created, "ann", "as found", "none", ""))
+    store.add_revision(Revision(3, first.text + "# another\n", first.created, "ann", "as found", None, ""))
     client.close()
     for key in BACK_ROWS:
         code, told = missed(say, BACK, key)

@@ -77,9 +77,9 @@ def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
     assert done["match"]["rate"] > 0.6
     ready = done["ready"]
     log = next(engine.service.glob(f"arms/{ready['arm']}.log")).read_text(errors="replace")
-    assert f"KV cache size: {ready['kvPoolTokens']:,} tokens" in log
+    assert f"KV cache size: {ready['kv_pool_tokens']:,} tokens" in log
     # Three layers of the target and one of the head's, each with the same keys and values.
-    assert ready["kvPoolTokens"] / ready["baselineKvPoolTokens"] == pytest.approx(3 / 4, rel=0.02)
+    assert ready["kv_pool_tokens"] / ready["baseline_kv_pool_tokens"] == pytest.approx(3 / 4, rel=0.02)
 
 
 def test_medusa_heads_fit_and_leave_the_kv_pool_alone(engine):
@@ -87,7 +87,7 @@ def test_medusa_heads_fit_and_leave_the_kv_pool_alone(engine):
     options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
     done = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
     assert done["match"]["fit"] == "fits"
-    assert done["ready"]["kvPoolTokens"] == done["ready"]["baselineKvPoolTokens"]
+    assert done["ready"]["kv_pool_tokens"] == done["ready"]["baseline_kv_pool_tokens"]
 
 
 def test_a_head_of_random_weights_is_stopped_by_the_warm_up(engine):

@@ -31,6 +31,7 @@ from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.platform.local.files import state_root, try_lock
 from mpctl.platform.local.store import LocalStore
+from mpctl.records import encode
 from mpctl.rollout.measurement import Measurement
 
 
@@ -84,10 +85,10 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
             ended = measurement.measure(arms.names)
         run = measurement.run()
         write_run(file, run)
-        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended})
-    analysis, verdict = judge_run(run, policy, rounds=ended["rounds"], planned=workload.repeats)
+        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **encode(ended)})
+    analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
-    return Measured(run, analysis, compared, file, ended["rounds"], ended["ended"])
+    return Measured(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
 def _policy(request: BenchRequest, arms: Arms) -> Policy:

@@ -9,7 +9,7 @@ from mpctl.app.session.base import Session
 from mpctl.errors import InputError
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import Operation, operations
-from mpctl.rollout.revision import Revision
+from mpctl.rollout.revision import Revision, spec_text
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,15 @@ class History:
     def to_record(self) -> dict[str, Any]:
         """A JSON object, without the manifests."""
         return {
-            "revisions": [{k: v for k, v in r.to_record().items() if k != "text"} for r in self.revisions],
+            "revisions": [revision_record(r) for r in self.revisions],
             "operations": [_operation_record(operation) for operation in self.operations],
         }
+
+
+def revision_record(revision: Revision) -> dict[str, Any]:
+    """A revision as a JSON object, without its manifest."""
+    record = {k: v for k, v in revision.to_record().items() if k != "text"}
+    return {**record, "spec": spec_text(revision.spec)}
 
 
 def _operation_record(operation: Operation) -> dict[str, Any]:
@@ -35,7 +41,7 @@ def _operation_record(operation: Operation) -> dict[str, Any]:
         "openedAt": operation.opened_at,
         "closedAt": operation.closed_at,
         "by": operation.who,
-        "spec": operation.plan.spec,
+        "spec": operation.plan.spec_text,
         "ending": operation.ending.value if operation.ending else None,
         "detail": operation.detail,
     }

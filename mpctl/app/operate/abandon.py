@@ -21,7 +21,9 @@ def run(session: Session) -> tuple[Operation, ...]:
         return ()
     if session.live_text() is not None and (owner := session.owned(force=True)) is not None:
         session.console.warn(owner)
-    question = f"{operation.id} of {session.title} ({operation.plan.spec}) ends here; the service stays as it is now"
+    question = (
+        f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; the service stays as it is now"
+    )
     session.console.confirm(f"{question}\nContinue ({session.place})?")
     with session.store.lease("abandon"), session.context() as context:
         return runner.abandon(context, why="abandoned by hand")

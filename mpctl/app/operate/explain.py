@@ -12,7 +12,7 @@ def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
     """What a rollout will do."""
     sent = " from a Job in the cluster" if plan.load == "job" else ""
     return (
-        f"{session.title}: {plan.baseline_spec} -> {plan.spec}, {describe_place(session, plan)}; "
+        f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
         f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}"
         f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready; "
         f"a rollback takes {describe_rollback(session, plan)}"
@@ -66,4 +66,4 @@ def explain_rollback(session: Session, plan: Plan) -> str:
         down = f"{moved}, then the service is restored: {down}"
     if plan.overwrites:
         down += "; the live manifest was changed by another writer and is recorded as a revision first"
-    return f"{session.title}: back to {plan.spec} ({plan.why}); {down}"
+    return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

@@ -9,12 +9,13 @@ from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
-from mpctl.records import decode
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
 from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.serving import Restored, require_restored
+from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import measurement
 
 
@@ -22,7 +23,7 @@ from mpctl.rollout.steps.measure import measurement
 class Outcome:
     """The result of a use case that changes a service. ``figures``: name, estimate and confidence interval; ``note``:
     why nothing was to be done; ``preview``: of a dry run; ``pool``: the KV pool that the engine logged, compared with
-    the estimate."""
+    the estimate; ``restored``: what runs after a rollback, read from the live service."""
 
     name: str
     namespace: str
@@ -34,6 +35,7 @@ class Outcome:
     note: str = ""
     preview: Preview | None = None
     pool: str = ""
+    restored: Restored | None = None
 
     @classmethod
     def nothing_to_do(cls, session: Session, note: str) -> Outcome:
@@ -91,17 +93,18 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Outco
     """Run an operation to its end.
 
     Raises:
-        MpctlError: its automatic rollback failed.
+        MpctlError: its automatic rollback failed, or the live service is not what a rollback restored.
     """
     operation = runner.run(context, operation)
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
     outcome = Outcome(session.name, session.namespace, session.title, operation)
+    if operation.ending is Ending.ROLLED_BACK:
+        return replace(outcome, restored=require_restored(context, operation))
     if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:
         return outcome
     analysis = Analysis.of(measurement(context, operation).judged(), operation.plan.policy)
-    verdict = decode(Verdict, operation.done["judge"]) if "judge" in operation.done else None
-    return replace(outcome, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict)
+    return replace(outcome, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict_of(operation))
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:

@@ -34,5 +34,5 @@ def require_server(dry_run: DryRun, platform: str) -> None:
 
 def preview(session: Session, plan: Plan, explanation: str) -> Preview:
     """Compare the live manifest with the plan's."""
-    names = (f"{session.name} (live)", f"{session.name} ({plan.spec})")
-    return Preview(plan, unified(session.platform.read().text, plan.text, names), explanation)
+    names = (f"{session.name} (live)", f"{session.name} ({plan.spec_text})")
+    return Preview(plan, unified(session.platform.read().text, plan.goal.text, names), explanation)

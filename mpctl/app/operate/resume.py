@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from mpctl.app.operate.outcome import Outcome, carry_out
+from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.revision import text_digest
 
 
 def run(session: Session) -> Outcome:
@@ -12,13 +14,14 @@ def run(session: Session) -> Outcome:
 
     Raises:
         Conflict: another operator works on the service.
+        Cancelled: another user opened the operation, and the user declined.
         MpctlError: it failed again.
     """
     with session.store.lease("resume"):
         operation = _unfinished(session)
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
-        session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
+        confirm_resume(session, operation)
         with session.context() as context:
             return carry_out(session, context, operation)
 
@@ -26,6 +29,6 @@ def run(session: Session) -> Outcome:
 def _unfinished(session: Session) -> Operation | None:
     entries = session.store.entries()
     operation, retirement = open_operation(entries), open_retirement(entries)
-    if operation is None and retirement is not None and session.live_text() == retirement.plan.text:
-        return retirement
-    return operation
+    if operation is not None or retirement is None:
+        return operation
+    return retirement if text_digest(session.live_text() or "") == retirement.plan.goal.digest else None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from mpctl.app.operate.outcome import Outcome, carry_out
+from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.operation import open_operation, open_retirement
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
+from mpctl.rollout.serving import live_spec
 
 
 def run(session: Session) -> Outcome:
@@ -27,7 +30,7 @@ def run(session: Session) -> Outcome:
         decision = decide(session)
         operation = decision.operation
         if operation is not None:
-            session.console.note(f"resuming {operation.id}, opened {operation.opened_at}")
+            confirm_resume(session, operation)
         elif decision.plan is not None:
             operation = runner.open_plan(context, decision.plan)
         if operation is None:
@@ -51,13 +54,13 @@ def make_plan(session: Session) -> Plan | None:
     retained = [arm.id for arm in status.arms if arm.id != status.routed]
     if not retained:
         return None
-    text = session.text()
+    manifest, spec = Manifest.of(session.text()), live_spec(session.platform)
     return Plan(
         kind=Kind.RETIRE,
         strategy=Strategy.SIDE_BY_SIDE,
-        baseline=text,
-        text=text,
-        spec=status.spec,
-        baseline_spec=status.spec,
+        baseline=manifest,
+        goal=manifest,
+        spec=spec,
+        baseline_spec=spec,
         why=f"retained baseline {', '.join(retained)} of {session.title} ends",
     )

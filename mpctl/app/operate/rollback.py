@@ -7,14 +7,14 @@ from dataclasses import replace
 from mpctl.app.operate.explain import explain_rollback
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.preview import preview
+from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.requests import DryRun, RollbackRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
 from mpctl.rollout import runner
-from mpctl.rollout.decide import Act, Decision, accepting_downtime, decide_rollback
-from mpctl.rollout.ledger import lost_revisions
-from mpctl.rollout.operation import last_change, open_operation
+from mpctl.rollout.decide import Act, Decision, History, accepting_downtime, decide_rollback
 from mpctl.rollout.plan import Plan, Strategy
+from mpctl.rollout.serving import live_spec
 
 
 def run(session: Session, request: RollbackRequest) -> Outcome:
@@ -45,7 +45,9 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
     with session.store.lease("rollback"), session.context() as context:
         decision = decide(session, request, ready_timeout_s)
         operation = decision.operation
-        if decision.plan is not None:
+        if operation is not None:
+            confirm_resume(session, operation)
+        elif decision.plan is not None:
             operation = runner.open_plan(context, as_found(session, decision.plan)[0])
         if operation is None:
             return Outcome.nothing_to_do(session, _already(session, request))
@@ -65,16 +67,13 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
         InputError: there is no such revision, or none to go back to.
         Conflict: an unfinished operation starts from another revision than the one asked for.
     """
-    entries, revisions = session.store.entries(), session.store.revisions()
     decision = decide_rollback(
         session.platform.read(),
-        open_operation(entries),
-        last_change(entries),
-        revisions,
+        History.of(session.store.entries(), session.store.revisions()),
         request.to_revision,
+        serving=live_spec(session.platform),
         strategy=Strategy(request.strategy) if request.strategy else None,
         force=request.force,
-        lost=lost_revisions(entries, revisions),
     )
     # An operation that is undone has a timeout of its own.
     if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.undoes is None):

@@ -9,6 +9,7 @@ from mpctl.app.change.check import Load
 from mpctl.app.operate.explain import explain_rollout
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.preview import preview
+from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.operate.rollout_plan import fit_plan, make_plan
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
@@ -84,7 +85,7 @@ def _resume_or_open(
     """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
     decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
     if decision.operation is not None:
-        session.console.note(f"resuming {decision.operation.id}, opened {decision.operation.opened_at}")
+        confirm_resume(session, decision.operation)
         return decision.operation
     if decision.act is Act.ALREADY:
         return None

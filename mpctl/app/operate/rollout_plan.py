@@ -14,6 +14,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
 
 AUTO = "auto"
 
@@ -32,10 +33,10 @@ def make_plan(
     return Plan(
         kind=Kind.ROLLOUT,
         strategy=strategy,
-        baseline=change.old_text,
-        text=change.new_text,
-        spec=change.spec.describe(),
-        baseline_spec=change.old_spec.describe(),
+        baseline=Manifest.of(change.old_text),
+        goal=Manifest.of(change.new_text),
+        spec=change.spec,
+        baseline_spec=change.old_spec,
         policy=_policy(change, request.measurement.policy),
         workload=f"workload-{workload.digest()[:12]}",
         ready_timeout_s=ready_timeout_s,

@@ -15,6 +15,7 @@ from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
     from mpctl.app.inspect.history import History
+    from mpctl.rollout.operation import Operation
     from mpctl.rollout.revision import Revision
 
 
@@ -67,14 +68,17 @@ def history_table(history: History, *, wide: bool) -> str:
         return ""
     header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY", *(["BY", "DIGEST"] if wide else [])]
     revisions = [[*_row(r, history), *([r.who, r.digest[:12]] if wide else [])] for r in history.revisions]
-    endings = [
-        [op.id, op.opened_at, op.plan.spec, op.ending.value if op.ending else f"at {op.begun or 'rest'}", op.detail]
-        for op in history.operations
-    ]
+    endings = [[op.id, op.opened_at, op.plan.spec_text, _ended(op), op.detail] for op in history.operations]
     operations = columns([["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], *endings])
     return f"{columns([header, *revisions])}\n\n{operations}"
 
 
+def _ended(operation: Operation) -> str:
+    return operation.ending.value if operation.ending else f"at {operation.begun or 'rest'}"
+
+
 def _row(revision: Revision, history: History) -> list[str]:
     status = "live" if revision.number == history.live else "superseded"
-    return [str(revision.number), revision.created, status, revision.spec, revision.why]
+    from mpctl.rollout.revision import spec_text
+
+    return [str(revision.number), revision.created, status, spec_text(revision.spec), revision.why]

@@ -105,7 +105,7 @@ def _details(status: Status, *, wide: bool) -> list[str]:
     lines = []
     if status.operation is not None:
         step = status.operation.begun or "between steps"
-        lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec}) at {step}")
+        lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec_text}) at {step}")
         if status.holder:
             lines.append(f"  held by {status.holder}")
     if status.arms and (wide or len(status.arms) > 1):

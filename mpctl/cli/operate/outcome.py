@@ -15,6 +15,7 @@ from mpctl.gate.analysis import Comparison
 from mpctl.report import operation_record
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
+from mpctl.rollout.steps.keep_baseline import Retained
 
 
 def conclude(context: CliContext, outcome: Outcome) -> None:
@@ -48,7 +49,7 @@ def outcome_text(outcome: Outcome, *, every_rule: bool) -> str:
     that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
         return ""
-    tables = comparison_tables(outcome.cells, baseline=outcome.plan.baseline_spec, candidate=outcome.plan.spec)
+    tables = comparison_tables(outcome.cells, baseline=outcome.plan.baseline_text, candidate=outcome.plan.spec_text)
     parts = ["\n".join(tables).lstrip("\n")]
     if outcome.verdict is not None:
         parts.append(rules_table(outcome.verdict, every_rule=every_rule))
@@ -66,7 +67,7 @@ def summary_rows(outcome: Outcome) -> Iterator[list[str]]:
     yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
     yield ["candidate", ", ".join(figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
-    yield ["serves now", plan.spec if promoted else f"{plan.baseline_spec}, as before the rollout"]
+    yield ["serves now", plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout"]
     yield ["roll back", f"mpctl rollback {outcome.name}" if promoted else "not needed: the service is unchanged"]
 
 
@@ -90,8 +91,8 @@ def _show_preview(context: CliContext, outcome: Outcome, found: Preview) -> None
         "spec": {
             "kind": plan.kind.value,
             "strategy": plan.strategy.value,
-            "speculation": plan.spec,
-            "baseline": plan.baseline_spec,
+            "speculation": plan.spec_text,
+            "baseline": plan.baseline_text,
             "planDigest": plan.digest(),
         },
         "diff": found.diff,
@@ -109,15 +110,16 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
     operation, plan, terminal = outcome.operation, outcome.plan, context.terminal
     assert operation is not None
     if operation.ending is Ending.PROMOTED:
-        terminal.note(f"promoted: {outcome.title} runs {plan.spec}")
-        if operation.done.get("keep-baseline", {}).get("kept"):
-            terminal.note(f"{plan.baseline_spec} is retained; mpctl retire {outcome.name} stops it")
+        terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}")
+        if (retained := operation.result("keep-baseline", Retained)) and retained.arm:
+            terminal.note(f"{plan.baseline_text} is retained; mpctl retire {outcome.name} stops it")
         terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
-        target = f" (revision {plan.target})" if plan.target else ""
-        added = operation.done.get("verify", {}).get("added")
-        exact = f"as recorded, but for {', '.join(added)}, which admission adds now," if added else "as recorded"
-        terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {plan.spec}")
+        target, restored = f" (revision {plan.goal.number})", outcome.restored
+        added = ", ".join(restored.added) if restored is not None else ""
+        exact = f"as recorded, but for {added}, which admission adds now," if added else "as recorded"
+        runs = restored.spec.describe() if restored is not None else plan.spec_text
+        terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {runs}")
         terminal.next_command(f"history {outcome.name}")
     elif operation.ending is Ending.RETIRED:
-        terminal.note(f"{outcome.title} runs {plan.spec}; no baseline is retained")
+        terminal.note(f"{outcome.title} runs {plan.spec_text}; no baseline is retained")

@@ -179,7 +179,7 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
             unread[f"ledger of {'/'.join(service)}"] = error.message
             continue
         if operation is not None:
-            found[service] = f"{operation.id} ({operation.plan.spec})"
+            found[service] = f"{operation.id} ({operation.plan.spec_text})"
     return found
 
 

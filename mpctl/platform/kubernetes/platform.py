@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl.errors import MpctlError, NotPermitted, Refused
-from mpctl.manifest import Service
+from mpctl.manifest import Service, foreign_changes
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
@@ -86,6 +86,10 @@ class KubernetesPlatform:
         isvc = self.isvc()
         text = text_of(isvc)
         return Live(self._service, self._namespace, text, isvc["metadata"]["resourceVersion"], Arm(text).id)
+
+    def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
+        """Paths of the fields in which two manifests differ beyond speculation and staging."""
+        return foreign_changes(before, after)
 
     def live_text(self) -> str | None:
         """Return the live manifest; None when the service was deleted."""

@@ -17,7 +17,7 @@ import psutil
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.estimate.memory import kv_pool_tokens
-from mpctl.manifest import Service
+from mpctl.manifest import Service, foreign_changes
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
@@ -85,6 +85,10 @@ class LocalPlatform:
         """The live manifest and the route."""
         desired = self.desired()
         return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
+
+    def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
+        """Paths of the fields in which two manifests differ beyond speculation and staging."""
+        return foreign_changes(before, after)
 
     def live_text(self) -> str | None:
         """The live manifest; None when the service is down."""

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-from mpctl.records import encode
+from mpctl.gate.assess import Verdict
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.steps.measure import measurement
 
 
-def judge(context: Context, operation: Operation) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Judged(StepResult):
+    """The gate's verdict on the measured rounds."""
+
+    verdict: Verdict
+
+
+def verdict_of(operation: Operation) -> Verdict | None:
+    """The gate's verdict on an operation; None while it has not judged."""
+    judged = operation.result("judge", Judged)
+    return None if judged is None else judged.verdict
+
+
+def judge(context: Context, operation: Operation) -> Judged:
     """Ask the gate, once for all, about the rounds that were measured."""
     measured = measurement(context, operation)
     _, verdict = measured.interim(measured.rounds())
     context.progress.step("judge", verdict.outcome.value)
-    record: dict[str, Any] = encode(verdict)
-    return record
+    return Judged(verdict)

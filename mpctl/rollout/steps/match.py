@@ -6,8 +6,7 @@ draft alone decides what is accepted.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
@@ -16,21 +15,33 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
 from mpctl.gate.outcome import Outcome
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Endpoint
 from mpctl.rollout.steps.measure import target_of, workload_of
 
 
-def check_match(context: Context, operation: Operation) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Matched(StepResult):
+    """What the warm-up drafted, how much of it was accepted at the first position, and the gate's outcome on it."""
+
+    prompts: int
+    drafts: int
+    accepted: int
+    rate: float | None
+    limit: float
+    outcome: Outcome
+
+
+def check_match(context: Context, operation: Operation) -> Matched:
     """Warm the candidate up and ask the gate about the first-position acceptance of its draft.
 
     Raises:
-        MpctlError: the draft does not match its target, so the way back is taken; or the counters cannot be read.
+        MpctlError: the draft does not match its target, so the rollout is undone; or the counters cannot be read.
     """
     plan = operation.plan
     context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
     workload = workload_of(context, operation)
-    endpoint = target_of(context, plan.arm, plan.spec).endpoint
+    endpoint = target_of(context, plan.arm, plan.spec_text).endpoint
     match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
         match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))
@@ -41,7 +52,7 @@ def check_match(context: Context, operation: Operation) -> dict[str, Any]:
         raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
     if match.outcome is not Outcome.PASS:
         context.progress.note(f"{plan.draft}: {match.describe()}; the measurement decides")
-    return {**match.to_record(), "prompts": sent}
+    return Matched(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
 
 
 def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:

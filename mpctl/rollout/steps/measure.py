@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpctl.errors import MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.workload import Workload
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Measurement, Target, load_record
+from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Arm, Phase
 
 
-def measure_alternating(context: Context, operation: Operation) -> dict[str, Any]:
+def measure_alternating(context: Context, operation: Operation) -> Measured:
     """Send the same prompts to both arms in alternating blocks, round by round, until the gate has decided."""
     return measurement(context, operation).measure()
 
 
-def measure_baseline(context: Context, operation: Operation) -> dict[str, Any]:
+def measure_baseline(context: Context, operation: Operation) -> Measured:
     """All rounds of the baseline, before it is switched off."""
     return measurement(context, operation).measure((BASELINE,))
 
 
-def measure_candidate(context: Context, operation: Operation) -> dict[str, Any]:
+def measure_candidate(context: Context, operation: Operation) -> Measured:
     """Rounds of the candidate, which runs in the baseline's place, until the gate has decided."""
     return measurement(context, operation).measure((CANDIDATE,))
 
@@ -31,7 +29,7 @@ def measure_candidate(context: Context, operation: Operation) -> dict[str, Any]:
 def measurement(context: Context, operation: Operation) -> Measurement:
     """What the operation measures; its blocks are kept under the operation's id."""
     plan = operation.plan
-    targets = {BASELINE: (plan.baseline_arm, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
+    targets = {BASELINE: (plan.baseline_arm, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
     return Measurement(
         id=operation.id,
         created=operation.opened_at,

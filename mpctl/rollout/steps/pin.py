@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Nothing, Operation, StepResult
 
 
-def pin(context: Context, operation: Operation) -> dict[str, Any]:
-    """Hold the autoscaler, which would answer measurements and new pods with more pods."""
+@dataclass(frozen=True)
+class Unpinned(StepResult):
+    """What was left as it is because another writer changed it."""
+
+    left: tuple[str, ...] = ()
+
+
+def pin(context: Context, operation: Operation) -> Nothing:
+    """Pin the autoscaler, which would answer measurements and new pods with more pods."""
     scaling = operation.scaling
     assert scaling is not None  # else there is no such step
-    context.progress.step("pin", f"holding the autoscaler at {scaling['replicas']}")
+    context.progress.step("pin", f"pinning the autoscaler at {scaling['replicas']}")
     context.scaler.pin(scaling)
-    return {}
+    return Nothing()
 
 
-def unpin(context: Context, operation: Operation) -> dict[str, Any]:
-    """Put the autoscaler back as it was found."""
+def unpin(context: Context, operation: Operation) -> Unpinned:
+    """Restore the autoscaler as it was found."""
     scaling = operation.scaling
     assert scaling is not None
-    context.progress.step("unpin", "putting the autoscaler back")
+    context.progress.step("unpin", "unpinning the autoscaler")
     left = context.scaler.unpin(scaling)
     for line in left:
         context.progress.note(line)
-    return {"left": list(left)}
+    return Unpinned(left)

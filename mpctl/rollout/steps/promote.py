@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
-from mpctl.rollout.revision import text_digest
+from mpctl.rollout.operation import Operation, StepResult
+from mpctl.rollout.steps.redirect import redirected
 
 
-def adopt(context: Context, operation: Operation) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Promoted(StepResult):
+    """The digest of the manifest that is live now."""
+
+    digest: str
+
+
+def promote(context: Context, operation: Operation) -> Promoted:
     """Make the arm the service: its manifest is the live one, and it gets the traffic."""
     plan = operation.plan
-    context.progress.step(operation.begun, f"routing the service to {plan.spec}")
-    moved = bool(operation.done.get("redirect", {}).get("moved"))
-    context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=moved)
-    return {"digest": text_digest(plan.text)}
+    context.progress.step(operation.begun, f"routing the service to {plan.spec_text}")
+    serves = redirected(operation)
+    context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=serves)
+    return Promoted(plan.goal.digest)

@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
+from mpctl.rollout.steps.record import Recorded
 
 POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Ready(StepResult):
+    """The arm, its engine's own arguments, and how many tokens its KV cache and the baseline's hold."""
+
+    arm: str
+    argv: tuple[str, ...] = ()
+    kv_pool_tokens: int | None = None
+    baseline_kv_pool_tokens: int | None = None
 
 
 def _nothing() -> None:
     pass
 
 
-def wait_ready(context: Context, operation: Operation) -> dict[str, Any]:
+def wait_ready(context: Context, operation: Operation) -> Ready:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     context.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
     if plan.kind is Kind.ROLLBACK and context.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
-        # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the way back stays stuck.
+        # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the rollback stays stuck.
         if plan.strategy is Strategy.IN_PLACE:
             context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
         else:
             context.platform.start(plan.arm)
     state = await_ready(context, plan.arm, plan.ready_timeout_s)
-    pools = {"kvPoolTokens": state.kv_pool_tokens}
-    if plan.kind is Kind.ROLLOUT:
-        baseline = operation.done.get("record", {}).get("kvPoolTokens")
-        pools["baselineKvPoolTokens"] = baseline
-        if state.kv_pool_tokens and baseline:
-            lost = 1 - state.kv_pool_tokens / baseline
-            found = f"{state.kv_pool_tokens:,} tokens, baseline {baseline:,} ({-lost:+.1%})"
-            context.progress.note(f"KV pool by the engines' own logs: {found}")
-    known = {name: tokens for name, tokens in pools.items() if tokens}
-    return {"arm": state.id, "argv": list(redacted(state.argv or ())), **known}
+    recorded = operation.result("record", Recorded) if plan.kind is Kind.ROLLOUT else None
+    pool, baseline = state.kv_pool_tokens, recorded.kv_pool_tokens if recorded else None
+    if pool and baseline:
+        change = f"{pool:,} tokens, baseline {baseline:,} ({pool / baseline - 1:+.1%})"
+        context.progress.note(f"KV pool by the engines' own logs: {change}")
+    return Ready(state.id, redacted(state.argv or ()), pool, baseline)
 
 
 def await_ready(context: Context, arm: Arm, timeout_s: float, *, meanwhile: Callable[[], None] = _nothing) -> ArmState:
@@ -67,7 +74,7 @@ def await_ready(context: Context, arm: Arm, timeout_s: float, *, meanwhile: Call
             return state
         if state.phase in (Phase.FAILED, Phase.ABSENT):
             raise MpctlError(
-                f"{arm.id} did not start: {state.message or 'it is not there'}",
+                f"{arm.id} did not start: {state.message or 'not found'}",
                 hint=context.platform.describe_failure(arm),
             )
         if waited > timeout_s:

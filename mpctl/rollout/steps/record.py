@@ -2,80 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
 
 from mpctl.errors import MpctlError
+from mpctl.methods import Spec
 from mpctl.rollout.context import Context
-from mpctl.rollout.ledger import recorded_revisions
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.ledger import live_revisions, recorded_revisions
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Plan
-from mpctl.rollout.revision import Revision, text_digest
+from mpctl.rollout.revision import Manifest, Revision
 
 
-def record_baseline(context: Context, operation: Operation) -> dict[str, Any]:
-    """Keep the service as it is, unless the newest revision is exactly that."""
-    live = context.platform.read()
-    plan = operation.plan
-    if text_digest(live.text) != text_digest(plan.baseline):
+@dataclass(frozen=True)
+class Recorded(StepResult):
+    """The revision that holds the live service, and how many tokens the KV cache of its engine holds."""
+
+    revision: int
+    kv_pool_tokens: int | None = None
+
+
+def record_baseline(context: Context, operation: Operation) -> Recorded:
+    """Check that the service is as the plan found it; its revision was recorded with the plan.
+
+    Raises:
+        MpctlError: the service was changed after the plan was made.
+    """
+    live, plan = context.platform.read(), operation.plan
+    if Manifest.of(live.text) != plan.baseline:
         raise MpctlError(
             f"service {live.name} was changed after the plan was made",
             hint="run the command again to plan from the service as it is now",
         )
-    context.progress.step("record", "keeping the service as it is")
-    number = record_revision(context, operation, plan.baseline, why="as found", spec=plan.baseline_spec)
-    pool = context.platform.state(plan.baseline_arm).kv_pool_tokens
-    return {"revision": number} | ({"kvPoolTokens": pool} if pool else {})
+    context.progress.step("record", f"the service is recorded as revision {plan.baseline.number}")
+    return Recorded(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
 
 
-def keep_foreign(context: Context, operation: Operation) -> dict[str, Any]:
-    """Keep the service as it is when no revision has it: a rollback must not lose what somebody else wrote."""
-    live = context.platform.read()
+def record_promoted(context: Context, operation: Operation) -> Recorded:
+    """Record the promoted service as a revision."""
+    stored = _as_stored(context, operation.plan)
+    why = f"promoted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+
+
+def record_restored(context: Context, operation: Operation) -> Recorded:
+    """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
-    known = {r.text for r in context.store.revisions()} | {plan.text}
-    if live.text in known or live.text != plan.baseline or (plan.undoes and not plan.overwrites):
-        return {}
-    return {
-        "revision": record_revision(context, operation, live.text, why="as found before the rollback", spec="as found")
-    }
+    stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
 
 
-def record_promoted(context: Context, operation: Operation) -> dict[str, Any]:
-    """Keep the promoted service as a revision of its own."""
-    plan = operation.plan
-    text = _as_stored(context, plan)
-    return {"revision": record_revision(context, operation, text, why=f"promoted by {operation.id}", spec=plan.spec)}
-
-
-def record_restored(context: Context, operation: Operation) -> dict[str, Any]:
-    """Keep the restored service as the newest revision, unless it already is."""
-    plan = operation.plan
-    spec = next((r.spec for r in context.store.revisions() if r.text == plan.text), plan.spec)
-    target = "" if plan.target is None else f" to revision {plan.target}"
-    return {
-        "revision": record_revision(context, operation, _as_stored(context, plan), why=f"rollback{target}", spec=spec)
-    }
-
-
-def _as_stored(context: Context, plan: Plan) -> str:
+def _as_stored(context: Context, plan: Plan) -> Manifest:
     """The planned manifest with what admission adds to it now: the newest revision is what is live, or the next
-    rollback would take it for somebody's change."""
+    rollback would take it for another writer's change."""
     live = context.platform.read()
-    return live.text if context.platform.added_fields(plan.arm, live) else plan.text
+    return Manifest.of(live.text) if context.platform.added_fields(plan.arm, live) else plan.goal
 
 
-def record_revision(context: Context, operation: Operation, text: str, *, why: str, spec: str) -> int:
-    revisions = context.store.revisions()
-    if revisions and revisions[-1].digest == text_digest(text):
-        return revisions[-1].number
+def revision_of(
+    context: Context, manifest: Manifest, operation_id: str, *, why: str, spec: Spec | None, live: bool = True
+) -> Manifest:
+    """The manifest with the number of its revision, recorded now where there is none.
+
+    ``live``: the service runs it, so the revision must be the newest of those that were live; a plan's goal may be any
+    revision with that text.
+    """
+    revisions, entries = context.store.revisions(), context.store.entries()
+    newest = max(live_revisions(entries), default=0) if live else 0
+    known = [r.number for r in revisions if r.digest == manifest.digest and r.number >= newest]
+    if known:
+        return replace(manifest, number=max(known))
     revision = Revision(
         # One that is lost keeps its number.
-        number=max({r.number for r in revisions} | recorded_revisions(context.store.entries()), default=0) + 1,
-        text=text,
+        number=max({r.number for r in revisions} | recorded_revisions(entries), default=0) + 1,
+        text=manifest.text,
         created=context.clock.now().isoformat(timespec="seconds"),
         who=context.who,
         why=why,
         spec=spec,
-        operation=operation.id,
+        operation=operation_id,
     )
     context.store.add_revision(revision)
-    return revision.number
+    return replace(manifest, number=revision.number)

@@ -2,77 +2,99 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Phase
 
 
-def redirect(context: Context, operation: Operation) -> dict[str, Any]:
-    """All of the route's traffic to the kept arm, by one write; the service is restored behind it.
+@dataclass(frozen=True)
+class Redirected(StepResult):
+    """Whether the retained baseline has the traffic; what of the route was left as it is."""
 
-    Where the kept arm does not serve (any more), the service is restored as it is without one. The route is put back
-    then: an earlier try may have moved it before the arm ended.
+    moved: bool
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unshifted(StepResult):
+    """What of the route was left as it is because another writer changed it."""
+
+    left: tuple[str, ...] = ()
+
+
+def redirect(context: Context, operation: Operation) -> Redirected:
+    """Give the retained baseline all of the route's traffic by one write; the service is restored behind it.
+
+    Where the retained baseline does not serve any more, the service is restored without it. The route is restored
+    then: an earlier try may have moved it before the arm stopped.
     """
-    plan = operation.plan
-    route = route_of(operation)
+    plan, route = operation.plan, route_of(operation)
     state = context.platform.state(plan.arm)
     if state.phase is not Phase.READY:
-        context.progress.note(f"the kept {plan.arm.id} does not serve: {state.message or state.phase.value}")
-        left = context.router.unshift(route)
-        for line in left:
-            context.progress.note(line)
-        return {"moved": False, "left": list(left)}
-    context.progress.step("redirect", f"all traffic of route {route['name']} to {plan.spec}, which was kept")
+        context.progress.note(f"the retained {plan.arm.id} does not serve: {state.message or state.phase.value}")
+        return Redirected(moved=False, left=_restore(context, route))
+    context.progress.step("redirect", f"all traffic of route {route['name']} to the retained {plan.spec_text}")
     context.router.shift(route, 100)
-    return {"moved": True}
+    return Redirected(moved=True)
 
 
-def unshift(context: Context, operation: Operation) -> dict[str, Any]:
-    """Put the route back exactly as it was found, and let what the other arm was sent be answered."""
-    context.progress.step("unshift", "putting the route back")
-    left = context.router.unshift(route_of(operation))
+def unshift(context: Context, operation: Operation) -> Unshifted:
+    """Restore the route exactly as it was found, and let the other arm answer what it was sent."""
+    context.progress.step("unshift", "restoring the route")
+    return Unshifted(_restore(context, route_of(operation)))
+
+
+def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
+    left = context.router.unshift(route)
     for line in left:
         context.progress.note(line)
-    return {"left": list(left)}
+    return left
 
 
-class Leaving:
-    """Puts the route back as soon as the kept arm that has its traffic serves nobody any more: the service behind it,
-    restored or not yet, does."""
+def redirected(operation: Operation) -> bool:
+    """Whether the operation gave the retained baseline the traffic."""
+    result = operation.result("redirect", Redirected)
+    return result is not None and result.moved
+
+
+class RouteReturn:
+    """Restores the route as soon as the retained baseline that has its traffic has no ready pod: the service behind
+    it, restored or not yet, serves."""
 
     def __init__(self, context: Context, operation: Operation) -> None:
         self._context, self._operation = context, operation
-        moved = bool(operation.done.get("redirect", {}).get("moved"))
-        self._left = not moved or "unshift" in operation.done
-        self._told = ""
+        self._restored = not redirected(operation) or "unshift" in operation.done
+        self._noted = ""
 
-    def look(self) -> None:
-        """Once, without raising: what cannot be put back now is tried again, and is the unshift step's to report."""
-        if self._left:
+    def check(self) -> None:
+        """Check once, without raising: what cannot be restored now is tried again and reported by the unshift step."""
+        if self._restored:
             return
         try:
-            kept = self._context.platform.retained_baseline()
-            if kept is not None and kept.pods_ready:
+            retained = self._context.platform.retained_baseline()
+            if retained is not None and retained.pods_ready:
                 return
             left = self._context.router.unshift(route_of(self._operation))
         except MpctlError as error:
-            self._note(f"whether the kept arm has the traffic and serves is not known: {error.message}")
+            self._note(f"whether the retained baseline serves the traffic is unknown: {error.message}")
             return
-        self._left = True
-        self._note("the kept arm has no ready pod any more: the route is put back before the service is restored")
+        self._restored = True
+        self._note("the retained baseline has no ready pod: the route is restored before the service is")
         for line in left:
             self._context.progress.note(line)
 
     def _note(self, line: str) -> None:
-        if line != self._told:
-            self._told = line
+        if line != self._noted:
+            self._noted = line
             self._context.progress.note(line)
 
 
 def route_of(operation: Operation) -> dict[str, Any]:
+    """The route as the plan found it."""
     route = operation.plan.route
     assert route is not None  # else there is no such step
     return route

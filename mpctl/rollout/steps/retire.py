@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Nothing, Operation, StepResult
 
 
-def retire(context: Context, operation: Operation) -> dict[str, Any]:
-    """Stop the other arms, unless they are kept for an instant way back."""
+@dataclass(frozen=True)
+class Retired(StepResult):
+    """The baseline's arm where it was retained, otherwise None."""
+
+    retained: str | None = None
+
+
+def retire(context: Context, operation: Operation) -> Retired:
+    """Stop the other arms, unless they are retained for an instant rollback."""
     if operation.plan.keep_baseline:
-        return {"kept": operation.plan.baseline_arm.id}
+        return Retired(operation.plan.baseline_arm.id)
     context.progress.step("retire", "stopping the other engine")
     context.platform.stop_all_except(operation.plan.arm)
-    return {}
+    return Retired()
 
 
-def release(context: Context, operation: Operation) -> dict[str, Any]:
-    """End the arm that an earlier rollout kept; its GPUs are needed."""
-    context.progress.step("release", "ending the arm that was kept before")
+def release(context: Context, operation: Operation) -> Nothing:
+    """Stop the baseline that an earlier rollout retained; its GPUs are needed."""
+    context.progress.step("release", "stopping the baseline that was retained before")
     context.platform.stop_all_except(operation.plan.baseline_arm)
-    return {}
+    return Nothing()

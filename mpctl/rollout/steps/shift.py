@@ -6,13 +6,13 @@ unhealthy, or whose drafts are worth nothing on users' prompts, goes no further.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.gate.first_position import MIN_DRAFTS, judge_served_drafts
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import ArmState, Phase
 from mpctl.rollout.steps.ready import POLL_S
 from mpctl.rollout.steps.redirect import route_of
@@ -20,18 +20,26 @@ from mpctl.rollout.steps.redirect import route_of
 UNREACHED_S = 30.0  # of a pod that is ready: a forward that is opened anew takes seconds
 
 
-def shift(context: Context, operation: Operation, percent: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Shifted(StepResult):
+    """The share of the traffic and what the candidate's counters showed meanwhile."""
+
+    percent: int
+    tokens: float | None = None
+    drafts: float | None = None
+    tokens_per_step: float | None = None
+
+
+def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     """Give the candidate ``percent`` of the users' traffic, and hold it there while it does well.
 
-    Returns the percentage and what its counters said meanwhile.
-
     Raises:
-        MpctlError: the candidate does not do well, or the route is not as it was written; the way back is taken.
+        MpctlError: the candidate does not do well, or the route is not as it was written; the rollout is undone.
     """
     plan = operation.plan
     route = route_of(operation)
     seconds = plan.step_duration_s
-    context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec} for {seconds:.0f} s")
+    context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
     state, before = _await_counters(context, operation, None)
     context.router.shift(route, percent)
     window = Window.between(before, before)
@@ -48,12 +56,7 @@ def shift(context: Context, operation: Operation, percent: int) -> dict[str, Any
             raise MpctlError(f"{state.id} at {percent} % of the traffic: {why}")
         context.progress.update(f"{_in_words(window)} ({passed:.0f} s)")
     context.progress.note(f"{percent} % of the traffic: {_in_words(window)}")
-    return {
-        "percent": percent,
-        "tokens": window.generation_tokens,
-        "drafts": window.drafts,
-        "tokensPerStep": window.tokens_per_step,
-    }
+    return Shifted(percent, window.generation_tokens, window.drafts, window.tokens_per_step)
 
 
 def _await_counters(context: Context, operation: Operation, before: ArmState | None) -> tuple[ArmState, Counters]:

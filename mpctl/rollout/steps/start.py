@@ -1,33 +1,36 @@
-"""Start an arm: beside the serving one, or in its place."""
+"""Start an arm: side by side with the serving one, or in its place."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation
-from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.operation import Operation, StepResult
+from mpctl.rollout.plan import Kind
 
 
-def start(context: Context, operation: Operation) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Started(StepResult):
+    """The arm that was started."""
+
+    arm: str
+
+
+def start(context: Context, operation: Operation) -> Started:
     """Start the arm beside the one that serves."""
-    context.progress.step("start", f"starting {operation.plan.spec} beside the serving engine")
-    context.platform.start(operation.plan.arm)
-    if operation.plan.kind is Kind.ROLLOUT:
+    plan = operation.plan
+    context.progress.step("start", f"starting {plan.spec_text} beside the serving engine")
+    context.platform.start(plan.arm)
+    if plan.kind is Kind.ROLLOUT:
         context.meter.prepare()
-    return {"arm": operation.plan.arm.id}
+    return Started(plan.arm.id)
 
 
-def replace(context: Context, operation: Operation) -> dict[str, Any]:
+def switch(context: Context, operation: Operation) -> Started:
     """Stop the serving arm and start the other in its place."""
     plan = operation.plan
-    down = (
-        "the old engine goes when the new one is ready" if _stays_up(context, plan) else "the service is down meanwhile"
-    )
-    context.progress.step("switch", f"switching to {plan.spec}; {down}")
+    stays_up = context.platform.rolls and not plan.downtime
+    down = "the old engine stops when the new one is ready" if stays_up else "the service is down meanwhile"
+    context.progress.step("switch", f"switching to {plan.spec_text}; {down}")
     context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
-    return {"arm": plan.arm.id}
-
-
-def _stays_up(context: Context, plan: Plan) -> bool:
-    return context.platform.rolls and not plan.downtime
+    return Started(plan.arm.id)

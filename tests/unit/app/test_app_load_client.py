@@ -20,13 +20,18 @@ from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Live
+from mpctl.rollout.revision import Manifest, Revision
 
 CHECKED, CHOSEN = Checked((), ()), Selection(None, {})
 OUTCOME = Outcome("demo", "ns", "service ns/demo")
 
 
+RECORDED = tuple(Revision(n, text, "2026-01-01", "ann", "as found", None, "x") for n, text in ((1, "old"), (2, "new")))
+
+
 def operation(plan=None, **changes):
-    of = plan or Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, baseline="old", text="new", spec="ngram", **changes)
+    old, new = Manifest.of("old", 1), Manifest.of("new", 2)
+    of = plan or Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, old, new, Spec("ngram"), **changes)
     return Operation("rollout-1", of, opened_at="2026-01-01T00:00:00+00:00", who="ann")
 
 
@@ -66,8 +71,9 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         title="service ns/demo",
         load=None,
         ready_timeout_s=lambda asked: 600.0,
-        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, verbose=0),
-        store=SimpleNamespace(entries=lambda: (back,), lease=lambda purpose: nullcontext()),
+        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0),
+        live_text=lambda: None,
+        store=SimpleNamespace(entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()),
         platform=SimpleNamespace(name="kubernetes", read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
         context=lambda: nullcontext(None),
     )

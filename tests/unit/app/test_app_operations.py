@@ -16,6 +16,7 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.errors import Conflict, InputError
+from mpctl.methods import Spec
 from mpctl.rollout.operation import Ending
 
 QUICK = MeasurementRequest(requests=4, rounds=6, calibrate=False)
@@ -130,7 +131,7 @@ def test_nothing_is_resumed_where_nothing_is_unfinished():
 def test_history_and_diff_read_what_was_recorded():
     session, _ = rolled_out()
     found = history.read_history(session)
-    assert (found.revisions[0].number, found.revisions[0].spec) == (1, "none")
+    assert (found.revisions[0].number, found.revisions[0].spec) == (1, Spec("none"))
     assert (found.live, [op.id for op in found.operations]) == (2, ["rollout-1"])
     assert history.read_revision(session, 1).text == MANIFEST
     with pytest.raises(InputError, match="has no revision 9; known: 1, 2"):

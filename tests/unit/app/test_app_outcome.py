@@ -6,10 +6,12 @@ import pytest
 
 from mpctl.app.operate.outcome import Outcome
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.methods import Spec
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
 
-PLAN = Plan(kind=Kind.ROLLOUT, strategy=Strategy.IN_PLACE, baseline="a", text="b", spec="ngram")
+PLAN = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"), Spec("ngram"))
 
 
 def ended(ending, **changes):

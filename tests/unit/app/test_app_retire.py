@@ -7,10 +7,12 @@ import pytest
 
 from mpctl.app.operate.retire import decide, make_plan
 from mpctl.errors import Conflict
+from mpctl.methods import Spec
 from mpctl.rollout.decide import Act
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase
+from mpctl.rollout.revision import Manifest
 
 LIVE, OLD = Arm("new"), Arm("old")
 
@@ -21,14 +23,17 @@ def session(*arms, entries=()):
         store=SimpleNamespace(entries=lambda: entries),
         status=lambda: status,
         text=lambda: LIVE.manifest,
-        platform=SimpleNamespace(read=lambda: Live("demo", "ns", LIVE.manifest, "v", LIVE.id)),
+        platform=SimpleNamespace(
+            read=lambda: Live("demo", "ns", LIVE.manifest, "v", LIVE.id),
+            state=lambda arm: ArmState(arm.id, Phase.READY),
+        ),
         title="service ns/demo",
     )
 
 
 def test_the_arm_beside_the_service_ends_and_the_service_stays():
     plan = make_plan(session(LIVE, OLD))
-    assert (plan.kind, plan.baseline, plan.text) == (Kind.RETIRE, "new", "new")
+    assert (plan.kind, plan.baseline.text, plan.goal.text) == (Kind.RETIRE, "new", "new")
     assert plan.why == f"retained baseline {OLD.id} of service ns/demo ends"
 
 
@@ -37,7 +42,7 @@ def test_with_nothing_beside_there_is_nothing_to_end():
 
 
 def opened(kind, *, text="new"):
-    plan = Plan(kind, Strategy.SIDE_BY_SIDE, baseline="old", text=text, spec="ngram")
+    plan = Plan(kind, Strategy.SIDE_BY_SIDE, Manifest.of("old"), Manifest.of(text), Spec("ngram"))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     data = {"plan": plan.to_record()}
     return (Entry.after(None, at=at, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data),)

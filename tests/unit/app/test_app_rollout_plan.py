@@ -7,8 +7,10 @@ import pytest
 from mpctl.app.operate import explain, rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
+from mpctl.methods import Spec
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline
+from mpctl.rollout.revision import Manifest
 
 ROUTE = {"name": "users", "spec": {}}
 
@@ -45,7 +47,8 @@ def session(**platform):
 
 
 def plan(**changes):
-    more = {"strategy": Strategy.SIDE_BY_SIDE, "baseline": "old", "text": "new", "spec": "ngram"} | changes
+    more = {"strategy": Strategy.SIDE_BY_SIDE, "spec": Spec("ngram")} | changes
+    more |= {"baseline": Manifest.of("old"), "goal": Manifest.of("new")}
     return Plan(Kind.ROLLOUT, **more)
 
 
@@ -96,7 +99,7 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
 
 
 def back(**changes):
-    return Plan(Kind.ROLLBACK, Strategy.SIDE_BY_SIDE, baseline="new", text="old", spec="none", **changes)
+    return Plan(Kind.ROLLBACK, Strategy.SIDE_BY_SIDE, Manifest.of("new"), Manifest.of("old"), Spec("none"), **changes)
 
 
 def kept(**changes):

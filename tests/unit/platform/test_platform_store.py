@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mpctl.errors import Conflict, MpctlError
+from mpctl.methods import Spec
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.revision import Revision
@@ -28,7 +29,7 @@ def entry(last=None, step="start"):
 
 
 def revision(number, text="text\r\n"):
-    return Revision(number, text, "2026-01-01", "ann@here", "as found", "none", "rollout-1")
+    return Revision(number, text, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1")
 
 
 def test_nothing_is_there_at_first(store, tmp_path):
@@ -77,7 +78,7 @@ def test_an_edited_ledger_names_its_file_and_line(store, tmp_path):
     store.append(entry())
     ledger = tmp_path / "ns" / "svc" / "ledger.jsonl"
     ledger.write_text(ledger.read_text().replace("start", "other"))
-    with pytest.raises(MpctlError, match=rf"^{ledger}:1: the chain is broken"):
+    with pytest.raises(MpctlError, match=rf"^tampering: {ledger}:1: the chain is broken"):
         store.entries()
 
 

@@ -10,10 +10,12 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
+from mpctl.methods import Spec
 from mpctl.report import comparison_rows, gate_rows, operation_record
 from mpctl.report.record import arm_record, cell_record
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
 from mpctl.stats.interval import Interval
 
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
@@ -174,8 +176,11 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
     assert counted == {"requests": 0, "failed": 0, "outputTokens": 0, "acceptanceByPosition": []}
 
 
+NGRAM = Spec("ngram", {"num_speculative_tokens": 5})
+
+
 def test_the_record_of_an_operation():
-    plan = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, "a", "b", "ngram K=5")
+    plan = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"), NGRAM, Spec("none"))
     done = {"record": {"revision": 1}, "start": {}}
     running = Operation("rollout-1", plan, "2026-01-01", "x", done, begun="ready")
     record = operation_record(running, None)

@@ -57,7 +57,7 @@ def test_one_that_cannot_be_freed_is_said_and_the_cause_stays_the_message(monkey
     monkeypatch.setattr(memory.context.progress, "note", notes.append)
     with pytest.raises(MpctlError, match="did not start"):
         rollback(memory)
-    assert "the autoscaler is still held: the lease is lost" in notes
+    assert "the autoscaler is still pinned: the lease is lost" in notes
 
 
 def grown():

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, OTHER_TEXT, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, NGRAM, NONE, OTHER_TEXT, plan
 
 from mpctl.errors import Conflict, InputError
 from mpctl.gate.policy import Policy
-from mpctl.rollout.decide import Act, accepting_downtime, decide_rollback, decide_rollout
+from mpctl.methods import Spec
+from mpctl.rollout.decide import Act, History, accepting_downtime, decide_rollback, decide_rollout
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Live
-from mpctl.rollout.revision import Revision, text_digest
+from mpctl.rollout.revision import Manifest, Revision, text_digest
 
-ROLLOUT = plan(Strategy.SIDE_BY_SIDE)
+RECORDED = {"baseline": Manifest.of(BASELINE_TEXT, 1), "goal": Manifest.of(CANDIDATE_TEXT, 2)}
+ROLLOUT = plan(Strategy.SIDE_BY_SIDE, **RECORDED)
 
 
 def live(text=BASELINE_TEXT):
@@ -26,15 +28,15 @@ def operation(of=ROLLOUT, name="rollout-1", **changes):
     return Operation(id=name, plan=of, opened_at="2026-01-01T00:00:00+00:00", who="x", **changes)
 
 
-def revision(number, text, spec="none"):
+def revision(number, text, spec=NONE):
     return Revision(number, text, "2026-01-01", "x", "as found", spec, "rollout-1")
 
 
-UNDONE = operation(done={"record": {"revision": 1}})
+UNDONE = operation()
 BY_HAND = operation(UNDONE.undo_plan(why="rollout-1 undone by hand"), "rollback-2")
 BY_ITSELF = operation(UNDONE.undo_plan(why="rollout-1 rejected", automatic=True), "rollback-2")
 ONE = revision(1, BASELINE_TEXT)
-TWO = revision(2, CANDIDATE_TEXT, "ngram")
+TWO = revision(2, CANDIDATE_TEXT, NGRAM)
 THREE = revision(3, BASELINE_TEXT)
 
 
@@ -59,10 +61,10 @@ def test_rollout(text, unfinished, act):
 @pytest.mark.parametrize(
     "unfinished",
     [
-        operation(plan(Strategy.SIDE_BY_SIDE, text=OTHER_TEXT, spec="eagle3"), "rollout-7"),
+        operation(plan(Strategy.SIDE_BY_SIDE, goal=OTHER_TEXT, spec=Spec("eagle3")), "rollout-7"),
         operation(BY_HAND.plan, "rollback-7"),
         operation(plan(Strategy.IN_PLACE, kind=Kind.ROLLBACK), "rollback-7"),
-        operation(operation(plan(Strategy.IN_PLACE, text=OTHER_TEXT)).undo_plan(why="", automatic=True), "rollback-7"),
+        operation(operation(plan(Strategy.IN_PLACE, goal=OTHER_TEXT)).undo_plan(why="", automatic=True), "rollback-7"),
     ],
 )
 def test_a_rollout_beside_another_unfinished_operation_names_it(unfinished):
@@ -116,169 +118,174 @@ def test_terms_count_only_for_an_unfinished_rollout(changes, text, unfinished, a
     assert decision.plan == (request if act is Act.OPEN else None)
 
 
-def back(text, unfinished=None, last=None, revisions=(ONE, TWO), to=None, **options):
-    return decide_rollback(live(text), unfinished, last, revisions, to, **options)
+def ended(of, ending=Ending.ROLLED_BACK):
+    return operation(of.plan, of.id, ending=ending)
+
+
+PROMOTED = ended(UNDONE, Ending.PROMOTED)
+
+
+def back(text, unfinished=None, last=PROMOTED, revisions=(ONE, TWO), to=None, lost=(), **options):
+    return decide_rollback(live(text), History(unfinished, last, revisions, lost), to, **options)
 
 
 @pytest.mark.parametrize(
-    ("text", "revisions", "to", "target"),
+    ("text", "last", "revisions", "to", "target"),
     [
-        (CANDIDATE_TEXT, (ONE, TWO), None, 1),
-        (CANDIDATE_TEXT, (ONE, TWO), 1, 1),
-        (BASELINE_TEXT, (ONE, TWO, THREE), None, 2),  # the one before the present state
-        (BASELINE_TEXT, (ONE, TWO, THREE), 2, 2),
-        (OTHER_TEXT, (ONE, TWO), None, 2),  # changed by hand: back to the newest one recorded
-        (CANDIDATE_TEXT, (ONE, TWO, THREE), 1, 1),
+        # without a number: the baseline of the last promotion, whatever was written since
+        (CANDIDATE_TEXT, PROMOTED, (ONE, TWO), None, 1),
+        (OTHER_TEXT, PROMOTED, (ONE, TWO), None, 1),
+        (CANDIDATE_TEXT, PROMOTED, (ONE, TWO, revision(3, OTHER_TEXT)), None, 1),
+        # after a rollback by hand: what it restored
+        (CANDIDATE_TEXT, ended(BY_HAND), (ONE, TWO, THREE), None, 1),
+        (OTHER_TEXT, ended(BY_HAND), (ONE, TWO, THREE), None, 1),
+        # the revision that is named
+        (CANDIDATE_TEXT, PROMOTED, (ONE, TWO), 1, 1),
+        (BASELINE_TEXT, PROMOTED, (ONE, TWO, THREE), 2, 2),
+        (CANDIDATE_TEXT, None, (ONE, TWO, THREE), 1, 1),
     ],
 )
-def test_rollback_opens_a_plan_to_a_revision(text, revisions, to, target):
-    decision = back(text, revisions=revisions, to=to)
+def test_rollback_opens_a_plan_to_a_revision(text, last, revisions, to, target):
+    decision = back(text, last=last, revisions=revisions, to=to, serving=NGRAM if text != BASELINE_TEXT else NONE)
     assert decision.act is Act.OPEN
-    opened = decision.plan
-    wanted = revisions[target - 1]
-    assert (opened.kind, opened.baseline, opened.text, opened.target) == (Kind.ROLLBACK, text, wanted.text, target)
-    assert opened.spec == wanted.spec
-    assert opened.undoes is None
-    assert not opened.automatic
+    opened, wanted = decision.plan, revisions[target - 1]
+    assert (opened.kind, opened.goal.number, opened.goal.text) == (Kind.ROLLBACK, target, wanted.text)
+    assert (opened.baseline.text, opened.spec, opened.undoes, opened.automatic) == (text, wanted.spec, None, False)
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_forced_rollback_overwrites(force):
+    assert back(OTHER_TEXT, force=force).plan.overwrites is force
 
 
 @pytest.mark.parametrize(
-    ("text", "revisions", "spec"),
-    [(CANDIDATE_TEXT, (ONE, TWO), "ngram"), (OTHER_TEXT, (ONE, TWO), "as found")],
+    ("text", "serving", "spec"),
+    [(CANDIDATE_TEXT, None, NGRAM), (OTHER_TEXT, None, None), (OTHER_TEXT, NGRAM, NGRAM)],
 )
-def test_rollback_says_what_it_leaves(text, revisions, spec):
-    assert back(text, revisions=revisions).plan.baseline_spec == spec
-
-
-@pytest.mark.parametrize("to", [1, 3])
-def test_rollback_to_what_is_live_is_already_so(to):
-    assert back(BASELINE_TEXT, revisions=(ONE, TWO, THREE), to=to).act is Act.ALREADY
+def test_rollback_says_what_it_leaves(text, serving, spec):
+    assert back(text, serving=serving).plan.baseline_spec == spec
 
 
 @pytest.mark.parametrize(
-    ("revisions", "to", "message"),
+    ("text", "last", "to"),
     [
-        ((), None, "service svc has no recorded revision"),
-        ((), 1, "service svc has no recorded revision"),
-        ((ONE,), None, "no other revision than the present one"),
-        ((ONE, THREE), None, "no other revision than the present one"),
-        ((ONE, TWO), 9, "--to-revision: service svc has no revision 9; there are 1, 2"),
+        (BASELINE_TEXT, PROMOTED, None),  # somebody restored it with another tool
+        (BASELINE_TEXT, ended(BY_HAND), None),
+        (BASELINE_TEXT, ended(BY_HAND), 1),
+        (BASELINE_TEXT, None, 3),
+        (OTHER_TEXT, PROMOTED, None),  # another writer's change that leaves the speculation as it was
     ],
 )
-def test_rollback_without_a_target_says_why(revisions, to, message):
-    with pytest.raises(InputError, match=message):
-        back(BASELINE_TEXT, revisions=revisions, to=to)
+def test_already_so_when_the_live_engine_says_so(text, last, to):
+    assert back(text, last=last, revisions=(ONE, TWO, THREE), to=to, serving=NONE).act is Act.ALREADY
+
+
+@pytest.mark.parametrize("to", [None, 1])
+def test_a_manifest_that_its_engine_does_not_follow_is_no_rollback(to):
+    with pytest.raises(Conflict, match="has the manifest of revision 1, but its engine runs ngram"):
+        back(BASELINE_TEXT, to=to, serving=NGRAM)
+    with pytest.raises(Conflict, match="has the manifest of revision 1, but no engine is ready to confirm it"):
+        back(BASELINE_TEXT, to=to, serving=None)
+
+
+@pytest.mark.parametrize("serving", [NGRAM, None])
+def test_a_foreign_change_with_speculation_on_is_rolled_back(serving):
+    assert back(OTHER_TEXT, serving=serving).act is Act.OPEN
+    assert back(OTHER_TEXT, last=ended(BY_HAND), serving=serving).act is Act.OPEN
+
+
+def test_a_named_revision_is_restored_exactly():
+    assert back(OTHER_TEXT, to=1, serving=NONE).act is Act.OPEN
 
 
 @pytest.mark.parametrize(
-    ("revisions", "to", "lost"),
-    [((), None, (1,)), ((ONE,), 2, (2,)), ((ONE, THREE), None, (2,)), ((THREE,), 1, (1, 2))],
+    ("last", "revisions", "to", "message"),
+    [
+        (None, (), None, "service svc has no recorded revision"),
+        (None, (), 1, "service svc has no recorded revision"),
+        (None, (ONE,), None, "no rollout of service svc was promoted; there are revisions 1"),
+        (PROMOTED, (ONE, TWO), 9, "--to-revision: service svc has no revision 9; there are 1, 2"),
+    ],
 )
-def test_rollback_does_not_pass_over_a_lost_revision(revisions, to, lost):
-    with pytest.raises(InputError, match="service svc has lost what was recorded as revision") as caught:
-        decide_rollback(live(), None, None, revisions, to, lost=lost)
+def test_rollback_without_a_target_says_why(last, revisions, to, message):
+    with pytest.raises(InputError, match=message):
+        back(BASELINE_TEXT, last=last, revisions=revisions, to=to)
+
+
+@pytest.mark.parametrize(
+    ("last", "revisions", "to", "lost"),
+    [(PROMOTED, (TWO,), None, (1,)), (None, (ONE,), 2, (2,)), (None, (), 1, (1, 2))],
+)
+def test_rollback_does_not_pass_over_a_lost_revision(last, revisions, to, lost):
+    with pytest.raises(InputError, match="of service svc is lost; there are") as caught:
+        back(CANDIDATE_TEXT, last=last, revisions=revisions, to=to, lost=lost)
     assert "--to-revision" in caught.value.hint
 
 
-def test_a_lost_revision_that_is_older_stands_in_no_way():
-    assert decide_rollback(live(), None, None, (TWO, THREE), None, lost=(1,)).plan.target == 2
+def test_another_revision_that_is_lost_stands_in_no_way():
+    assert back(CANDIDATE_TEXT, revisions=(ONE, TWO), lost=(3,)).plan.goal.number == 1
 
 
 @pytest.mark.parametrize("to", [None, 1])
 def test_rollback_undoes_what_is_unfinished(to):
-    unfinished = operation(plan(Strategy.IN_PLACE, ready_timeout_s=7.0), done={"record": {"revision": 1}})
-    decision = back(CANDIDATE_TEXT, unfinished, unfinished, to=to)
+    unfinished = operation(plan(Strategy.IN_PLACE, ready_timeout_s=7.0, **RECORDED))
+    decision = back(CANDIDATE_TEXT, unfinished, to=to)
     assert decision.act is Act.OPEN
     opened = decision.plan
-    assert (opened.undoes, opened.strategy, opened.text) == ("rollout-1", Strategy.IN_PLACE, BASELINE_TEXT)
-    assert (opened.baseline, opened.target, opened.ready_timeout_s) == (CANDIDATE_TEXT, 1, 7.0)
-    assert (opened.spec, opened.baseline_spec) == ("none", "ngram")
-    assert not opened.automatic
+    assert (opened.undoes, opened.strategy, opened.ready_timeout_s) == ("rollout-1", Strategy.IN_PLACE, 7.0)
+    assert (opened.baseline, opened.goal) == (unfinished.plan.goal, unfinished.plan.baseline)
+    assert (opened.goal.number, opened.spec, opened.baseline_spec, opened.automatic) == (1, NONE, NGRAM, False)
 
 
 @pytest.mark.parametrize("unfinished", [BY_HAND, BY_ITSELF])
 @pytest.mark.parametrize("to", [None, 1])
-def test_rollback_goes_on_with_an_unfinished_rollback(unfinished, to):
-    decision = back(CANDIDATE_TEXT, unfinished, unfinished, to=to)
+def test_rollback_continues_an_unfinished_rollback(unfinished, to):
+    decision = back(CANDIDATE_TEXT, unfinished, to=to)
     assert (decision.act, decision.operation) == (Act.RESUME, unfinished)
 
 
 @pytest.mark.parametrize("unfinished", [UNDONE, BY_HAND])
 def test_rollback_elsewhere_than_the_unfinished_operation_names_it(unfinished):
     with pytest.raises(Conflict, match=rf"{unfinished.id} .*unfinished"):
-        back(CANDIDATE_TEXT, unfinished, unfinished, to=2)
+        back(CANDIDATE_TEXT, unfinished, to=2)
 
 
-def test_an_undone_rollout_that_recorded_nothing_has_no_target():
-    assert back(BASELINE_TEXT, operation(), revisions=()).plan.target is None
+@pytest.mark.parametrize("unfinished", [UNDONE, BY_HAND])
+def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_force_alone(unfinished):
+    forced = back(OTHER_TEXT, unfinished, force=True).plan
+    assert (forced.overwrites, forced.baseline.text, forced.goal.number) == (True, OTHER_TEXT, 1)
+    assert forced.undoes == unfinished.id
+    again = back(OTHER_TEXT, unfinished)
+    assert again.plan is None or not again.plan.overwrites
 
 
 @pytest.mark.parametrize(
     ("asked", "last", "chosen"),
     [
-        (None, None, Strategy.SIDE_BY_SIDE),
-        (None, operation(plan(Strategy.IN_PLACE)), Strategy.IN_PLACE),
-        (Strategy.SIDE_BY_SIDE, operation(plan(Strategy.IN_PLACE)), Strategy.SIDE_BY_SIDE),
+        (None, PROMOTED, Strategy.SIDE_BY_SIDE),
+        (None, operation(plan(Strategy.IN_PLACE, **RECORDED), ending=Ending.PROMOTED), Strategy.IN_PLACE),
+        (
+            Strategy.SIDE_BY_SIDE,
+            operation(plan(Strategy.IN_PLACE, **RECORDED), ending=Ending.PROMOTED),
+            Strategy.SIDE_BY_SIDE,
+        ),
     ],
 )
 def test_rollback_takes_the_strategy_of_the_last_operation(asked, last, chosen):
     assert back(CANDIDATE_TEXT, last=last, strategy=asked).plan.strategy is chosen
 
 
-def ended(of, ending=Ending.ROLLED_BACK):
-    return operation(of.plan, of.id, ending=ending)
-
-
-TO_ONE = operation(back(CANDIDATE_TEXT, to=1).plan, "rollback-2")
-BACK_ON_TOP = (ONE, TWO, THREE)
-
-
-@pytest.mark.parametrize(
-    ("text", "last", "revisions", "to", "target"),
-    [
-        # repeated after a way back by hand: stays
-        (BASELINE_TEXT, ended(BY_HAND), BACK_ON_TOP, None, None),
-        (BASELINE_TEXT, ended(BY_HAND), (ONE,), None, None),  # nothing had been promoted
-        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, None, None),
-        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, 1, None),
-        # unless another revision is named
-        (BASELINE_TEXT, ended(BY_HAND), BACK_ON_TOP, 2, 2),
-        (BASELINE_TEXT, ended(TO_ONE), BACK_ON_TOP, 2, 2),
-        # or the service is no longer what the way back left
-        (OTHER_TEXT, ended(BY_HAND), BACK_ON_TOP, None, 3),
-        (CANDIDATE_TEXT, ended(TO_ONE), BACK_ON_TOP, None, 3),
-        # after a way back that the rollout itself took: the revision before
-        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, None, 2),
-        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, 2, 2),
-        (BASELINE_TEXT, ended(BY_ITSELF), BACK_ON_TOP, 3, None),
-        # after a rollout, however it ended
-        (CANDIDATE_TEXT, ended(UNDONE, Ending.PROMOTED), (ONE, TWO), None, 1),
-        (BASELINE_TEXT, ended(UNDONE, Ending.FAILED), BACK_ON_TOP, None, 2),
-    ],
-)
-def test_rollback_again(text, last, revisions, to, target):
-    decision = back(text, last=last, revisions=revisions, to=to)
-    assert decision.act is (Act.ALREADY if target is None else Act.OPEN)
-    assert (decision.plan.target if decision.plan else None) == target
-    assert decision.operation is None
-
-
-def test_rollback_after_a_refused_first_rollout_has_nowhere_to_go():
-    with pytest.raises(InputError, match="no other revision than the present one"):
-        back(BASELINE_TEXT, last=ended(BY_ITSELF), revisions=(ONE,))
-
-
 def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
     for unfinished in (BY_HAND, BY_ITSELF):
-        decision = accepting_downtime(decide_rollback(live(), unfinished, None, (ONE, TWO), None))
+        decision = accepting_downtime(back(BASELINE_TEXT, unfinished))
         assert decision.act is Act.OPEN
-        assert (decision.plan.text, decision.plan.downtime) == (unfinished.plan.text, True)
+        assert (decision.plan.goal, decision.plan.downtime) == (unfinished.plan.goal, True)
         assert (decision.plan.undoes, decision.plan.automatic) == (unfinished.id, False)
         again = operation(decision.plan, "rollback-3")
-        assert accepting_downtime(decide_rollback(live(), again, None, (ONE, TWO), None)).act is Act.RESUME
+        assert accepting_downtime(back(BASELINE_TEXT, again)).act is Act.RESUME
 
 
 @pytest.mark.parametrize(("done", "instant"), [({}, True), ({"unshift": {}}, False)])
-def test_the_kept_arm_gets_the_traffic_again_only_while_it_has_it(done, instant):
+def test_the_retained_baseline_gets_the_traffic_again_only_while_it_has_it(done, instant):
     going = replace(BY_HAND, plan=replace(BY_HAND.plan, instant=True), done=done)
-    assert accepting_downtime(decide_rollback(live(), going, None, (ONE, TWO), None)).plan.instant is instant
+    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.instant is instant

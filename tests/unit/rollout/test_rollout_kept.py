@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from rolling import BESIDE, ROUTE, SCALING, RollingWorld, crashes, guard
 from test_rollout_traffic import check, kept, rollback, unmeasured, wanted  # noqa: F401
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
 
 from mpctl.errors import MpctlError
 from mpctl.rollout import runner
-from mpctl.rollout.decide import decide_rollback
-from mpctl.rollout.operation import Ending, last_change
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.steps.keep_baseline import Retained
 
 
 def test_the_old_arm_is_started_again_and_a_rollback_moves_the_route_first():
@@ -73,9 +73,7 @@ def test_died_anywhere_on_the_instant_way_back_it_goes_on(way_on):
 def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     memory = guard(RollingWorld(FASTER))
     kept(memory)
-    plan_back = decide_rollback(
-        memory.live(), None, last_change(memory.disk.ledger), tuple(memory.disk.revisions), None
-    ).plan
+    plan_back = memory.decide_back().plan
     del memory.disk.engines[BESIDE]
     found = replace(plan_back, scaling=SCALING, route=ROUTE, instant=True)
     runner.run(memory.context, runner.open_plan(memory.context, found))
@@ -115,7 +113,7 @@ def test_a_kept_arm_that_ends_while_the_service_is_restored_leaves_the_traffic_t
         rollback(memory)
     assert memory.disk.share == 0
     assert memory.disk.engines[memory.disk.routed].manifest == CANDIDATE_TEXT
-    assert any("the route is put back before" in line for line in memory.progress.lines)
+    assert any("the route is restored before" in line for line in memory.progress.lines)
     memory.behaviours = FASTER
     del memory.disk.engines[Arm(BASELINE_TEXT).id]
     memory.context.platform._start(Arm(BASELINE_TEXT))  # as KServe does of itself
@@ -157,7 +155,7 @@ def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
-    assert memory.operations()[0].done["keep-baseline"]["kept"] is None
+    assert memory.operations()[0].result("keep-baseline", Retained).arm is None
     assert any("a rollback takes an engine start" in line for line in memory.progress.lines)
 
 
@@ -171,7 +169,7 @@ def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promo
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
-    assert any("left beside the service: the API server" in line for line in memory.progress.lines)
+    assert any("still runs beside the service: the API server" in line for line in memory.progress.lines)
 
 
 def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
@@ -179,11 +177,11 @@ def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
     kept(memory)
     other = memory.again()
     live = memory.disk.text
-    retire = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline=live, text=live, spec="ngram")
+    retire = plan(Strategy.SIDE_BY_SIDE, kind=Kind.RETIRE, baseline=live, goal=live)
     done = runner.run(memory.context, runner.open_plan(memory.context, retire))
     assert done.ending is Ending.RETIRED
     check(memory, CANDIDATE_TEXT)
-    back = wanted(baseline=CANDIDATE_TEXT, text=BASELINE_TEXT, releases=True, traffic_steps=())
+    back = wanted(baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, releases=True, traffic_steps=())
     runner.run(other.context, runner.open_plan(other.context, back))
     check(other, BASELINE_TEXT)
     assert list(other.operations()[-1].done)[:3] == ["record", "pin", "release"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash, MemoryWorld, plan
 
+from mpctl.methods import Spec
 from mpctl.rollout import runner
 from mpctl.rollout.ledger import Event
 from mpctl.rollout.operation import Ending
@@ -15,6 +16,8 @@ from mpctl.rollout.ports import Arm, Phase
 
 both = pytest.mark.parametrize("strategy", list(Strategy))
 FITS, WRONG, BARELY = (60, 45), (200, 3), (60, 15)
+
+EAGLE3 = Spec("eagle3", {"num_speculative_tokens": 3, "model": "/models/head"})
 
 
 class Drafting(MemoryWorld):
@@ -54,7 +57,7 @@ class Drafting(MemoryWorld):
 
 
 def eagle(strategy):
-    return plan(strategy, spec="eagle3 K=3 draft /models/head", draft="/models/head", target_model="/models/target")
+    return plan(strategy, spec=EAGLE3, draft="/models/head", target_model="/models/target")
 
 
 def rollout(memory, strategy):

@@ -14,8 +14,10 @@ from mpctl.experiment.workload import Traffic
 from mpctl.gate.assess import judge_run
 from mpctl.records import encode
 from mpctl.rollout import runner
+from mpctl.rollout.measurement import Measured
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
+from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import measurement
 
 LONG = replace(
@@ -50,11 +52,11 @@ def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     memory = world_with(replace(LONG, concurrency=(1,)), behaviours)
     done = rollout(memory, strategy)
     assert done.ending is ending
-    found = done.done["measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate"]
-    assert found["rounds"] < 12
-    assert found["ended"] == f"the gate decided after {found['rounds']} of 12 rounds"
+    found = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", Measured)
+    assert found.rounds < 12
+    assert found.ended == f"the gate decided after {found.rounds} of 12 rounds"
     looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")]
-    assert looks == [f"interim-{n}" for n in range(1, found["rounds"] + 1)]
+    assert looks == [f"interim-{n}" for n in range(1, found.rounds + 1)]
     assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
         strategy is Strategy.SIDE_BY_SIDE
     )
@@ -86,7 +88,7 @@ def test_an_interim_analysis_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
     measured = measurement(memory.context, done)
-    for number in range(1, done.done["measure"]["rounds"] + 1):
+    for number in range(1, done.result("measure", Measured).rounds + 1):
         assert encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
 
 
@@ -101,7 +103,7 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
     assert counts["baseline"] == counts["candidate"] > 0
     _, verdict = judge_run(run, run.policy, rounds=measured.rounds(), planned=run.planned)
-    assert encode(verdict) == done.done["judge"]
+    assert verdict == verdict_of(done)
     if strategy is Strategy.IN_PLACE:
         assert len(measured.run().blocks) > len(run.blocks)
 
@@ -124,8 +126,11 @@ def test_no_round_begins_after_the_time_is_over(strategy):
     memory = world_with(replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], max_time_s=1.0))
     done = rollout(memory, strategy)
     name = "measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-baseline"
-    assert done.done[name]["rounds"] == 2
-    assert "1 s of measuring are over" in done.done[name]["ended"] or "the gate decided" in done.done[name]["ended"]
+    assert done.result(name, Measured).rounds == 2
+    assert (
+        "1 s of measuring are over" in done.result(name, Measured).ended
+        or "the gate decided" in done.result(name, Measured).ended
+    )
 
 
 def test_every_cell_is_measured_with_prompts_of_its_own_class():
@@ -149,7 +154,7 @@ def test_the_run_holds_what_is_needed_to_repeat_it():
     assert (run.id, run.created, run.who) == (done.id, done.opened_at, "somebody@here")
     assert {name: (a.spec, a.engine_version, a.model) for name, a in run.arms.items()} == {
         "baseline": ("none", "0.32.0", "model"),
-        "candidate": ("ngram", "0.32.0", "model"),
+        "candidate": ("ngram K=4", "0.32.0", "model"),
     }
     assert run.calibration == Calibration(0.1, 0.2, 10, 1)
     assert run.prompts["edits"].count == 9

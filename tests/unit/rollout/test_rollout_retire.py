@@ -6,18 +6,19 @@ from dataclasses import replace
 
 from rolling import BESIDE, RollingWorld, guard
 from test_rollout_traffic import check, kept, rollback, rollout, unmeasured  # noqa: F401
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
 
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_retire
 from mpctl.rollout.operation import Operation, open_retirement
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import Kind, Strategy
+from mpctl.rollout.revision import Manifest
 
 
 def retire(memory):
     """What ``mpctl retire`` does after it has read the service."""
     live = memory.live()
-    request = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline=live.text, text=live.text, spec="ngram")
+    request = plan(Strategy.SIDE_BY_SIDE, kind=Kind.RETIRE, baseline=live.text, goal=live.text)
     beside = request if BESIDE in memory.disk.engines else None
     decision = decide_retire(beside, live, memory.unfinished(), open_retirement(memory.disk.ledger))
     if decision.act is not Act.ALREADY:
@@ -59,14 +60,14 @@ def test_an_interrupted_retirement_goes_on_with_the_same_command_and_stops_no_ro
         check(again, CANDIDATE_TEXT)
         assert again.endings() == ["promoted", "retired"]  # the same operation, not another one
         other = guard(memory.again())
-        rollout(other, baseline=CANDIDATE_TEXT, text=BASELINE_TEXT, releases=True, traffic_steps=(), route=None)
+        rollout(other, baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, releases=True, traffic_steps=(), route=None)
         check(other, BASELINE_TEXT)
         assert None not in other.endings()
 
 
 def test_a_retirement_of_a_service_that_was_changed_since_is_not_gone_on_with():
-    plan = Plan(Kind.RETIRE, Strategy.SIDE_BY_SIDE, baseline="old", text="old", spec="ngram")
-    stale = Operation("retire-2", plan, opened_at="2026-01-01T00:00:00+00:00", who="ann")
+    request = plan(Strategy.SIDE_BY_SIDE, kind=Kind.RETIRE, baseline="old", goal="old")
+    stale = Operation("retire-2", request, opened_at="2026-01-01T00:00:00+00:00", who="ann")
     live = RollingWorld(FASTER).live()
     assert decide_retire(None, live, None, stale).act is Act.ALREADY
-    assert decide_retire(replace(plan, text=live.text), live, None, stale).act is Act.OPEN
+    assert decide_retire(replace(request, goal=Manifest.of(live.text)), live, None, stale).act is Act.OPEN

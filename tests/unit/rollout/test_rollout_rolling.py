@@ -11,8 +11,7 @@ from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, OTHER_TEXT, SLO
 
 from mpctl.errors import Conflict
 from mpctl.rollout import runner
-from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
-from mpctl.rollout.operation import last_change
+from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
 
@@ -33,14 +32,7 @@ def rollout(memory, strategy):
 
 
 def rollback(memory, *, force=False):
-    decision = decide_rollback(
-        memory.live(),
-        memory.unfinished(),
-        last_change(memory.disk.ledger),
-        tuple(memory.disk.revisions),
-        None,
-        force=force,
-    )
+    decision = memory.decide_back(force=force)
     if decision.plan is not None:
         found = decision.plan if decision.plan.undoes else replace(decision.plan, scaling=SCALING)
         runner.run(memory.context, runner.open_plan(memory.context, found))

@@ -8,6 +8,7 @@ from world import (
     BROKEN,
     CANDIDATE_TEXT,
     FASTER,
+    NGRAM,
     OTHER_TEXT,
     PROMPTS,
     SLOWER,
@@ -19,8 +20,9 @@ from world import (
 from mpctl.errors import Conflict, MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.gate.policy import Policy
+from mpctl.methods import Spec
 from mpctl.rollout import runner, sequences
-from mpctl.rollout.decide import Act, decide_rollback
+from mpctl.rollout.decide import Act
 from mpctl.rollout.ledger import Event
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
@@ -36,9 +38,7 @@ def rollout(memory, strategy, **changes):
 
 def ask_back(memory):
     """What ``mpctl rollback`` decides."""
-    return decide_rollback(
-        memory.live(), memory.unfinished(), memory.operations()[-1], tuple(memory.disk.revisions), None
-    )
+    return memory.decide_back()
 
 
 def interfere(memory, where, action):
@@ -161,7 +161,7 @@ def test_a_service_changed_before_the_first_step_is_left_alone(strategy):
     assert "was changed after the plan was made" in done.detail
     assert memory.disk.text == OTHER_TEXT
     assert memory.endings() == ["failed"]
-    assert memory.disk.revisions == []
+    assert memory.disk.text == OTHER_TEXT
     assert list(memory.disk.engines) == [BASELINE]
     assert memory.meter.sent == []
 
@@ -174,7 +174,7 @@ def test_a_service_changed_by_somebody_else_meanwhile_is_not_overwritten(strateg
     with pytest.raises(Conflict, match="changed by somebody else"):
         rollout(memory, strategy)
     assert memory.disk.text == OTHER_TEXT
-    assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT]
+    assert memory.live_revisions() == [BASELINE_TEXT]
     memory.check_ledger()
     # Still so when it is tried again, and free once the other's change is taken back by whoever made it.
     again = memory.again()
@@ -194,9 +194,7 @@ def test_a_way_back_that_failed_goes_on_and_starts_its_engine_again(strategy):
     behaviours = {**FASTER, BASELINE_TEXT: Behaviour(failures=3)}
     memory = MemoryWorld(behaviours)
     assert rollout(memory, strategy).ending is Ending.PROMOTED
-    decision = decide_rollback(
-        memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=strategy
-    )
+    decision = memory.decide_back(strategy=strategy)
     operation = runner.open_plan(memory.context, decision.plan)
     attempts = 0
     while operation.ending is None:
@@ -228,9 +226,7 @@ def test_a_kept_baseline_is_found_again_on_the_way_back():
     memory = MemoryWorld(FASTER)
     rollout(memory, Strategy.SIDE_BY_SIDE, keep_baseline=True)
     kept = memory.disk.engines[BASELINE]
-    decision = decide_rollback(
-        memory.live(), None, memory.operations()[-1], tuple(memory.disk.revisions), None, strategy=None
-    )
+    decision = memory.decide_back()
     runner.run(memory.context, runner.open_plan(memory.context, decision.plan))
     assert memory.disk.engines == {BASELINE: kept}
 
@@ -248,7 +244,7 @@ def test_a_rollback_repeated_does_not_go_forward_again(strategy):
 def test_a_rollback_after_a_refused_rollout_takes_back_the_one_before_it(strategy):
     memory = MemoryWorld({**FASTER, OTHER_TEXT: Behaviour(seconds=0.2, speculates=True)})
     rollout(memory, strategy)
-    rollout(memory, strategy, baseline=CANDIDATE_TEXT, text=OTHER_TEXT, spec="eagle3", baseline_spec="ngram")
+    rollout(memory, strategy, baseline=CANDIDATE_TEXT, goal=OTHER_TEXT, spec=Spec("eagle3"), baseline_spec=NGRAM)
     assert memory.endings() == ["promoted", "rejected", "rolled back"]
     assert memory.disk.text == CANDIDATE_TEXT
     decision = ask_back(memory)
@@ -262,7 +258,8 @@ def test_the_same_service_is_recorded_once():
     memory = MemoryWorld(SLOWER)
     for _ in range(3):
         rollout(memory, Strategy.SIDE_BY_SIDE)
-    assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT]
+    assert [r.text for r in memory.disk.revisions] == [BASELINE_TEXT, CANDIDATE_TEXT]
+    assert memory.live_revisions() == [BASELINE_TEXT]
     assert memory.endings() == ["rejected", "rolled back"] * 3
 
 
@@ -299,7 +296,7 @@ def test_a_way_back_that_fails_says_so_and_how_to_go_on(strategy):
         with pytest.raises(MpctlError, match=r"^rollback-2 could not restore the service: step restore") as caught:
             attempt()
         assert "rollout-1 rejected" in caught.value.message
-        assert caught.value.hint.startswith("mpctl rollback goes on")
+        assert caught.value.hint.startswith("mpctl rollback continues")
         assert caught.value.exit_code == 1
     runner.run(memory.context, ask_back(memory).operation)
     assert memory.endings() == ["rejected", "rolled back"]

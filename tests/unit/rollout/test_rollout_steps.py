@@ -10,7 +10,7 @@ import pytest
 from mpctl.errors import MpctlError
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
-from mpctl.rollout.revision import Revision
+from mpctl.rollout.revision import Manifest, Revision
 from mpctl.rollout.steps.ready import await_ready
 from mpctl.rollout.steps.record import record_restored
 
@@ -62,13 +62,13 @@ def test_a_lost_revision_keeps_its_number(there, named, number):
     for kept in named:
         last, data = entries[-1] if entries else None, {"revision": kept}
         entries.append(Entry.after(last, at=at, operation="o", event=Event.DONE, who="x", step="record", data=data))
-    revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", "none", "o") for n in there]
+    revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", None, "o") for n in there]
     world = SimpleNamespace(
         store=SimpleNamespace(revisions=lambda: revisions, entries=lambda: entries, add_revision=revisions.append),
         platform=SimpleNamespace(read=lambda: SimpleNamespace(text="new"), added_fields=lambda arm, live: ()),
         clock=Rolling(),
         who="x",
     )
-    plan = SimpleNamespace(text="new", target=None, spec="none", arm=ARM)
-    assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)) == {"revision": number}
+    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM)
+    assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)).revision == number
     assert revisions[-1].number == number

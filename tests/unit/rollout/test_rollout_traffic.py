@@ -18,11 +18,12 @@ from mpctl.experiment.counters import CounterError, Window
 from mpctl.gate.first_position import judge_served_drafts
 from mpctl.gate.policy import Policy
 from mpctl.rollout import runner, sequences
-from mpctl.rollout.decide import Act, decide_rollback, decide_rollout
+from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Event
-from mpctl.rollout.operation import last_change
+from mpctl.rollout.operation import Nothing
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.steps.shift import Shifted
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +47,7 @@ def kept(memory):
 
 
 def rollback(memory):
-    decision = decide_rollback(
-        memory.live(), memory.unfinished(), last_change(memory.disk.ledger), tuple(memory.disk.revisions), None
-    )
+    decision = memory.decide_back()
     operation = decision.operation
     if decision.plan is not None:
         found = decision.plan
@@ -80,8 +79,8 @@ def test_each_share_is_held_after_the_gate_and_the_route_is_put_back_before_the_
     steps = list(operation.done)
     shifts = ["shift-1", "shift-10", "shift-50", "unshift"]
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == shifts
-    assert operation.done["shift-10"]["percent"] == 10
-    assert operation.done["shift-10"]["tokensPerStep"] == pytest.approx(1.8)
+    assert operation.result("shift-10", Shifted).percent == 10
+    assert operation.result("shift-10", Shifted).tokens_per_step == pytest.approx(1.8)
 
 
 def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
@@ -101,7 +100,9 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
 def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, said, monkeypatch):
-    monkeypatch.setitem(sequences.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda world, operation: {})
+    monkeypatch.setitem(
+        sequences.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda context, operation: Nothing()
+    )
     memory = guard(RollingWorld(FASTER, **world))
     rollout(memory, **changes)
     check(memory, BASELINE_TEXT)

@@ -14,9 +14,10 @@ from world import SLOWER, Crash, Disk, Engine, MemoryPlatform, MemoryWorld
 from mpctl.errors import Conflict
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
-from mpctl.records import encode
 from mpctl.rollout import sequences
+from mpctl.rollout.operation import Nothing
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline
+from mpctl.rollout.steps.judge import Judged
 
 FOUND = {"min": 1, "max": 5}
 
@@ -189,14 +190,14 @@ class RollingPlatform(MemoryPlatform):
 def leave_out_the_measurement(monkeypatch):
     """The gate says what the behaviours are made for."""
 
-    def judged(world, operation):
-        outcome = Outcome.REJECT if world.platform.behaviours is SLOWER else Outcome.PROMOTE
-        return encode(Verdict(outcome, (), summary="as the test wants"))
+    def judged(context, operation):
+        outcome = Outcome.REJECT if context.platform.behaviours is SLOWER else Outcome.PROMOTE
+        return Judged(Verdict(outcome, (), summary="as the test wants"))
 
     for every in sequences.STEPS.values():
         for name in every:
             if name.startswith("measure"):
-                monkeypatch.setitem(every, name, lambda world, operation: {})
+                monkeypatch.setitem(every, name, lambda context, operation: Nothing())
             elif name == "judge":
                 monkeypatch.setitem(every, name, judged)
 

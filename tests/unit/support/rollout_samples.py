@@ -8,9 +8,11 @@ from pathlib import Path
 from run_samples import make_run
 
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.methods import Spec
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
 
 
 def keep_rollouts(state: Path) -> LocalStore:
@@ -27,7 +29,7 @@ def keep_rollouts(state: Path) -> LocalStore:
 def _record(store, name, run, *, measured):
     prompts = tuple(f"prompt {i}" for i in range(40))
     store.save(name, "workload", Workload((Traffic("edits", prompts),), repeats=4, requests=8).to_record())
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, "a", "b", "ngram K=5", workload=name)
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a"), Manifest.of("b"), Spec("ngram"), workload=name)
     entries = store.entries()
     opened = {"plan": plan.to_record()}
     now = datetime(2026, 11, 21, 5, 0, 12, tzinfo=UTC)

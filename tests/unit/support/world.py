@@ -13,23 +13,27 @@ the store's reading calls are no boundaries, since dying there is dying at the b
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mpctl.errors import Conflict
+from mpctl.errors import Conflict, InputError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.manifest import load_one
+from mpctl.methods import Spec
 from mpctl.rollout.context import Context
-from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.decide import Decision, History, decide_rollback
+from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, RoundProgress, Sent
-from mpctl.rollout.revision import Revision, text_digest
+from mpctl.rollout.revision import Manifest, Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
 CANDIDATE_TEXT = "# mine, with a trailing space \nspeculation: ngram\r\n"
@@ -37,6 +41,9 @@ OTHER_TEXT = "speculation: somebody else's\n"
 PROMPTS = tuple(f"prompt {i}" for i in range(9))
 WORKLOAD = Workload(traffic=(Traffic("edits", PROMPTS),), repeats=2, requests=4, warmup=1)
 TOKENS = 10
+NGRAM = Spec("ngram", {"num_speculative_tokens": 4})
+NONE = Spec("none")
+SPECS = {BASELINE_TEXT: NONE, CANDIDATE_TEXT: NGRAM}
 
 
 class Crash(BaseException):
@@ -66,6 +73,16 @@ class Behaviour:
     matches: bool = True
 
 
+def argv_of(manifest: str) -> tuple[str, ...]:
+    """What an engine of that manifest is started with."""
+    spec = SPECS.get(manifest)
+    try:
+        config = spec.config() if spec else load_one(manifest, None).speculation()
+    except InputError:
+        config = None
+    return ("vllm", "serve", "model", *(("--speculative-config", json.dumps(config)) if config else ()))
+
+
 class MemoryPlatform:
     """``mpctl.rollout.ports.Platform`` on a dictionary."""
 
@@ -87,6 +104,9 @@ class MemoryPlatform:
 
     def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         return () if live.text == arm.manifest else None
+
+    def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
+        return ()
 
     def live_text(self) -> str:
         return self._world.disk.text
@@ -153,7 +173,7 @@ class MemoryPlatform:
             id=arm_id,
             phase=engine.phase,
             endpoint=Endpoint(f"http://{key}", "svc", "tokenizer") if ready else None,
-            argv=("vllm", "serve", arm_id) if ready else None,
+            argv=argv_of(engine.manifest) if ready else None,
             matches=ready and behaviour.matches,
             message="the engine exited with code 3" if engine.phase is Phase.FAILED else "",
         )
@@ -368,6 +388,19 @@ class MemoryWorld:
     def operations(self):
         return operations(self.disk.ledger)
 
+    def history(self) -> History:
+        return History.of(tuple(self.disk.ledger), tuple(self.disk.revisions))
+
+    def decide_back(self, to_revision: int | None = None, **options: Any) -> Decision:
+        """What ``mpctl rollback`` decides; the engine's arguments are those of the live manifest."""
+        serving = SPECS.get(self.disk.text)
+        return decide_rollback(self.live(), self.history(), to_revision, serving=serving, **options)
+
+    def live_revisions(self) -> list[str]:
+        """Texts of the revisions that were live, oldest first."""
+        numbers = live_revisions(self.disk.ledger)
+        return [r.text for r in self.disk.revisions if r.number in numbers]
+
     def endings(self) -> list[str | None]:
         return [op.ending.value if op.ending else None for op in self.operations()]
 
@@ -378,17 +411,22 @@ class MemoryWorld:
 
 
 def plan(strategy: Strategy, **changes: Any) -> Plan:
-    """The rollout of ngram onto the baseline."""
+    """The rollout of ngram onto the baseline; ``baseline`` and ``goal`` may be given as texts."""
     chosen: dict[str, Any] = {
         "kind": Kind.ROLLOUT,
         "strategy": strategy,
         "baseline": BASELINE_TEXT,
-        "text": CANDIDATE_TEXT,
-        "spec": "ngram",
+        "goal": CANDIDATE_TEXT,
+        "spec": NGRAM,
+        "baseline_spec": NONE,
         "workload": "workload-1",
         "why": "rollout of ngram",
+        **changes,
     }
-    return Plan(**{**chosen, **changes})
+    for name in ("baseline", "goal"):
+        if isinstance(chosen[name], str):
+            chosen[name] = Manifest.of(chosen[name])
+    return Plan(**chosen)
 
 
 FASTER = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True)}

@@ -7,12 +7,13 @@ import pytest
 from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.session.local import LocalSession
+from mpctl.methods import Spec
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.revision import Revision
+from mpctl.rollout.revision import Manifest, Revision
 
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
@@ -34,7 +35,7 @@ def recorded(cli):
     desired = Desired("demo", "default", live, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(live, 8001)})
     write_json(directory / "desired.json", desired.to_record())
     store = LocalStore(directory, "ann@here")
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, MANIFEST, live, "ngram")
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of(MANIFEST, 1), Manifest.of(live, 2), Spec("ngram"))
     events = [
         (Event.OPENED, "", {"plan": plan.to_record()}),
         (Event.DONE, "record", {"revision": 1}),
@@ -47,7 +48,7 @@ def recorded(cli):
         last = Entry.after(last, at=now, operation="rollout-1", event=event, who="ann@here", step=step, data=data)
         store.append(last)
     for number, text in enumerate((MANIFEST, live), start=1):
-        store.add_revision(Revision(number, text, "2026-01-01", "ann@here", "as found", "none", "rollout-1"))
+        store.add_revision(Revision(number, text, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1"))
     return directory
 
 
@@ -66,7 +67,7 @@ def test_a_lost_revision_is_told_and_never_passed_over(cli, recorded, removed):
     for arguments in ((), ("--to-revision", "1")):
         done = cli("rollback", "--yes", *arguments)
         assert done.code == 2
-        assert "service demo has lost what was recorded as revision 1" in done.err
+        assert "of service demo is lost" in done.err
         assert "restore it from a copy" in done.err
 
 

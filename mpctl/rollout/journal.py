@@ -1,0 +1,88 @@
+"""The ledger of one service while its lease is held: read once, then extended entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mpctl.records import encode
+from mpctl.rollout.context import Context
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.operation import Ending, Operation, StepResult, opened, operations
+from mpctl.rollout.plan import Plan
+
+
+class Journal:
+    """Appends to the ledger and keeps the operations that follow from it. The lease must be held."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        entries = context.store.entries()
+        self._last: Entry | None = entries[-1] if entries else None
+        self._operations = {op.id: op for op in operations(entries)}
+
+    def operations(self) -> tuple[Operation, ...]:
+        """All operations, oldest first."""
+        return tuple(self._operations.values())
+
+    def operation(self, operation_id: str) -> Operation:
+        """One operation as the ledger has it now, with the texts of its plan once :meth:`read` took them."""
+        return self._operations[operation_id]
+
+    def read(self, operation_id: str) -> Operation:
+        """One operation with the texts that its plan names, from the revisions.
+
+        Raises:
+            MpctlError: a revision is lost, or holds another text than the plan was made for.
+        """
+        found = self._operations[operation_id].read(self._context.store.revisions())
+        self._operations[operation_id] = found
+        return found
+
+    def open(self, operation_id: str, plan: Plan) -> Operation:
+        """Write a plan down as a new operation."""
+        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record(), "digest": plan.digest()})
+        return self._keep(_with_texts(opened(entry), plan))
+
+    def begin(self, operation: Operation, step: str) -> Operation:
+        """Write down that a step is about to act."""
+        return self._extend(operation.id, Event.BEGUN, step)
+
+    def done(self, operation: Operation, step: str, result: StepResult) -> Operation:
+        """Write down what a step found out."""
+        return self._extend(operation.id, Event.DONE, step, encode(result))
+
+    def fail(self, operation_id: str, reason: str) -> Operation:
+        """Write down why the step that was begun could not act."""
+        return self._extend(operation_id, Event.FAILED, self._operations[operation_id].begun, {"reason": reason})
+
+    def close(self, operation_id: str, ending: Ending, detail: str) -> Operation:
+        """Write down how an operation ended."""
+        return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail})
+
+    def _extend(self, operation_id: str, event: Event, step: str, data: dict[str, Any] | None = None) -> Operation:
+        entry = self._append(operation_id, event, step=step, data=data)
+        return self._keep(self._operations[operation_id].with_entry(entry))
+
+    def _append(self, operation_id: str, event: Event, *, step: str = "", data: dict[str, Any] | None = None) -> Entry:
+        context = self._context
+        entry = Entry.after(
+            self._last,
+            at=context.clock.now(),
+            operation=operation_id,
+            event=event,
+            who=context.who,
+            step=step,
+            data=data,
+        )
+        context.store.append(entry)
+        self._last = entry
+        return entry
+
+    def _keep(self, operation: Operation) -> Operation:
+        self._operations[operation.id] = operation
+        return operation
+
+
+def _with_texts(operation: Operation, plan: Plan) -> Operation:
+    return replace(operation, plan=replace(operation.plan, baseline=plan.baseline, goal=plan.goal))
