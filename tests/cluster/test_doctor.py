@@ -41,7 +41,7 @@ def at(cluster, namespace):
     return look
 
 
-def test_a_service_in_order(cluster, namespace, mpctl):
+def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
     namespace.deploy(MODEL)
     cluster.metrics.set("queue_wait_ms", 120)
     namespace.client.apply(hpa(most=4))
@@ -70,7 +70,7 @@ def test_a_service_in_order(cluster, namespace, mpctl):
     ]
 
 
-def test_ready_though_the_surge_pod_can_never_be_scheduled(cluster, namespace, mpctl):
+def test_doctor_reports_an_unschedulable_surge_pod_of_a_ready_service(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
     namespace.client.apply(CONTAINERS.replace("name: demo", "name: other").replace("=demo", "=other"))
     namespace.ready("other")
@@ -92,7 +92,7 @@ def test_ready_though_the_surge_pod_can_never_be_scheduled(cluster, namespace, m
     assert "one-l4" in cause
 
 
-def test_a_claim_template_that_is_gone_is_named(namespace, mpctl, at):
+def test_doctor_names_a_missing_claim_template(namespace, mpctl, at):
     namespace.client.apply(CONTAINERS)
     namespace.client.wait("its pod is there", namespace.pods)
     (found,) = [f for f in at(timedelta(minutes=5)) if f.id in ("not-ready", "ready-but-stuck")]
@@ -101,7 +101,7 @@ def test_a_claim_template_that_is_gone_is_named(namespace, mpctl, at):
     namespace.client.apply(CLAIM)
 
 
-def test_kserve_takes_the_cpu_image_under_a_claim(namespace, mpctl):
+def test_doctor_reports_a_cpu_image_under_a_gpu_claim(namespace, mpctl):
     namespace.client.apply(CLAIM)
     namespace.client.apply(MODEL.replace("      runtimeVersion: v0.11.0\n", ""))
     namespace.client.wait("the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor"))
@@ -110,7 +110,7 @@ def test_kserve_takes_the_cpu_image_under_a_claim(namespace, mpctl):
     assert "vllm-openai-cpu" in cause
 
 
-def test_a_container_without_a_probe_gets_a_bare_tcp_check(namespace, mpctl):
+def test_doctor_reports_a_container_without_a_readiness_probe(namespace, mpctl):
     without = CONTAINERS.replace("        readinessProbe:\n          httpGet: {path: /health, port: 8080}\n", "")
     namespace.client.apply(CLAIM)
     namespace.client.apply(without)
@@ -118,7 +118,7 @@ def test_a_container_without_a_probe_gets_a_bare_tcp_check(namespace, mpctl):
     assert worst(findings(mpctl, code=None), "probe-tcp")[0] == "warn"
 
 
-def test_a_node_that_publishes_no_gpu(cluster, namespace, at):
+def test_doctor_names_a_node_that_publishes_no_gpu(cluster, namespace, at):
     name = cluster.run(cluster.nodes.add(L4))
     try:
         cluster.client.patch("nodes", name, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}})
@@ -137,7 +137,7 @@ def test_a_node_that_publishes_no_gpu(cluster, namespace, at):
     [(-9223372036854775.808, "queue-wait-nan", "fail"), (None, "queue-wait", "fail"), (0, "queue-wait", "ok")],
     ids=["NaN", "adapter down", "idle"],
 )
-def test_the_metric_as_the_autoscaler_sees_it(cluster, namespace, mpctl, value, finding, severity):
+def test_doctor_reads_the_metric_as_the_autoscaler_does(cluster, namespace, mpctl, value, finding, severity):
     namespace.deploy(CONTAINERS)
     namespace.client.apply(hpa(most=4))
     cluster.metrics.available = value is not None
@@ -150,7 +150,7 @@ def test_the_metric_as_the_autoscaler_sees_it(cluster, namespace, mpctl, value, 
         cluster.metrics.available = True
 
 
-def test_a_lease_that_nobody_renews(namespace, mpctl, at):
+def test_doctor_names_a_lease_that_is_not_renewed(namespace, mpctl, at):
     namespace.client.create(
         {
             "apiVersion": "coordination.k8s.io/v1",
@@ -172,13 +172,13 @@ def test_a_lease_that_nobody_renews(namespace, mpctl, at):
     assert stale.cause.startswith("ann@laptop held service demo")
 
 
-def test_who_may_see_nothing_is_told_so_and_nothing_else(cluster, namespace, mpctl):
+def test_doctor_without_rights_reports_only_what_it_may_not_read(cluster, namespace, mpctl):
     found = findings(mpctl.as_user(cluster.user("nobody")))
     assert "inferenceservices" in found["unread"][0]["subject"]
     assert {item["subject"] for item in found["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
     assert {item["severity"] for items in found.values() for item in items} <= {"ok", "note", "warn"}
 
 
-def test_no_cluster_is_an_error_that_says_so(mpctl, tmp_path):
+def test_doctor_without_a_cluster_fails(mpctl, tmp_path):
     done = mpctl("doctor", "--context", "nowhere", code=2)
     assert "context nowhere not found" in done.stderr

@@ -76,7 +76,7 @@ def entries_of_a_rollout(run, namespace, before):
 
 
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])
-def test_killed_after_every_entry_with_a_fault_on_the_way_on(cluster, namespace, mpctl, met):
+def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(cluster, namespace, mpctl, met):
     namespace.deploy(CONTAINERS)
     cluster.metrics.set("queue_wait_ms", 150)
     namespace.client.apply(hpa())

@@ -48,7 +48,7 @@ def test_a_rollout_on_an_owned_service_is_refused_before_anything_is_changed(clu
     assert [owner in i["cause"] for i in owned] == [True]
 
 
-def test_a_rendered_file_is_what_kubectl_applies(cluster, namespace, mpctl, tmp_path):
+def test_kubectl_applies_a_rendered_file(cluster, namespace, mpctl, tmp_path):
     manifest = tmp_path / "service.yaml"
     manifest.write_text(f"# ours\n{CLAIM}---\n{CONTAINERS}")
     namespace.kubectl("apply", "--server-side", "-f", str(manifest))
@@ -72,7 +72,7 @@ def test_a_rendered_file_is_what_kubectl_applies(cluster, namespace, mpctl, tmp_
     assert text_of(namespace.client.get("isvc", "demo")) == before
 
 
-def test_a_rendered_candidate_runs_beside_the_service_and_is_not_mpctls(namespace, mpctl, tmp_path):
+def test_a_rendered_candidate_runs_side_by_side_and_is_not_managed_by_mpctl(namespace, mpctl, tmp_path):
     manifest = tmp_path / "service.yaml"
     manifest.write_text(f"{CLAIM}---\n{CONTAINERS}")
     namespace.kubectl("apply", "--server-side", "-f", str(manifest))

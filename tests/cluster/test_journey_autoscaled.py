@@ -58,7 +58,7 @@ def scaled_by_kserve():
     return made
 
 
-def test_kserves_own_autoscaler_is_held_through_the_service_and_put_back(cluster, namespace, mpctl):
+def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(cluster, namespace, mpctl):
     namespace.deploy(scaled_by_kserve())
     namespace.client.wait("KServe makes its autoscaler", lambda: namespace.client.find("hpa", "demo-predictor"))
     before, pods = live(namespace), {p["metadata"]["uid"] for p in namespace.pods()}
@@ -105,7 +105,7 @@ def dry_run(namespace):
     return json.loads(namespace.kubectl(*words))
 
 
-def test_a_field_that_admission_adds_since_is_named_and_the_way_back_is_exact(namespace, mpctl, defaulting):
+def test_a_field_added_by_admission_is_named_and_rollback_restores_the_rest_exactly(namespace, mpctl, defaulting):
     namespace.deploy(CONTAINERS)
     run = Unmeasured(mpctl)
     run(*ROLLOUT)

@@ -73,7 +73,7 @@ def pods(namespace):
     return {p["metadata"]["labels"][REVISION]: p["metadata"]["uid"] for p in namespace.pods()}
 
 
-def test_there_and_exactly_back_with_a_new_revision_each(cluster, service, run):
+def test_rollout_and_rollback_each_make_a_knative_revision(cluster, service, run):
     before = live(service)
     assert list(pods(service)) == ["demo-predictor-00001"]
     (status,) = run.json("status")["items"]
@@ -105,7 +105,7 @@ def fails(name):
     return rule
 
 
-def test_an_engine_that_crashes_changes_nothing_or_is_taken_back(cluster, service, run):
+def test_a_crashing_engine_leaves_the_knative_service_unchanged(cluster, service, run):
     before, found = live(service), pods(service)
     take_back = cluster.pods.rule(fails("demo-candidate"))
     with Served(service) as served:
@@ -124,7 +124,7 @@ def test_an_engine_that_crashes_changes_nothing_or_is_taken_back(cluster, servic
     assert (served.least, served.revisions) == (1, ["demo-predictor-00001", "demo-predictor-00003"])
 
 
-def test_what_knative_cannot_do_is_refused_before_anything_changes(cluster, service, run):
+def test_an_option_that_knative_lacks_is_refused_before_anything_changes(cluster, service, run):
     before = live(service)
     cluster.proxy.clear()
     for words, said in (

@@ -48,7 +48,7 @@ def service():
 
 
 @pytest.mark.engine
-def test_measured_promoted_and_exactly_back(cluster, namespace, mpctl, tmp_path):
+def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, namespace, mpctl, tmp_path):
     cluster.pods.rule(lambda pod: {"engine": "real"})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
     namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))

@@ -24,7 +24,9 @@ def live(namespace):
         pytest.param(MODEL, "local", id="model and runtime"),
     ],
 )
-def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load, tmp_path):
+def test_rollout_promotes_and_rollback_restores_the_service_exactly(
+    cluster, namespace, mpctl, manifest, load, tmp_path
+):
     cluster.pods.rule(lambda pod: {"script": STEADY})
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
@@ -53,7 +55,7 @@ def test_there_and_exactly_back(cluster, namespace, mpctl, manifest, load, tmp_p
     assert mpctl("history", "--revision", "1", "-o", "yaml").stdout == before
 
 
-def test_a_gate_that_says_no_leaves_the_service_as_it_was(cluster, namespace, mpctl):
+def test_a_rejected_candidate_leaves_the_service_unchanged(cluster, namespace, mpctl):
     cluster.pods.rule(lambda pod: {"script": STEADY | {"slow": 4}})
     namespace.deploy(CONTAINERS)
     before, pods = live(namespace), [p["metadata"]["uid"] for p in namespace.pods()]

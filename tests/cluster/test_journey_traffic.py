@@ -132,7 +132,7 @@ def third_node(cluster):
     cluster.remove_node(name)
 
 
-def test_shares_as_asked_and_no_request_is_lost(cluster, third_node, service, run):
+def test_traffic_steps_send_the_requested_shares_and_lose_no_request(cluster, third_node, service, run):
     with Users(cluster, service.namespace) as users:
         done = run(*ROLLOUT, "--traffic-steps", "1,10,50", "--step-duration", "2s", "--keep-baseline")
     assert "promoted" in done.stderr
@@ -155,7 +155,7 @@ def test_shares_as_asked_and_no_request_is_lost(cluster, third_node, service, ru
     assert "one write" not in run("rollback", "--dry-run=client").stderr
 
 
-def test_a_candidate_that_fails_on_users_traffic_goes_no_further(cluster, service, run):
+def test_a_candidate_that_fails_under_production_traffic_is_rolled_back(cluster, service, run):
     cluster.pods.rule(lambda pod: {"stop_s": 1, "script": {"speculating": {"accept": 0.0}}})
     with Users(cluster, service.namespace):
         done = run(*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "30s", code=7)
@@ -163,7 +163,7 @@ def test_a_candidate_that_fails_on_users_traffic_goes_no_further(cluster, servic
     service.as_it_was()
 
 
-def test_killed_while_traffic_is_shared_it_goes_on(cluster, service, run):
+def test_a_rollout_killed_during_a_traffic_step_resumes(cluster, service, run):
     run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
     (status,) = run.json("status")["items"]
     assert [a["traffic"] for a in status["status"]["arms"]] == ["90 %", "10 %"]
@@ -177,7 +177,7 @@ def test_killed_while_traffic_is_shared_it_goes_on(cluster, service, run):
     assert service.candidate() is None
 
 
-def test_a_route_that_somebody_else_writes_keeps_its_candidate_until_it_is_put_right(cluster, service, run):
+def test_a_candidate_stays_while_a_foreign_edit_of_the_httproute_sends_it_traffic(cluster, service, run):
     def write(hosts):
         change = json.dumps([{"op": "replace", "path": "/spec/hostnames", "value": hosts}])
         patch = ("patch", "httproute", "users", "--type=json", "-p", change, "--field-manager=somebody")
@@ -197,7 +197,7 @@ def test_a_route_that_somebody_else_writes_keeps_its_candidate_until_it_is_put_r
     service.as_it_was()
 
 
-def test_what_cannot_be_is_refused_before_anything(cluster, service, run):
+def test_impossible_traffic_steps_are_refused_before_anything_changes(cluster, service, run):
     namespace = service.namespace
     done = run(*ROLLOUT, "--traffic-steps", "10,60", code=9)
     assert "60 % of the traffic" in done.stderr
@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_before_anything(cluster, service, run):
     assert service.text() == service.before
 
 
-def test_a_kept_arm_gets_the_traffic_back_by_one_write(cluster, third_node, service, run):
+def test_rollback_to_a_retained_baseline_is_one_write(cluster, third_node, service, run):
     run(*ROLLOUT, "--keep-baseline")
     with Users(cluster, service.namespace) as users:
         before = len(cluster.proxy.calls)

@@ -52,7 +52,7 @@ def ended(run):
     return [op["ending"] for op in run.json("history")["operations"]]
 
 
-def test_a_candidate_that_can_never_be_scheduled_is_named_and_removed(cluster, namespace, service, run):
+def test_an_unschedulable_candidate_is_named_and_removed(cluster, namespace, service, run):
     for node in cluster.nodes.numbers:
         cluster.kubectl("taint", "node", node, "test=yes:NoSchedule")
     try:
@@ -66,7 +66,7 @@ def test_a_candidate_that_can_never_be_scheduled_is_named_and_removed(cluster, n
     service.as_it_was()
 
 
-def test_an_engine_that_crashes_is_quoted(cluster, namespace, service, run):
+def test_the_last_words_of_a_crashed_engine_are_in_the_error(cluster, namespace, service, run):
     cluster.pods.rule(lambda pod: {"script": {"exit": 3, "only_speculating": True}})
     done = run(*ROLLOUT, code=7)
     assert "exit code 3" in done.stderr
@@ -74,7 +74,7 @@ def test_an_engine_that_crashes_is_quoted(cluster, namespace, service, run):
     service.as_it_was()
 
 
-def test_one_gpu_and_a_candidate_beside_is_refused_before_anything(cluster, namespace, service, run):
+def test_a_side_by_side_rollout_without_a_free_gpu_is_refused_before_anything_changes(cluster, namespace, service, run):
     namespace.client.apply(BUSY.replace("@NAME@", "busy"))
     namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
     version = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
@@ -88,7 +88,7 @@ def test_one_gpu_and_a_candidate_beside_is_refused_before_anything(cluster, name
     service.as_it_was()
 
 
-def test_on_a_full_node_it_is_changed_in_place_with_downtime_accepted(cluster, namespace, service, run):
+def test_on_a_full_node_accepted_downtime_changes_the_service_in_place(cluster, namespace, service, run):
     namespace.client.apply(BUSY.replace("@NAME@", "busy"))
     namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
     done = run(*ROLLOUT, "--accept-downtime")
@@ -98,7 +98,7 @@ def test_on_a_full_node_it_is_changed_in_place_with_downtime_accepted(cluster, n
     assert service.text() == service.before
 
 
-def test_two_operators(cluster, namespace, service, run):
+def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespace, service, run):
     cluster.pods.rule(lambda pod: {"never_ready": True})  # the first is still waiting when the second comes
     first = run.start(*ROLLOUT)
     try:
@@ -118,7 +118,7 @@ def test_two_operators(cluster, namespace, service, run):
     service.as_it_was()
 
 
-def test_a_foreign_edit_is_named_and_kept_by_abandon(cluster, namespace, service, run):
+def test_abandon_names_and_keeps_a_foreign_edit(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     done = run("resume", code=3)
@@ -133,7 +133,7 @@ def test_a_foreign_edit_is_named_and_kept_by_abandon(cluster, namespace, service
     assert run("history", "--revision", "2", "-o", "yaml").stdout == edited
 
 
-def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback(cluster, namespace, service, run):
+def test_a_forced_rollback_records_a_foreign_edit_as_a_revision(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     run("rollback", code=3)
@@ -145,7 +145,7 @@ def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback(cluster, name
     assert namespace.client.find("isvc", "demo-candidate") is None
 
 
-def test_a_service_deleted_meanwhile_leaves_nothing_behind(cluster, namespace, service, run):
+def test_a_service_deleted_during_a_rollout_leaves_nothing_behind(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     namespace.kubectl("delete", "isvc", "demo")
     done = run("resume", "demo", code=1)
@@ -155,7 +155,7 @@ def test_a_service_deleted_meanwhile_leaves_nothing_behind(cluster, namespace, s
     assert run("history", "demo", "--revision", "1", "-o", "yaml").stdout == service.before
 
 
-def test_the_autoscaler_is_held_and_put_back(cluster, namespace, service, run):
+def test_the_autoscaler_is_pinned_and_restored(cluster, namespace, service, run):
     cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
     namespace.client.apply(hpa())
     spec = namespace.client.get("hpa", "demo-queue")["spec"]

@@ -49,13 +49,13 @@ def kubectl(cluster, namespace, tmp_path):
     return run
 
 
-def test_kubectl_knows_the_plugin(kubectl):
+def test_kubectl_lists_the_plugin(kubectl):
     assert "kubectl-mpctl" in kubectl("plugin", "list").stdout
     assert kubectl("mpctl", "--help").stdout.startswith("Usage: kubectl mpctl [OPTIONS] COMMAND")
     assert "kubectl mpctl rollback qwen" in kubectl("mpctl", "rollback", "--help").stdout
 
 
-def test_it_works_on_the_services_of_the_context(kubectl, namespace):
+def test_the_plugin_reads_the_services_of_the_context(kubectl, namespace):
     namespace.deploy(CONTAINERS)
     assert "demo" in kubectl("mpctl", "status").stdout
     assert kubectl("mpctl", "doctor", "-o", "name").returncode == 0
@@ -63,7 +63,7 @@ def test_it_works_on_the_services_of_the_context(kubectl, namespace):
     assert "hint: " in refused.stderr
 
 
-def test_a_plugins_exit_code_is_kubectls(kubectl):
+def test_the_plugins_exit_code_is_kubectls(kubectl):
     done = kubectl("mpctl", "rollot", code=2)
     assert "did you mean kubectl mpctl rollout" in done.stderr
 

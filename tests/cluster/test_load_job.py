@@ -64,7 +64,7 @@ def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace
     namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
 
 
-def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_as_it_was(cluster, namespace, mpctl):
+def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(cluster, namespace, mpctl):
     is_load = lambda pod: pod["metadata"]["labels"].get("mpctl.dev/part") == "load"  # noqa: E731
     cluster.pods.rule(lambda pod: {"pull_fails": True} if is_load(pod) else {"script": STEADY})
     namespace.deploy(CONTAINERS)

@@ -11,7 +11,7 @@ def is_candidate(pod):
     return pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == "demo-candidate"
 
 
-def test_while_it_waits_it_reads_at_most_twice_a_second(cluster, namespace, mpctl):
+def test_a_waiting_command_reads_at_most_twice_a_second(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
     cluster.pods.rule(lambda pod: {"ready_s": WAIT_S} if is_candidate(pod) else {})
     Unmeasured(mpctl)("rollout", "--spec", "ngram")

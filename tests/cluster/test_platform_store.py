@@ -60,7 +60,7 @@ def test_two_writers_cannot_both_append(reach, namespace):
 
 
 @pytest.mark.parametrize("action", [409, 500, "timeout"])
-def test_an_append_of_unknown_outcome_is_there_once(cluster, reach, namespace, action):
+def test_an_append_of_unknown_outcome_is_recorded_once(cluster, reach, namespace, action):
     mine = store(reach(), namespace)
     first = entry(None)
     mine.append(first)
@@ -69,7 +69,7 @@ def test_an_append_of_unknown_outcome_is_there_once(cluster, reach, namespace, a
     assert [e.seq for e in mine.entries()] == [1, 2]
 
 
-def test_a_long_ledger_goes_on_in_another_object(reach, namespace):
+def test_a_long_ledger_continues_in_another_object(reach, namespace):
     mine, last = store(reach(), namespace), None
     for number in range(4):
         last = entry(last, filler="x" * 150_000, n=number)
@@ -78,7 +78,7 @@ def test_a_long_ledger_goes_on_in_another_object(reach, namespace):
     assert len(namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")) == 2
 
 
-def test_an_edited_ledger_is_found_out(reach, namespace):
+def test_an_edited_ledger_is_refused(reach, namespace):
     mine = store(reach(), namespace)
     mine.append(entry(None, n=1))
     (part,) = namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")
@@ -88,7 +88,7 @@ def test_an_edited_ledger_is_found_out(reach, namespace):
         mine.entries()
 
 
-def test_a_record_larger_than_an_object_comes_back_whole(reach, namespace):
+def test_a_record_larger_than_an_object_is_read_back_whole(reach, namespace):
     mine = store(reach(), namespace)
     record = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
     mine.save("rollout-1", "block", record)
@@ -109,7 +109,7 @@ def test_a_revision_is_kept_for_good(reach, namespace):
         namespace.client.patch("controllerrevisions", "mpctl-demo-1", {"data": {"text": "changed"}})
 
 
-def test_a_lease_is_for_one_and_is_given_back(reach, namespace):
+def test_a_lease_has_one_holder_and_is_released(reach, namespace):
     mine, other = Lease(reach(), namespace.name, "demo", "a@b"), Lease(reach(), namespace.name, "demo", "c@d")
     with mine.hold("rollout"):
         assert "a@b, mpctl rollout" in other.holder()
@@ -139,7 +139,7 @@ def test_a_stolen_lease_stops_every_write(reach, namespace):
     assert namespace.client.find("configmaps", "x") is None
 
 
-def test_a_lease_without_a_heartbeat_is_taken_after_a_second_look(reach, namespace):
+def test_a_lease_whose_heartbeat_stands_still_is_taken_over(reach, namespace):
     looks = []
     dead = Lease(reach(), namespace.name, "demo", "gone@elsewhere")
     with dead.hold("rollout"):
@@ -158,7 +158,7 @@ def test_a_lease_without_a_heartbeat_is_taken_after_a_second_look(reach, namespa
         assert namespace.client.get("leases", "mpctl-demo")["spec"]["leaseTransitions"] == 2
 
 
-def test_a_late_heartbeat_is_no_dead_one(reach, namespace):
+def test_a_late_heartbeat_keeps_the_lease(reach, namespace):
     """Its clock is behind ours: the time looks old, but it moves."""
     client = reach()
     with Lease(client, namespace.name, "demo", "slow@elsewhere").hold("rollout"):
@@ -178,7 +178,7 @@ def test_a_late_heartbeat_is_no_dead_one(reach, namespace):
             pass
 
 
-def test_a_busy_server_is_waited_for_as_it_asks(cluster, reach, namespace):
+def test_a_retry_waits_as_long_as_the_server_asks(cluster, reach, namespace):
     waits = []
     client = reach()
     client._sleep = waits.append
@@ -197,7 +197,7 @@ def test_a_write_without_an_answer_is_not_repeated(cluster, reach, namespace):
     assert namespace.client.get("configmaps", "once")
 
 
-def test_an_unknown_field_is_an_error_and_not_lost(reach, namespace):
+def test_an_unknown_field_is_an_error(reach, namespace):
     body = {"metadata": {"name": "x", "namespace": namespace.name}, "dta": {}}
     with pytest.raises(MpctlError, match="dta"):
         reach().create(CONFIG_MAP, body)

@@ -6,7 +6,7 @@ from .objects import CONTAINERS
 from .roles import Granted
 
 
-def test_a_reader_looks_and_changes_nothing(cluster, namespace, mpctl):
+def test_a_reader_reads_and_may_not_write(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
     granted = Granted(cluster, namespace.name, "reader", "reader")
     granted.apply()
@@ -42,7 +42,7 @@ def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
             cluster.kubectl("delete", document["kind"], document["metadata"]["name"])
 
 
-def test_the_real_kubectl_takes_what_is_printed(cluster, namespace, mpctl):
+def test_kubectl_applies_the_printed_roles(cluster, namespace, mpctl):
     done = mpctl("rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key")
     said = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
     assert said.count("(server dry run)") == 6

@@ -1,6 +1,7 @@
 """The roles that ``mpctl rbac`` prints, on the real authoriser: enough for every journey, and nothing too much.
 
-``test_journeys_as_operator`` holds the requests of whole journeys against the table both ways.
+``test_every_command_works_with_the_operator_role_alone`` compares the requests of whole
+journeys with the table both ways.
 """
 
 import signal
@@ -100,7 +101,7 @@ def every_other_command(mine):
     run("abandon", "-y")
 
 
-def test_journeys_as_operator(cluster, keda, namespace, mpctl, operator, tmp_path):
+def test_every_command_works_with_the_operator_role_alone(cluster, keda, namespace, mpctl, operator, tmp_path):
 
     namespace.deploy(MODEL)
     namespace.client.apply(hpa())

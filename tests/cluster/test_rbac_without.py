@@ -110,7 +110,7 @@ def user_of(row):
     return "without-" + re.sub(r"[^a-z]+", "-", f"{key_of(row)}-{row.kind.group}".lower())
 
 
-def test_every_row_is_taken_away_somewhere():
+def test_every_right_is_removed_by_some_test():
     found = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *MEASURING]
     found += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
     assert sorted(found) == sorted(ROWS)
@@ -213,7 +213,7 @@ def missed(say, command, key):
     return code, told
 
 
-def test_looks_and_first_writes(shared, say):
+def test_a_missing_right_to_read_or_first_write_is_named(shared, say):
     forget(shared[0])
     for command, keys in LOOKS.items():
         for key in keys:
@@ -224,7 +224,7 @@ def test_looks_and_first_writes(shared, say):
                 assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
 
 
-def test_the_doctor_says_what_it_could_not_see(say):
+def test_doctor_names_what_it_may_not_read(say):
     for key in DOCTOR:
         code, told = say("doctor", "-o", "json", without=key)
         assert code in (0, 9), told
@@ -237,7 +237,7 @@ def test_the_doctor_says_what_it_could_not_see(say):
         assert plural in unseen, (key, unseen)
 
 
-def test_a_measurement_misses_its_job(shared):
+def test_a_missing_right_to_the_load_job_is_named(shared):
     for key in MEASURING:
         done = shared[1](*BENCH, "--as", user_of(ROWS[key]), code=None)
         assert f"not allowed to {key}" in done.stderr, (key, done.stderr)
@@ -245,7 +245,7 @@ def test_a_measurement_misses_its_job(shared):
         assert done.returncode == (0 if key == "delete jobs" else 4), (key, done.stderr)
 
 
-def test_an_unfinished_operation_is_ended_one_call_further_each_time(cluster, shared, say):
+def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared, say):
     namespace, hand = shared
     forget(namespace)
     interrupted(hand, 7)
@@ -277,7 +277,7 @@ def test_an_unfinished_operation_is_ended_one_call_further_each_time(cluster, sh
         assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
 
 
-def test_a_rollout_that_is_refused_on_its_way_goes_back(shared, say):
+def test_a_rollout_that_lacks_a_right_is_rolled_back(shared, say):
     namespace, hand = shared
     for entry, key in RESUMED.items():
         forget(namespace)

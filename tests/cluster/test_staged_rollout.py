@@ -43,7 +43,7 @@ def live(namespace):
     return text_of(namespace.client.get("isvc", "demo"))
 
 
-def test_eagle3_in_one_command_and_exactly_back(cluster, namespace, mpctl):
+def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(cluster, namespace, mpctl):
     mpctl = Unmeasured(replace(mpctl, environment=mpctl.environment | {"HF_HUB_OFFLINE": "1"}))
     namespace.deploy(MODEL.replace("hf://org/target", TARGET))
     before = live(namespace)

@@ -98,7 +98,7 @@ SILENT = (
 )
 
 
-def test_what_the_rules_refuse_the_server_refuses(namespace):
+def test_the_server_refuses_what_the_staging_rules_refuse(namespace):
     for predictor in REFUSED:
         record = broken(**predictor)
         found = problems(record, "0.20")
@@ -110,7 +110,7 @@ def test_what_the_rules_refuse_the_server_refuses(namespace):
         assert namespace.client.find("isvc", "demo") is None, predictor
 
 
-def test_what_the_rules_call_silent_the_server_admits(namespace):
+def test_the_server_admits_what_the_staging_rules_call_silent(namespace):
     for predictor in SILENT:
         record = broken(**predictor)
         found = problems(record, "0.20")

@@ -43,14 +43,14 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
             assert f"{module} v" in source
 
 
-def test_without_go_the_way_to_get_it_is_named(nowhere):
+def test_a_missing_go_is_named_with_install_instructions(nowhere):
     with pytest.raises(binaries.Missing) as missing:
         binaries.find()
     for word in ("no Go toolchain", "apt install", "go.dev/dl", binaries.GO, "MPCTL_RIG_ASSETS", "kserve-manager"):
         assert word in str(missing.value)
 
 
-def test_another_go_is_switched_to_ours(nowhere, monkeypatch):
+def test_another_go_switches_to_the_pinned_one(nowhere, monkeypatch):
     monkeypatch.setenv("MPCTL_GO", fake_go(nowhere, "go1.27.3", switches=True))
     _, environment = binaries._go()
     assert environment["GOTOOLCHAIN"] == binaries.GO
@@ -62,7 +62,7 @@ def test_a_go_that_cannot_switch_is_refused_by_name(nowhere, monkeypatch):
         binaries._go()
 
 
-def test_given_programs_and_definitions_are_taken(nowhere, monkeypatch):
+def test_programs_and_definitions_of_a_named_folder_are_used(nowhere, monkeypatch):
     folder = nowhere / "mine"
     (folder / "definitions").mkdir(parents=True)
     for program in binaries.PROGRAMS:
@@ -75,7 +75,7 @@ def test_given_programs_and_definitions_are_taken(nowhere, monkeypatch):
     assert found.definitions == folder / "definitions"
 
 
-def test_a_folder_that_is_not_there_is_refused(nowhere, monkeypatch):
+def test_a_missing_folder_is_refused(nowhere, monkeypatch):
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(nowhere / "nosuch"))
     with pytest.raises(binaries.Missing, match="nosuch is not a directory"):
         binaries.find()
@@ -87,7 +87,7 @@ def test_a_version_change_moves_the_cache(monkeypatch):
     assert binaries.digest() != before
 
 
-def test_the_script_says_what_is_missing(nowhere):
+def test_the_script_names_what_is_missing(nowhere):
     environment = {
         k: v for k, v in os.environ.items() if k not in ("MPCTL_GO", "MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")
     }

@@ -134,7 +134,7 @@ def test_a_crash_looping_new_pod_leaves_the_service_ready(cluster, namespace):
     assert service["status"]["modelStatus"]["transitionStatus"] == "UpToDate"
 
 
-def test_a_missing_claim_template_is_told_by_an_event_alone(namespace):
+def test_only_an_event_reports_a_missing_claim_template(namespace):
     namespace.client.apply(MODEL)
     failed = namespace.client.wait(
         "the event",
@@ -228,7 +228,7 @@ def test_the_native_canary_gets_no_storage_and_no_traffic(namespace):
     assert set(backends) == {"demo-predictor"}
 
 
-def test_unknown_fields_are_dropped_in_silence_unless_strictness_is_asked_for(namespace):
+def test_unknown_fields_are_dropped_unless_validation_is_strict(namespace):
     wrong = changed(MODEL, predictor={"storageURIs": []})
     path = f"/apis/serving.kserve.io/v1beta1/namespaces/{namespace.name}/inferenceservices"
     with pytest.raises(ApiError, match="unknown field") as refused:

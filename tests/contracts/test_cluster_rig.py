@@ -48,7 +48,7 @@ def test_an_inference_service_becomes_a_process_that_answers(cluster, namespace)
     assert ask(f"http://{address}:8080") == "one two three"
 
 
-def test_a_pod_starts_restarts_and_ends_like_one(cluster, namespace):
+def test_a_pod_starts_restarts_and_ends_as_in_kubernetes(cluster, namespace):
     cluster.pods.rule(lambda pod: {"crash": 7})
     namespace.client.apply(CLAIM)
     namespace.client.apply(CONTAINERS)
@@ -305,7 +305,7 @@ def test_a_pod_with_a_missing_secret_waits_until_it_is_there(cluster, namespace)
     namespace.ready()
 
 
-def test_lost_and_failed_gpus_are_gone_for_the_scheduler(cluster, namespace):
+def test_the_scheduler_does_not_use_lost_or_failed_gpus(cluster, namespace):
     name = cluster.add_node(L4.with_gpus(2))
     try:
         slices = cluster.client.get("resourceslices", f"{name}-gpu.nvidia.com")["spec"]

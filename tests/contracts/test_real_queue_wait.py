@@ -109,7 +109,7 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     return seen
 
 
-def test_the_rule_tells_the_wait_that_requests_had(prometheus: str, rules_file: Path, tmp_path: Path) -> None:
+def test_the_recorded_queue_wait_is_the_wait_of_the_requests(prometheus: str, rules_file: Path, tmp_path: Path) -> None:
     engine_python()
     with engine(tmp_path) as target, prometheus_server(prometheus, rules_file, target, tmp_path) as base:
         seen = asyncio.run(story(target, base))

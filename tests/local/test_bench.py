@@ -21,7 +21,7 @@ def served(up):
     return up.live_text(), sorted(p.pid for p in up.engines())
 
 
-def test_a_service_as_it_serves(up):
+def test_bench_measures_a_service_as_it_serves_and_changes_nothing(up):
     before = served(up)
     done = up(
         "bench", *SMALL, "--run", "alone.json.gz", "--concurrency", "1,2", "--prompts", "edits", "--prompts", "chat:3"
@@ -39,7 +39,7 @@ def test_a_service_as_it_serves(up):
     assert up("bench", "compare", "alone.json.gz", code=2).stderr.startswith("error: alone.json.gz: has only one arm")
 
 
-def test_beside_the_service_an_engine_that_is_gone_afterwards(up):
+def test_bench_of_a_spec_starts_a_second_engine_and_removes_it(up):
     before = served(up)
     done = up("bench", "--spec", "ngram", *SMALL, "--run", "two.json.gz")
     assert served(up) == before
@@ -55,7 +55,7 @@ def test_beside_the_service_an_engine_that_is_gone_afterwards(up):
     assert "2.00" in up("report", "two.json.gz", "-o", "md").stdout
 
 
-def test_killed_it_goes_on_and_sends_no_finished_block_again(up):
+def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
     before = served(up)
     command = ("bench", "--spec", "ngram", *SMALL, "--repeats", "6", "--policy", up.policy("min_compared: 24\n"))
     first = subprocess.Popen(
@@ -83,7 +83,7 @@ def test_killed_it_goes_on_and_sends_no_finished_block_again(up):
     assert "continuing" not in finished.stderr
 
 
-def test_two_servers_at_their_addresses(up):
+def test_bench_compares_two_servers_by_their_addresses(up):
     status = up.json("status")["items"][0]["status"]
     (python,) = {up.environment["MPCTL_VLLM"]}
     done = up(
@@ -105,7 +105,7 @@ def test_two_servers_at_their_addresses(up):
     assert said["status"]["cells"][0]["outputsDifferent"] == 0
 
 
-def test_the_client_is_calibrated_before_it_measures(up):
+def test_bench_calibrates_the_load_client_first(up):
     up.environment["MPCTL_CALIBRATE"] = "1"
     done = up("bench", *SMALL, "--repeats", "1", "--run", "calibrated.json")
     run = run_in(up, "calibrated.json")
@@ -124,7 +124,7 @@ def test_the_client_is_calibrated_before_it_measures(up):
         (("--model", "x"), 2, "needs --url"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_starts(up, arguments, code, message):
+def test_bench_refuses_an_invalid_request_before_anything_starts(up, arguments, code, message):
     before = served(up)
     assert message in up("bench", *arguments, code=code).stderr
     assert served(up) == before

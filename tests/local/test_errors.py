@@ -18,7 +18,7 @@ ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "-
 # Before a service is up
 
 
-def test_manifests_that_cannot_be_used(mpctl):
+def test_an_unusable_manifest_is_named_and_nothing_is_created(mpctl):
     path = mpctl.manifest()
     good = path.read_text()
     broken = good.replace("metadata:", "metadata: [")
@@ -44,7 +44,7 @@ def test_manifests_that_cannot_be_used(mpctl):
     assert int(line) > 1
 
 
-def test_no_engine_to_start(mpctl):
+def test_a_missing_engine_is_named_and_nothing_is_created(mpctl):
     for vllm, code, parts in [
         ("/nowhere/bin/vllm", 2, ["--vllm: /nowhere/bin/vllm is not there"]),
         (str(mpctl.manifest()), 2, ["--vllm", "cannot be executed"]),
@@ -80,7 +80,7 @@ def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
 # A service is up, and the request cannot be
 
 
-def test_requests_that_are_refused_before_anything(up):
+def test_an_invalid_rollout_is_refused_before_anything_changes(up):
     directory = up.directory
     (directory / "few.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     (directory / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt":\n')
@@ -124,7 +124,7 @@ def test_requests_that_are_refused_before_anything(up):
     said(up("rollout", "--spec", "ngarm", code=2), "ngram")
 
 
-def test_services_and_revisions_that_are_not_there(up):
+def test_an_unknown_service_or_revision_is_named(up):
     with unchanged(up):
         said(up("rollout", "dmeo", "--spec", "ngram", code=2), "service dmeo: not found", "did you mean demo")
         said(up("-n", "other", "status", "demo", code=2), "service demo: not found in namespace other")
@@ -141,7 +141,7 @@ def test_another_manifest_of_the_same_service_is_a_conflict(up):
         said(up("local", "up", "-f", str(path), code=3), "already up with another manifest", "mpctl rollout")
 
 
-def test_nothing_is_asked_without_a_terminal(up):
+def test_without_a_terminal_a_command_never_prompts(up):
     del up.environment["MPCTL_YES"]
     with unchanged(up):
         said(up(*ROLLOUT, code=2), "no terminal to prompt on", "-y")
@@ -175,7 +175,7 @@ def begun(mpctl, step):
     return ledger.exists() and f'"step": "{step}"' in ledger.read_text()
 
 
-def test_two_at_once_one_wins_and_the_other_names_the_holder(mpctl):
+def test_a_second_command_is_refused_and_names_the_holder(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
     with running(mpctl, *ROLLOUT) as first:
         wait_for(lambda: begun(mpctl, "ready"))
@@ -188,7 +188,7 @@ def test_two_at_once_one_wins_and_the_other_names_the_holder(mpctl):
         assert len(mpctl.engines()) == 2
 
 
-def test_ctrl_c_says_what_is_unfinished_and_how_to_go_on(mpctl):
+def test_ctrl_c_names_the_unfinished_operation_and_how_to_resume(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
     before = mpctl.live_text()
     with running(mpctl, *ROLLOUT) as process:
@@ -208,7 +208,7 @@ def test_ctrl_c_says_what_is_unfinished_and_how_to_go_on(mpctl):
     assert len(mpctl.engines()) == 1
 
 
-def test_a_reader_that_goes_away_stops_nothing_and_hides_no_verdict(mpctl):
+def test_a_closed_output_pipe_stops_nothing_and_keeps_the_exit_code(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"exit": 3, "only_speculating": True})))
     before = mpctl.live_text()
     reading, writing = os.pipe()
@@ -228,7 +228,7 @@ def test_a_reader_that_goes_away_stops_nothing_and_hides_no_verdict(mpctl):
     assert mpctl.live_text() == before
 
 
-def test_a_damaged_revision_is_named_and_nothing_is_overwritten(up):
+def test_a_damaged_revision_is_named_and_not_overwritten(up):
     up(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
     path = up.service / "revisions" / "0001.json"
     whole = path.read_text()

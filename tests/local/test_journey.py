@@ -27,7 +27,7 @@ def test_rollout_promotes_and_rollback_restores_byte_for_byte(up):
     assert printed.stdout == before
 
 
-def test_in_place_has_one_engine_at_a_time_and_comes_back(up):
+def test_an_in_place_rollout_runs_one_engine_at_a_time(up):
     before = up.live_text()
     up("rollout", "--spec", "ngram", "--strategy", "in-place")
     assert up.live_text() != before
@@ -37,7 +37,7 @@ def test_in_place_has_one_engine_at_a_time_and_comes_back(up):
     assert len(up.engines()) == 1
 
 
-def test_a_slower_candidate_is_rejected_and_the_service_is_as_it_was(mpctl):
+def test_a_slower_candidate_is_rejected_and_the_service_is_unchanged(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 40})))  # far from what a busy machine adds
     before = mpctl.live_text()
     own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
@@ -51,7 +51,7 @@ def test_a_slower_candidate_is_rejected_and_the_service_is_as_it_was(mpctl):
     assert "--speculative-config" not in " ".join(mpctl.engines()[0].cmdline())
 
 
-def test_other_outputs_are_rejected(mpctl):
+def test_a_candidate_with_other_greedy_outputs_is_rejected(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"other": True})))
     done = mpctl("rollout", "--spec", "ngram", code=5)
     assert "greedy outputs differ" in done.stderr
@@ -87,7 +87,7 @@ def test_a_candidate_that_never_gets_ready_times_out(mpctl):
     assert len(mpctl.engines()) == 1
 
 
-def test_the_same_command_twice_says_so(up):
+def test_the_same_rollout_again_changes_nothing(up):
     up("rollout", "--spec", "ngram")
     done = up("rollout", "--spec", "ngram")
     assert "already runs ngram" in done.stderr
@@ -96,7 +96,7 @@ def test_the_same_command_twice_says_so(up):
     assert "already is revision 2" in done.stderr
 
 
-def test_a_kept_baseline_makes_the_way_back_instant(up):
+def test_rollback_to_a_retained_baseline_starts_no_engine(up):
     baseline = up.engines()[0].pid
     up("rollout", "--spec", "ngram", "--keep-baseline")
     assert len(up.engines()) == 2
@@ -104,7 +104,7 @@ def test_a_kept_baseline_makes_the_way_back_instant(up):
     assert [p.pid for p in up.engines()] == [baseline]
 
 
-def test_rollback_to_a_revision_further_back(up):
+def test_rollback_restores_an_older_revision(up):
     before = up.live_text()
     up("rollout", "--spec", "ngram")
     up("rollout", "--spec", "ngram", "--set", "num_speculative_tokens=3")
@@ -113,7 +113,7 @@ def test_rollback_to_a_revision_further_back(up):
     assert up.live_text() == before
 
 
-def test_records_have_a_kind_and_the_figures(up):
+def test_json_output_has_a_kind_and_the_measured_figures(up):
     record = up.json("rollout", "--spec", "ngram")
     assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Operation")
     candidate = record["status"]["cells"][0]["candidate"]
@@ -133,7 +133,7 @@ def test_dry_run_shows_the_change_and_makes_none(up):
     assert not (up.service / "ledger.jsonl").exists()
 
 
-def test_diff_follows_kubectl(up):
+def test_diff_has_the_exit_codes_of_kubectl_diff(up):
     assert up("diff", code=0).stdout == ""
     assert "--speculative-config" in up("diff", "--spec", "ngram", code=1).stdout
     up("rollout", "--spec", "ngram")
@@ -141,7 +141,7 @@ def test_diff_follows_kubectl(up):
     up("diff", "--revision", "9", code=2)
 
 
-def test_the_service_port_serves_before_and_after(up):
+def test_the_service_keeps_its_port_through_a_rollout(up):
     import urllib.request
 
     url = up.json("status")["items"][0]["status"]["url"].removesuffix("/v1")
@@ -151,7 +151,7 @@ def test_the_service_port_serves_before_and_after(up):
     assert b"spec_decode" in urllib.request.urlopen(f"{url}/metrics").read()
 
 
-def test_the_ledger_is_chained_and_an_edited_one_is_refused(up):
+def test_an_edited_ledger_is_refused_with_its_line(up):
     up("rollout", "--spec", "ngram")
     ledger = up.service / "ledger.jsonl"
     lines = ledger.read_text().splitlines(keepends=True)

@@ -16,7 +16,7 @@ def supervisor_of(mpctl):
 
 
 @pytest.mark.parametrize("repair", ["up", "rollout"])
-def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
+def test_an_engine_without_a_supervisor_is_reported_and_adopted(up, repair):
     (engine,) = up.engines()
     supervisor = supervisor_of(up)
     supervisor.kill()
@@ -42,7 +42,7 @@ def test_an_engine_without_its_supervisor_is_named_and_adopted(up, repair):
     assert record["orphans"] == []
 
 
-def test_a_service_whose_processes_are_all_gone_is_not_called_ready(up):
+def test_a_service_without_processes_is_not_ready(up):
     for process in up.processes():
         process.kill()
     wait_for(lambda: up.processes() == [])
@@ -53,7 +53,7 @@ def test_a_service_whose_processes_are_all_gone_is_not_called_ready(up):
     assert len(up.engines()) == 1
 
 
-def test_down_orphans_stops_what_nobody_looks_after(up):
+def test_down_orphans_stops_an_engine_without_a_supervisor(up):
     supervisor_of(up).kill()
     (engine,) = up.engines()
     done = up("local", "down", "--orphans")

@@ -52,7 +52,7 @@ def promoted_and_back(engine, method, *options, tokens_per_step=1.5):
     return done
 
 
-def test_ngram_is_promoted_on_code_edits_and_refused_on_novel_text(engine):
+def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
     """The same method under the same policy: only the traffic differs."""
     before = engine.live_text()
     rollout(engine, "--spec", "ngram", "--prompts", "edits", code=0, tokens_per_step=3)
@@ -66,12 +66,12 @@ def test_ngram_is_promoted_on_code_edits_and_refused_on_novel_text(engine):
     assert not running(engine, "ngram")
 
 
-def test_a_draft_model_fits_its_target(engine):
+def test_a_draft_model_is_promoted(engine):
     done = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
     assert done["match"]["fit"] == "fits"
 
 
-def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
+def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(engine):
     done = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
     assert done["match"]["fit"] == "fits"
     assert done["match"]["rate"] > 0.6
@@ -82,7 +82,7 @@ def test_a_trained_head_fits_and_costs_some_of_the_kv_pool(engine):
     assert ready["kv_pool_tokens"] / ready["baseline_kv_pool_tokens"] == pytest.approx(3 / 4, rel=0.02)
 
 
-def test_medusa_heads_fit_and_leave_the_kv_pool_alone(engine):
+def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
     """They keep no keys and values, and accept less than a head that sees the earlier positions."""
     options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
     done = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
@@ -90,7 +90,7 @@ def test_medusa_heads_fit_and_leave_the_kv_pool_alone(engine):
     assert done["ready"]["kv_pool_tokens"] == done["ready"]["baseline_kv_pool_tokens"]
 
 
-def test_a_head_of_random_weights_is_stopped_by_the_warm_up(engine):
+def test_a_head_of_random_weights_fails_the_warm_up(engine):
     """It loads, starts and serves; only what the target accepts of it tells."""
     before = engine.live_text()
     head = engine.directory / "random-eagle3"
