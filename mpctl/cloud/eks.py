@@ -15,7 +15,7 @@ from mpctl.cloud.aws_errors import aws_errors
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 TOKEN_PREFIX = "k8s-aws-v1."
 TOKEN_LIFE = timedelta(minutes=14)  # one less than the cluster grants, for clocks that differ
@@ -148,7 +148,7 @@ class Eks:
         except (ClientError, BotoCoreError):
             return None
 
-    def room(self, pool: Pool) -> Room:
+    def limits(self, pool: Pool) -> PoolLimits:
         offers = self._optional(
             "ec2",
             "describe_instance_type_offerings",
@@ -164,7 +164,7 @@ class Eks:
             answer = self._optional("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
             quota = answer["Quota"]["Value"] if answer else None
             used = self._used_vcpus(pool.spot)
-        return Room(
+        return PoolLimits(
             zones_offering=tuple(zone for zone in pool.zones if zone in offering) if offering is not None else None,
             quota_name=f"EC2 {kind} G and VT vCPU quota in {self.cluster.place}",
             quota_limit=quota,

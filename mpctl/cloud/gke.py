@@ -16,7 +16,7 @@ from typing import Any
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT_S = 20.0
@@ -117,9 +117,9 @@ class Gke:
         pools = [_pool(pool) for pool in self._get("container.clusters.get").node_pools]
         return tuple(pool for pool in pools if pool.gpus)
 
-    def room(self, pool: Pool) -> Room:
+    def limits(self, pool: Pool) -> PoolLimits:
         name = f"GPU quota of project {self.cluster.account} (compute API: NVIDIA_L4_GPUS or the machine's own)"
-        return Room(zones_offering=pool.zones or None, quota_name=name)
+        return PoolLimits(zones_offering=pool.zones or None, quota_name=name)
 
     def resize(self, pool: Pool, size: int) -> int:
         """The API counts nodes per zone: the total becomes the next multiple of the zones."""

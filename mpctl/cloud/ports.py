@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.estimate.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Cloud(Protocol):
 
     def pools(self) -> tuple[Pool, ...]: ...
 
-    def room(self, pool: Pool) -> Room: ...
+    def limits(self, pool: Pool) -> PoolLimits: ...
 
     def resize(self, pool: Pool, size: int) -> int:
         """Sets the pool to ``size`` nodes, or the next number its zones allow, and returns that number."""

@@ -17,7 +17,7 @@ SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
 
 
 def is_held(lease: Thing, facts: ClusterFacts) -> bool:
-    """Whether a Lease's holder still renews it."""
+    """Return whether a Lease's holder still renews it."""
     age = since_s(at(lease, "spec", "renewTime"), facts.now)
     return bool(at(lease, "spec", "holderIdentity")) and age is not None and age <= _duration(lease)
 

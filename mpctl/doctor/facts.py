@@ -119,7 +119,7 @@ def condition(thing: Thing, kind: str) -> Thing | None:
 
 
 def is_true(thing: Thing, kind: str) -> bool:
-    """Whether a condition exists and is "True"."""
+    """Return whether a condition exists and is "True"."""
     return bool(at(condition(thing, kind), "status") == "True")
 
 
@@ -138,7 +138,7 @@ def since_s(stamp: Any, now: datetime) -> float | None:
 
 
 def selects(selector: Any, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
+    """Return whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
     if any(labels.get(key) != value for key, value in (at(selector, "matchLabels") or {}).items()):
         return False
     return all(_matches(rule, labels) for rule in each(selector, "matchExpressions"))

@@ -15,7 +15,7 @@ NAN = "-9223372036854775808m"
 
 
 def uses_metric(hpa: Thing) -> bool:
-    """Whether an HPA scales on queue_wait_ms of pods."""
+    """Return whether an HPA scales on queue_wait_ms of pods."""
     return any(at(m, "pods", "metric", "name") == METRIC for m in each(hpa, "spec", "metrics"))
 
 

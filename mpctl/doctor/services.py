@@ -80,7 +80,7 @@ def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
-    """Why a pod will not become ready by itself, None without a known reason."""
+    """Return the reason why a pod will not become ready by itself, None when none is known."""
     name = place(pod)[1]
     if at(pod, "metadata", "deletionTimestamp"):
         return None

@@ -60,17 +60,15 @@ def queue_wait_target(
             raise InputError("must be zero or a positive number", field=name)
     cold_s = start_s + reaction_s
     debt_ms = 1000 * (growth_per_minute / 60) * cold_s**2 / 2
-    told = (
+    wait = (
         f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute adds {debt_ms / 1000:.1f} s of wait"
     )
     exact = (math.sqrt(slo_ms) - math.sqrt(debt_ms)) ** 2 if debt_ms < slo_ms else 0.0
     target = max(FLOOR_MS, STEP_MS * math.floor(exact / STEP_MS))
     if exact >= FLOOR_MS:
-        return QueueWaitTarget(target, debt_ms, True, f"{told}, of the {slo_ms / 1000:.1f} s allowed")
+        return QueueWaitTarget(target, debt_ms, True, f"{wait}, of the {slo_ms / 1000:.1f} s allowed")
     # The start time at which the target would just be the floor.
     spare = max(0.0, math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000))
     fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
-    help_ = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
-    return QueueWaitTarget(
-        target, debt_ms, False, f"{told}, more than the {slo_ms / 1000:.1f} s leave room for: {help_}"
-    )
+    hint = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
+    return QueueWaitTarget(target, debt_ms, False, f"{wait}, more than the {slo_ms / 1000:.1f} s allow: {hint}")

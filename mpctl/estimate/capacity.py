@@ -1,6 +1,6 @@
 """Will this rollout fit: free GPUs now, else a larger pool, else no, each with its reason.
 
-Facts in, answer out. Whatever could not be looked up is listed as unchecked and never counted as room. Kubernetes
+Facts in, answer out. Unknown limits are listed as unchecked and never counted as capacity. Kubernetes
 objects come as plain dicts (``kubectl get nodes,resourceslices,resourceclaims -A -o json``), so that any client serves.
 """
 
@@ -55,8 +55,8 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What the cloud would still give to a pool; None means that it could not be looked up.
+class PoolLimits:
+    """The cloud's limits for a pool; None means unknown.
 
     ``quota_limit`` and ``quota_used`` are in units of which one node needs ``quota_per_node`` (EC2: vCPUs).
     """
@@ -119,8 +119,8 @@ def _usable(node: Mapping[str, Any]) -> bool:
     return ready and not _spec(node).get("unschedulable")
 
 
-def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None, room: Room) -> Fit:
-    """Whether ``need`` has room. ``nodes`` None: nobody looked, and every device counts as taken."""
+def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None, limits: PoolLimits) -> Fit:
+    """Assess whether ``need`` fits. ``nodes`` None: unknown, and every device counts as taken."""
     reasons, unchecked = [], []
     if nodes is None:
         unchecked.append("free GPUs: no Kubernetes objects were given, so all are counted as taken")
@@ -142,7 +142,7 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
     if slots >= need.replicas:
         return Fit("fits", 0, (*reasons, f"{need.replicas} x {need.gpus} GPU can be placed now"))
     missing = need.replicas - slots
-    reasons.append(f"{missing} of {need.replicas} replicas have no place")
+    reasons.append(f"{missing} of {need.replicas} replicas do not fit")
     if pool is None:
         return Fit("no", 0, (*reasons, "no GPU node pool was found to enlarge"), tuple(unchecked))
     per_node = pool.gpus // need.gpus
@@ -150,7 +150,7 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
         reasons.append(f"a {pool.machine} of pool {pool.name} has {pool.gpus} GPU, a replica needs {need.gpus}")
         return Fit("no", 0, tuple(reasons), tuple(unchecked))
     add = math.ceil(missing / per_node)
-    problems, open_ = _limits(pool, room, add)
+    problems, open_ = _limits(pool, limits, add)
     reasons.append(
         f"pool {pool.name} ({pool.machine}) has {pool.size} nodes, {pool.maximum} at most; {add} more are needed"
     )
@@ -161,7 +161,7 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
 
 
 def assess_return(nodes: tuple[GpuNode, ...], pool: Pool, size: int) -> str | None:
-    """Why ``pool`` may not shrink to ``size`` now, or None: more of its nodes hold GPUs in use than would be left."""
+    """Return the reason why ``pool`` may not shrink to ``size`` now, else None: too many nodes hold GPUs in use."""
     if pool.size <= size:
         return None
     busy = [node.name for node in nodes if node.pool == pool.name and node.taken]
@@ -170,18 +170,20 @@ def assess_return(nodes: tuple[GpuNode, ...], pool: Pool, size: int) -> str | No
     return None
 
 
-def _limits(pool: Pool, room: Room, add: int) -> tuple[list[str], list[str]]:
-    """What forbids ``add`` more nodes, and what could not be looked up."""
+def _limits(pool: Pool, limits: PoolLimits, add: int) -> tuple[list[str], list[str]]:
+    """Return what forbids ``add`` more nodes, and what is unknown."""
     problems, unchecked = [], []
     if pool.size + add > pool.maximum:
         problems.append(f"{pool.size + add} nodes are more than the pool's maximum of {pool.maximum}")
-    if room.zones_offering is None:
+    if limits.zones_offering is None:
         unchecked.append(f"whether {pool.machine} is offered in {', '.join(pool.zones) or 'the zones of the pool'}")
-    elif not room.zones_offering:
+    elif not limits.zones_offering:
         problems.append(f"{pool.machine} is offered in none of {', '.join(pool.zones) or 'its zones'}")
-    if room.quota_limit is None or room.quota_used is None:
-        unchecked.append(room.quota_name)
-    elif room.quota_used + add * room.quota_per_node > room.quota_limit:
-        more = add * room.quota_per_node
-        problems.append(f"{room.quota_name}: {room.quota_used:g} of {room.quota_limit:g} used, {more:g} more needed")
+    if limits.quota_limit is None or limits.quota_used is None:
+        unchecked.append(limits.quota_name)
+    elif limits.quota_used + add * limits.quota_per_node > limits.quota_limit:
+        more = add * limits.quota_per_node
+        problems.append(
+            f"{limits.quota_name}: {limits.quota_used:g} of {limits.quota_limit:g} used, {more:g} more needed"
+        )
     return problems, unchecked

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, from the small files beside its weights. Pure: parsed files in, facts out.
+"""Facts of a checkpoint, from the small files beside its weights. Pure: parsed files in, facts out.
 
 What a file does not say stays None. Digests are over canonical JSON, so that the same vocabulary written in another
 order or with other white space is the same.
@@ -35,7 +35,7 @@ _MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a checkpoint says of itself.
+    """Facts of a checkpoint.
 
     ``name``: organisation/model as its configuration records it. ``context`` in tokens; ``params_b`` in billions, from
     the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
@@ -220,7 +220,7 @@ def _names_mask_token(config: Mapping[str, Any]) -> bool:
 
 
 def _mtp_layers(config: Mapping[str, Any]) -> int | None:
-    """How many MTP layers the configuration counts, at the top or in a part; None where silence says nothing."""
+    """Return the number of MTP layers that the configuration names, at the top or in a part; None when unknown."""
     parts = (config, config.get("text_config"), config.get("mtp_config"))
     named = [part.get(key) for part in parts if isinstance(part, Mapping) for key in _MTP_KEYS]
     if counts := [count for count in named if count is not None]:

@@ -81,7 +81,7 @@ def facts_of(
 
 
 def runs_v2(service: Service, log: str | None) -> bool | None:
-    """Whether Model Runner V2 serves: what the service's environment asks for, else what its engine logged at start.
+    """Return whether Model Runner V2 serves: by the service's environment, else by its engine's log.
 
     Sentences of vLLM 0.32.0, ``use_v2_model_runner`` and the workers. That a feature of the service keeps V2 away says
     nothing of another configuration; that Triton is missing, as in a CPU build, holds for all.
@@ -96,7 +96,7 @@ def runs_v2(service: Service, log: str | None) -> bool | None:
 
 @dataclass(frozen=True)
 class ServedNumbers:
-    """How an engine is told to use its memory; None where the engine decides."""
+    """Memory settings of an engine; None where the engine decides."""
 
     max_model_len: int | None
     utilisation: float
@@ -153,7 +153,7 @@ def _first_name(*names: str | None) -> str | None:
 
 
 def _quantization(asked: str | None, target: ModelFacts) -> str | None:
-    """What the command line asks for, unless that is what the checkpoint says with its schemes."""
+    """Return the quantization of the command line, unless the checkpoint names its schemes."""
     return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
 
 

@@ -34,7 +34,7 @@ class NotEstimated(Exception):
 
 @dataclass(frozen=True)
 class KvLog:
-    """What an engine said of its KV cache at start; None where it did not. Memory in GiB, of one worker."""
+    """The KV cache as an engine logged it at start; None where it did not. Memory in GiB, of one worker."""
 
     device: str | None = None
     tokens: int | None = None
@@ -104,7 +104,7 @@ class Range:
 
 @dataclass(frozen=True)
 class DraftMemory:
-    """What a draft adds on one GPU: loaded GiB, KV bytes per token; ``known``: how the size is known."""
+    """Memory that a draft adds on one GPU: loaded GiB, KV bytes per token; ``known``: the source of the size."""
 
     loaded_gib: float
     kv_bytes: int
@@ -113,7 +113,7 @@ class DraftMemory:
 
 @dataclass(frozen=True)
 class Served:
-    """How the target is served: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request.
+    """Settings that serve the target: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request.
 
     ``max_num_seqs`` None: the engine decides by its GPU, and that is not known.
     """
@@ -286,7 +286,7 @@ def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tup
 
 
 def memory_findings(found: Estimate) -> tuple[Finding, ...]:
-    """What the preflight says of an estimate: refuse when not one longest request fits, warn when the pool halves."""
+    """Return the findings about an estimate: refuse when not one longest request fits, warn when the pool halves."""
     todo = "; ".join(f"{one.flag}={one.value} ({one.reason})" for one in found.suggestions)
     longest = found.served.max_model_len
     if found.after.high < longest:
@@ -311,7 +311,7 @@ def memory_findings(found: Estimate) -> tuple[Finding, ...]:
     )
 
 
-def beside(found: Estimate | None, log_text: str) -> str | None:
+def compare_with_log(found: Estimate | None, log_text: str) -> str | None:
     """The logged pool beside the estimate, for after the start; None while the engine has not logged one."""
     tokens = kv_pool_tokens(log_text)
     if tokens is None:

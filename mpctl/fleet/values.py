@@ -1,4 +1,4 @@
-"""What a fleet manifest says, as frozen values; every one remembers its place for error messages."""
+"""A fleet manifest as frozen values, each with its place for error messages."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """What an edit needs to know: where the service stands and where its engine's words are written."""
+    """The place of a service in its file, and of its engine's words."""
 
     place: Place
     engine: Engine
@@ -169,7 +169,7 @@ def _rest(service: Service) -> tuple[Service, list[str]]:
 
 
 def model_of(engine: Engine, *more: tuple[str, ...]) -> str | None:
-    """What the engine's line names as the model, else what the lines in ``more`` (a runtime's args) name.
+    """Return the model that the engine's line names, else one of the lines in ``more`` (a runtime's args).
 
     None when only the running container knows it.
     """

@@ -207,7 +207,7 @@ def _typed(text: str) -> Json:
 
 
 def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> list[Finding]:
-    """What is odd but may be meant."""
+    """Findings about settings that are unusual but may be intended."""
     remarks = [_unknown(name) for name in settings if name not in KEYS]
     k = settings.get("num_speculative_tokens")
     if isinstance(k, int) and k > LARGE_K:

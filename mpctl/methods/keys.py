@@ -87,7 +87,7 @@ def check_value(key: Key, value: object) -> None:
 
 
 def _wrong(key: Key, value: object) -> str | None:
-    """What the value should have been, or None when it is fine."""
+    """Return the expected kind of value, None when the value fits."""
     if key.kind == "choice":
         return None if value in key.choices else f"one of {', '.join(key.choices)}"
     fits, wanted = _FITS[key.kind]

@@ -77,15 +77,15 @@ class Method:
 
     @property
     def loads_weights(self) -> bool:
-        """Whether weights besides the target's may be loaded."""
+        """True when weights besides the target's may be loaded."""
         return self.needs_draft != "none"
 
     @property
     def drafts_in_one_pass(self) -> bool:
-        """Whether one pass of the draft fills all K places."""
+        """True when one pass of the draft fills all K places."""
         return self.parallel_drafting in ("required", "implied")
 
     @property
     def has_proposer(self) -> bool:
-        """Whether a current engine runs it."""
+        """True when a current engine runs it."""
         return self.v1_runner or self.v2_runner

@@ -84,7 +84,7 @@ class Spec:
 
     @property
     def is_none(self) -> bool:
-        """Whether this is the baseline."""
+        """True for the baseline."""
         return self.method == "none"
 
     @property
@@ -173,7 +173,7 @@ def method_by_name(model: str) -> str | None:
 
 
 def _inferred(model: Json) -> str:
-    """What the engine would make of a configuration without a method; "inferred" where the checkpoint decides."""
+    """Return the engine's method for a configuration without one; "inferred" where the checkpoint decides."""
     if not isinstance(model, str):
         return INFERRED
     for row in METHODS.values():

@@ -18,7 +18,7 @@ Verdict = Literal["accepted", "refused", "not_judged"]
 
 @dataclass(frozen=True)
 class Opinion:
-    """What the engine's class said: ``message`` is its first error, or why it was not asked."""
+    """The verdict of the engine's class: ``message`` is its first error, or why it was not asked."""
 
     verdict: Verdict
     message: str = ""

@@ -1,4 +1,4 @@
-"""Why a staging mode is unavailable for a service and a cluster; None when it is available. Unknown is unavailable."""
+"""The reason why a staging mode is unavailable for a service and a cluster, else None. Unknown is unavailable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _no_entry(context: StagingContext) -> str | None:
 
 
 def _no_list(context: StagingContext) -> str | None:
-    """Whether ``storageUris`` can be used at all."""
+    """The reason why ``storageUris`` cannot be used at all."""
     if context.kserve is None:
         return "KServe's version is not known (--kserve)"
     if context.kserve < STORAGE_URIS:

@@ -82,7 +82,7 @@ class Draft:
         )
 
     def needs(self) -> tuple[str, ...]:
-        """What has to be there besides the weights, in words."""
+        """Requirements besides the weights, in words."""
         said = [
             f"{self.engine}" if self.engine != "vllm" else "",
             f"plugin {self.plugin}" if self.plugin else "",
@@ -92,7 +92,7 @@ class Draft:
         return tuple(word for word in said if word)
 
     def settings(self, *, fp8_target: bool = False) -> dict[str, int | bool]:
-        """What its card sets in the speculative configuration, besides the draft itself."""
+        """Settings of its model card, besides the draft itself."""
         found: dict[str, int | bool] = {}
         k = self.k_fp8_target or self.k if fp8_target else self.k
         if k is not None:
@@ -105,7 +105,7 @@ class Draft:
         return found
 
     def obstacle(self, method: str, engine_version: str | None) -> str | None:
-        """Why ``--spec method`` on vLLM cannot take this draft; None when it can."""
+        """Return the reason why ``--spec method`` on vLLM cannot load this draft, None when it can."""
         if self.method != method:
             return f"is for {self.method}"
         if self.engine != "vllm":
@@ -185,7 +185,7 @@ class Catalogue:
         return None
 
     def hint(self, target: str) -> str:
-        """What to type instead of an unknown target."""
+        """Return a hint for an unknown target."""
         short = {name.rpartition("/")[2].lower(): name for name in self.drafts}
         lowered = target.rpartition("/")[2].lower()
         close = difflib.get_close_matches(target, list(self.drafts), n=2, cutoff=0.6)
@@ -203,7 +203,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the catalogue gives for one method and target, and why."""
+    """The draft for one method and target, and the reason."""
 
     draft: Draft
     reason: str

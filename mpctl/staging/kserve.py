@@ -1,4 +1,4 @@
-"""What KServe takes, release by release, restated so that a manifest is judged before a server sees it.
+"""KServe's rules, release by release, restated so that a manifest is checked before a server sees it.
 
 Read from kserve/kserve at v0.15.2, v0.16.0, v0.17.0, v0.19.0 and v0.20.0 (inference_service_validation.go,
 storage_initializer_injector.go, pkg/utils/storage.go, config/crd/full) and checked against verdicts of a running
@@ -33,7 +33,7 @@ _METRICS = ("cpu", "memory", "concurrency", "rps")
 
 @dataclass(frozen=True)
 class Problem:
-    """Why KServe would refuse a manifest, or accept it and not serve it (``silent``); ``field`` says where."""
+    """A reason why KServe refuses a manifest, or accepts and does not serve it (``silent``); ``field``: the place."""
 
     rule: str
     field: str

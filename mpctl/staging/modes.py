@@ -34,7 +34,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is known of where the service runs; None is unknown.
+    """Facts about the cluster that runs the service; None is unknown.
 
     ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
     ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node.
@@ -114,7 +114,7 @@ class DraftSource:
 
     @property
     def is_path(self) -> bool:
-        """Whether it names a place in the container instead of a source."""
+        """True for a path in the container, False for a source."""
         if self.here or self.name.startswith(("/", "./", "../", "~")):
             return True
         return "://" not in self.name and not REPOSITORY.fullmatch(self.name)
@@ -160,7 +160,7 @@ class StagingPlan:
 
     @property
     def prepares(self) -> bool:
-        """Whether something must be made before the service can be changed."""
+        """True when something must be made before the service can be changed."""
         return bool(self.documents or self.recipe or self.by_hand)
 
 
@@ -184,7 +184,7 @@ class StagingContext:
 
     @property
     def target(self) -> Storage | None:
-        """Where KServe puts the target: the entry its path lies in, or the only one."""
+        """The storage of the target: the entry that holds its path, or the only one."""
         model = self.service.model or ""
         for one in self.storage:
             if model == one.mount_path or model.startswith(one.mount_path.rstrip("/") + "/"):
@@ -202,7 +202,7 @@ class StagingContext:
 
     @property
     def downloaded_gib(self) -> float | None:
-        """What a start of the pod downloads when the draft comes beside the target; None where a size is unknown."""
+        """GiB that a start of the pod downloads with target and draft; None where a size is unknown."""
         held, size = self.target, self.draft.size_gib
         again = held is not None and held.uri.startswith(DOWNLOADS)
         if size is None or (again and self.draft.target_gib is None):
@@ -246,6 +246,6 @@ def _mappings(home: View, key: str) -> tuple[View, ...]:
 
 
 def _under(home: View, key: str) -> View | None:
-    """What a key holds; unlike :meth:`View.get` it takes merge keys beside it, which KServe reads."""
+    """Return the value of a key; unlike :meth:`View.get` it allows merge keys, which KServe reads."""
     found = dict(home.pairs()).get(key)
     return None if found is None or data(found.node) is None else found

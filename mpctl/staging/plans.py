@@ -1,4 +1,4 @@
-"""What each staging mode does: the edited service, what is made before it, what a rollback removes and leaves."""
+"""The plan of each staging mode: the edited service, what is made before it, what a rollback removes and leaves."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _by_claim(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...
 
 
 def _mounted_at(context: StagingContext, claim: str) -> str | None:
-    """Where the whole claim is mounted already by KServe, so that a folder of it needs no further mount."""
+    """Return the path where KServe mounts the whole claim already, so that its folders need no further mount."""
     for one in context.storage:
         name, _, folder = one.uri.removeprefix("pvc://").partition("/")
         if one.uri.startswith("pvc://") and name == claim and (context.listed or not folder.strip("/")):

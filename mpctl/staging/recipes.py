@@ -1,4 +1,4 @@
-"""What has to be made before a draft can be mounted: a Job that downloads it, or an image that holds it."""
+"""Preparations before a draft can be mounted: a Job that downloads it, or an image that holds it."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def inference_service(service: Service, namespace: str) -> Document:
 
 
 def service_documents(service: Service, namespace: str, image: str, *, shared: bool) -> list[Document]:
-    """What must exist beside the KServe object."""
+    """Return the objects that must exist beside the KServe object."""
     made = [claim_template(service, namespace)]
     if service.staging == "pvc":
         made.append(fetch_job(service, namespace, image, shared=shared))

@@ -64,7 +64,7 @@ class Service:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     def path(self, artifact: Artifact) -> str:
-        """Where the engine finds *artifact*: its folder of the shared volume, or its own mount."""
+        """Return the engine's path of *artifact*: its folder of the shared volume, or its own mount."""
         return f"{VOLUME}/{artifact.folder}" if self.staging == "pvc" else artifact.mount
 
 

@@ -18,7 +18,7 @@ from mpctl.cli.cluster import capacity, connect, credential
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
-from mpctl.estimate.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 TOKEN = "k8s-aws-v1.planted-token"
 NODES = Path(__file__).parents[1] / "data" / "gpu-nodes.json"
@@ -27,7 +27,7 @@ NODES = Path(__file__).parents[1] / "data" / "gpu-nodes.json"
 class FakeCloud:
     def __init__(self) -> None:
         self.pool = Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a",))
-        self.given = Room(("us-east-1a",), "EC2 quota", 64, 8, 8)
+        self.given = PoolLimits(("us-east-1a",), "EC2 quota", 64, 8, 8)
 
     def endpoint(self) -> Endpoint:
         return Endpoint("https://cluster.example", "Q0E=")
@@ -38,7 +38,7 @@ class FakeCloud:
     def pools(self) -> tuple[Pool, ...]:
         return (self.pool,)
 
-    def room(self, pool: Pool) -> Room:
+    def limits(self, pool: Pool) -> PoolLimits:
         return self.given
 
     def resize(self, pool: Pool, size: int) -> int:
@@ -211,14 +211,14 @@ def test_capacity_says_no_with_the_reason(run: Callable[..., Result], cloud: Fak
     result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "9")
     failed(result, Refused)
     assert "9 nodes are more than the pool's maximum of 3" in result.stdout
-    cloud.given = Room((), "EC2 quota", 8, 8, 8)
+    cloud.given = PoolLimits((), "EC2 quota", 8, 8, 8)
     result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "2")
     assert "g6.2xlarge is offered in none of us-east-1a" in result.stdout
     assert "EC2 quota: 8 of 8 used, 8 more needed" in result.stdout
 
 
 def test_capacity_without_a_look_is_undecided(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    cloud.given = Room(("us-east-1a",), "EC2 quota", None, None, 8)
+    cloud.given = PoolLimits(("us-east-1a",), "EC2 quota", None, None, 8)
     result = run(capacity, "eks/us-east-1/serving")
     failed(result, Undecided)
     assert "not checked: EC2 quota" in result.stdout

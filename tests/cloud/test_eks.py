@@ -118,11 +118,11 @@ def test_only_gpu_pools_are_listed(cluster: Eks) -> None:
 
 def test_zones_are_those_that_offer_the_machine_and_a_quota_without_answer_is_unchecked(cluster: Eks) -> None:
     (pool,) = cluster.pools()
-    room = cluster.room(pool)  # moto has no service quotas
-    assert room.zones_offering == pool.zones
-    assert room.quota_limit is None
-    assert room.quota_per_node == 8
-    fit = assess_fit(Need(1), (), pool, room)
+    limits = cluster.limits(pool)  # moto has no service quotas
+    assert limits.zones_offering == pool.zones
+    assert limits.quota_limit is None
+    assert limits.quota_per_node == 8
+    fit = assess_fit(Need(1), (), pool, limits)
     assert fit.verdict == "unknown"
     assert fit.unchecked == ("EC2 on-demand G and VT vCPU quota in us-east-1",)
 
@@ -147,10 +147,10 @@ def test_the_quota_counts_running_instances_of_its_kind(cluster: Eks, monkeypatc
     monkeypatch.setattr(cluster, "_machine", lambda _: machine)
     answers = iter([real("ec2"), ec2])
     monkeypatch.setattr(cluster, "_client", lambda service: quotas if service != "ec2" else next(answers))
-    room = cluster.room(pool)
-    assert (room.quota_limit, room.quota_used, room.quota_per_node) == (16, 8, 8)
-    assert assess_fit(Need(1), (), pool, room).verdict == "resize"
-    assert assess_fit(Need(2), (), pool, room).verdict == "no"
+    limits = cluster.limits(pool)
+    assert (limits.quota_limit, limits.quota_used, limits.quota_per_node) == (16, 8, 8)
+    assert assess_fit(Need(1), (), pool, limits).verdict == "resize"
+    assert assess_fit(Need(2), (), pool, limits).verdict == "no"
 
 
 def test_resize_sets_the_desired_size_alone(cluster: Eks) -> None:

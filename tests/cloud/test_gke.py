@@ -58,7 +58,7 @@ def test_limits_given_in_total_are_not_multiplied(gke: Gke, fake: FakeGke) -> No
 
 def test_the_projects_quota_is_unchecked_never_room(gke: Gke) -> None:
     (pool,) = gke.pools()
-    fit = assess_fit(Need(1), (), pool, gke.room(pool))
+    fit = assess_fit(Need(1), (), pool, gke.limits(pool))
     assert fit.verdict == "unknown"
     assert "my-project" in fit.unchecked[0]
 

@@ -14,7 +14,7 @@ from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Cloud
 from mpctl.cloud.resize import Ledger, give_back, make_room
 from mpctl.errors import InputError, Refused
-from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, Room, assess_fit, assess_return, gpu_nodes
+from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, assess_return, gpu_nodes
 from mpctl.platform.local.files import state_root
 
 LISTING = "give the output of: kubectl get nodes,resourceslices,resourceclaims -A -o json"
@@ -58,7 +58,7 @@ def run(request: CapacityRequest, console: Console) -> CapacityOutcome:
         pool = replace(pool, size=sum(1 for node in nodes if node.pool == pool.name))
     if request.change == "restore":
         return CapacityOutcome(cluster.short, pool, None, _restore(cloud, cluster, pool, nodes or (), console))
-    fit = assess_fit(Need(request.replicas, request.gpus), nodes, pool, cloud.room(pool) if pool else Room())
+    fit = assess_fit(Need(request.replicas, request.gpus), nodes, pool, cloud.limits(pool) if pool else PoolLimits())
     schedulable = fit.verdict != "no" and (fit.verdict != "unknown" or request.accept_unchecked)
     if request.change is None or not schedulable or not fit.add_nodes or pool is None:
         return CapacityOutcome(cluster.short, pool, fit)

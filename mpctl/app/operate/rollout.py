@@ -15,7 +15,7 @@ from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import place_load
 from mpctl.app.workload import loader_for, read_workload
-from mpctl.estimate.memory import beside
+from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.workload import Workload
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
@@ -101,4 +101,4 @@ def _pool(session: Session, change: Change) -> str:
     """The KV pool that the engine logged, compared with the estimate; empty where nothing was estimated."""
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
-    return "" if memory is None or log is None else beside(memory, log) or ""
+    return "" if memory is None or log is None else compare_with_log(memory, log) or ""

@@ -113,7 +113,7 @@ def parse(argv: Sequence[str]) -> tuple[tuple[Flag, ...], tuple[int, ...]]:
 
 
 def is_flag(token: str) -> bool:
-    """Whether a word is a flag; a negative number is a value."""
+    """Return whether a word is a flag; a negative number is a value."""
     return token.startswith("-") and len(token) > 1 and not _NUMBER.fullmatch(token)
 
 
@@ -152,7 +152,7 @@ class EngineCommand:
         return self._last().get(canonical(flag))
 
     def has(self, flag: str) -> bool:
-        """Whether ``flag`` is on; ``--no-flag`` after it turns it off."""
+        """Return whether ``flag`` is on; ``--no-flag`` after it turns it off."""
         name = canonical(flag)
         opposite = "--no-" + name[2:]
         on = False

@@ -21,7 +21,7 @@ _ENCODER = re.compile(r"(?:^|[/_-])(?:(?:distil|al|modern|camem)?bert|(?:xlm-)?r
 
 
 def other_use(command: EngineCommand, *names: str | None) -> str | None:
-    """Why this engine generates no text with vLLM; None when nothing shows it. ``names``: the model's sources."""
+    """Return the evidence that this engine generates no text with vLLM, else None. ``names``: the model's sources."""
     for flag, values in _OTHER_USES.items():
         if (value := command.get(flag)) in values:
             return f"{flag}={value}"

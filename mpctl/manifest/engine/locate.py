@@ -62,7 +62,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Engine:
-    """Where the engine's command line is written. ``home`` is the mapping that holds (or lacks) ``args``."""
+    """The engine's command line and its place in the manifest. ``home``: the mapping of (missing) ``args``."""
 
     home: View
     tokens: tuple[Token, ...]
@@ -75,7 +75,7 @@ class Engine:
         return EngineCommand(tuple(token.text for token in self.tokens), self.entrypoint)
 
     def hidden(self) -> InputError | None:
-        """Why the speculative setting cannot be read from the words alone, if that is so."""
+        """The error for a setting that variables or another command may build; None when the words are complete."""
         for token in self.tokens:
             for name in token.names:
                 value = self.env.get(name) or ""
@@ -95,7 +95,7 @@ class Engine:
 
 
 def mentions_vllm(*texts: str | None) -> bool:
-    """Whether any of the texts (image, names, arguments) shows that this is vLLM."""
+    """Return whether any of the texts (image, names, arguments) shows that this is vLLM."""
     return any(text and ("vllm" in text.lower() or _FLAGS_OF_VLLM.search(text)) for text in texts)
 
 
@@ -155,7 +155,7 @@ def _token(listing: View, index: int, item: View, env: Mapping[str, str | None])
 
 
 def _start(words: Sequence[str]) -> tuple[int, int] | None:
-    """Where the words that start vLLM begin and end: ``vllm serve`` or ``python -m <module>``."""
+    """Return begin and end of the words that start vLLM: ``vllm serve`` or ``python -m <module>``."""
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
         if word.rpartition("/")[2] == "vllm" and following == "serve":
@@ -220,5 +220,5 @@ def _engine_start(words: Sequence[Word]) -> tuple[int, int] | None:
 
 
 def is_all_positional(word: Word) -> bool:
-    """Whether this is ``"$@"``, which stands for the list items after the script."""
+    """Return whether this is ``"$@"``, which stands for the list items after the script."""
     return word.expanded and word.text in _ALL_POSITIONAL

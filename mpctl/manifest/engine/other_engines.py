@@ -1,4 +1,4 @@
-"""Which engine an image and a command are: vLLM, whose services can be changed, or another, named and refused."""
+"""Recognise other engines by image and command, to refuse them by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def other_engine(texts: Iterable[str | None]) -> str | None:
 
 
 def not_measurable(engine: str) -> tuple[str, str]:
-    """Why a service of another engine is refused, and what can be done instead."""
+    """Return the error and the hint for a service of another engine."""
     title = TITLES[engine]
     return (
         f"the engine is {title}: the gate counts drafted and accepted tokens by vLLM's counters, which {title} "

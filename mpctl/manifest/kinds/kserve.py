@@ -99,7 +99,7 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
 
 
 def _no_engine(containers: View, candidates: Sequence[View]) -> InputError:
-    """Why none of the containers can be changed: another engine by name, or none that is known."""
+    """The error for containers without vLLM: another engine by name, or none that is known."""
     other = other_engine(text for one in candidates for text in _words(one))
     if other is None:
         return containers.error("no vLLM engine container found in the predictor", hint=_HINT)

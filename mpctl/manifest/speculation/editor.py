@@ -157,7 +157,7 @@ class Editor:
         self.cut(at, at, new)
 
     def _separator(self, item: View, after: Word) -> str:
-        """What stands before the last flag up to ``after``, as it is in the file: a blank, or a continued line."""
+        """Return the separator before the last flag up to ``after``: a blank, or a continued line."""
         script = self.engine.script
         assert script is not None
         words = [word for word in script.words if word.end <= after.end]
@@ -189,7 +189,7 @@ class Editor:
                 raise _repeated(self.engine.home, f"anchor &{found.anchor} is used in other places")
 
     def _extent(self, node: Node) -> int:
-        """Where an insertion still belongs to ``node``: for a block list, to the end of its last line."""
+        """Return the end of ``node`` for insertions: of a block list, the end of its last line."""
         if isinstance(node, Sequence) and not node.flow:
             return listing.line_end(self.text, listing.content_end(self.text, node))
         return node.end - 1
@@ -230,7 +230,7 @@ def _is_plain(token: Token) -> bool:
 
 
 def _last(whole: Seq[Piece], node: Scalar) -> int:
-    """Where the text of a scalar ends in the file, without the line breaks a block scalar ends with."""
+    """Return the end of a scalar's text in the file, without the line breaks a block scalar ends with."""
     shown = len(node.value.rstrip())
     return whole[shown - 1].end if shown else node.end
 

@@ -49,7 +49,7 @@ class Slot:
 
 
 def slots(engine: Engine) -> tuple[Slot, ...]:
-    """Where the setting stands, in order. Raises when part of it is filled in outside this manifest."""
+    """Return the places of the setting, in order. Raises when part of it comes from outside this manifest."""
     found = tuple(filter(None, (_slot(flag) for flag in parse(engine.command.argv)[0])))
     for slot in found:
         for index in slot.indexes:
@@ -67,7 +67,7 @@ def slots(engine: Engine) -> tuple[Slot, ...]:
 
 
 def is_speculative(flag: Flag) -> bool:
-    """Whether a flag is (part of) the speculative setting."""
+    """Return whether a flag is (part of) the speculative setting."""
     return _slot(flag) is not None
 
 
@@ -112,7 +112,7 @@ def _tokens(engine: Engine, slot: Slot) -> int:
 
 
 def _main(engine: Engine, found: Sequence[Slot]) -> dict[str, Json] | None:
-    """What JSON or dotted keys say: dotted keys come last in vLLM, and of several the last wins."""
+    """Return the setting of JSON or dotted keys: dotted keys come last in vLLM, and of several the last wins."""
     groups: dict[str, dict[str, Json]] = {}
     for slot in found:
         if slot.kind == "dotted":

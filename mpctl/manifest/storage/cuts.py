@@ -130,7 +130,7 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
 def _extent(
     text: str, node: Mapping, name: Scalar, value: Node, before: Entry | None, after: Entry | None
 ) -> tuple[int, int]:
-    """Which characters an entry is: its lines in block form, itself and one comma in flow form."""
+    """Return the characters of an entry: its lines in block form, itself and one comma in flow form."""
     if node.flow:
         if before is not None:
             return before[1].end, value.end

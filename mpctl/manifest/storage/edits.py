@@ -37,7 +37,7 @@ def with_entry(service: Service, uri: str) -> Service:
     """This service with the draft as an entry of ``storageUris``, mounted at :data:`DRAFT_MOUNT`.
 
     Raises:
-        InputError: it is there already, or the manifest's form leaves no room for the edit.
+        InputError: it is mounted already, or the manifest's form cannot be edited.
     """
     predictor, _ = _homes(service)
     if any(one.mount_path == DRAFT_MOUNT for one in service.storage):
@@ -67,7 +67,7 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
     """This service with a folder of a volume claim mounted, read only, at :data:`DRAFT_MOUNT`.
 
     Raises:
-        InputError: a volume of that name is there already, or the manifest's form leaves no room for the edit.
+        InputError: a volume of that name exists, or the manifest's form cannot be edited.
     """
     predictor, home = _homes(service)
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}

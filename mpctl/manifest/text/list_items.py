@@ -153,7 +153,7 @@ def has_key(view: View, key: str) -> bool:
 
 
 def _offset(text: str, root: Node) -> int:
-    """How far this file indents the dashes of a list below its key."""
+    """Return the indentation of a list's dashes below its key in this file."""
     found = resolve(root)
     values: Seq[Node] = ()
     if isinstance(found, Mapping):
@@ -177,7 +177,7 @@ def _style(node: Sequence, index: int, text: str) -> str:
 
 
 def content_end(text: str, node: Node) -> int:
-    """Where the text of a node ends; a block scalar ends on its last line, before the break."""
+    """Return the end of a node's text; a block scalar ends on its last line, before the break."""
     if isinstance(node, Scalar):
         if node.style not in ("|", ">"):
             return node.end
@@ -201,7 +201,7 @@ def line_end(text: str, at: int) -> int:
 
 
 def line_start(text: str, at: int) -> int:
-    """Where the line of position ``at`` begins."""
+    """Return the start of the line that holds position ``at``."""
     return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
 
 

@@ -137,7 +137,7 @@ def _trim(found: list[Piece], value: str) -> list[Piece]:
 
 
 def plain_safe(text: str, *, flow: bool) -> bool:
-    """Whether ``text`` may stand unquoted as a whole scalar and still be read as text, also by YAML 1.1 readers."""
+    """Return whether ``text`` is safe as an unquoted scalar, also for YAML 1.1 readers."""
     if not _PLAIN.fullmatch(text) or text.endswith(":") or text.lower() in _WORDS:
         return False
     return not (flow and re.search(r"[\[\]{},]", text))

@@ -26,7 +26,7 @@ class Dialect:
     text: Callable[[Spec], str]
 
     def unsupported(self, spec: Spec) -> str | None:
-        """Why this engine cannot run this spec; None when it can."""
+        """Return the reason why this engine cannot run this spec, None when it can."""
         try:
             self.text(spec)
         except InputError as error:

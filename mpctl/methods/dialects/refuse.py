@@ -1,4 +1,4 @@
-"""How a dialect says what it cannot say."""
+"""Refusals of a dialect: methods and settings that an engine does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about a service before anything is touched. None means unknown, never "no"."""
+"""Facts about a service before anything is changed. None means unknown, never "no"."""
 
 from __future__ import annotations
 

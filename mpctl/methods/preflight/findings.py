@@ -1,4 +1,4 @@
-"""What a check has to say: refuse, warn or note, with its reason, its source and the next step."""
+"""The finding of a check: refuse, warn or note, with its reason, its source and the next step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("refuse", "warn", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing a check found.
+    """A finding of the preflight.
 
     ``id`` is stable: scripts and ``--ignore`` name it. ``reason`` is one sentence with the values that led to it,
     ``source`` the document, issue or measurement behind the rule, ``todo`` what to do next.

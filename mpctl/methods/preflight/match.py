@@ -23,12 +23,12 @@ _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean one model: the last part of each, without case, quantisation or Meta's old prefix."""
+    """Return whether two names mean one model: by the last part, without case, quantisation or Meta's old prefix."""
     return plain_name(one) == plain_name(other)
 
 
 def extends(one: str, other: str) -> bool:
-    """Whether ``one`` is named like ``other`` with more behind it that is not known to mean another training."""
+    """Return whether ``one`` is ``other`` with a suffix that is not known to mean another training."""
     long, short = plain_name(one), plain_name(other)
     rest = long.removeprefix(short)
     return rest != long and rest.startswith(("-", "_")) and not _RETRAINED.search(rest)

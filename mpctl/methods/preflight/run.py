@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = rules_engine.RULES + rules_draft.RULES + rules_match.R
 
 
 def preflight_findings(spec: Spec, facts: Facts) -> tuple[Finding, ...]:
-    """What speaks against this spec on this service: refusals, then warnings, then notes."""
+    """Return the findings about this spec on this service: refusals, then warnings, then notes."""
     found = (rule.check(spec, facts) for rule in RULES)
     return ordered(finding for finding in found if finding is not None)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mpctl.estimate.capacity import Need, Pool, Room, assess_fit, gpu_nodes
+from mpctl.estimate.capacity import Need, Pool, PoolLimits, assess_fit, gpu_nodes
 
 LISTING = json.loads((Path(__file__).parents[2] / "data" / "gpu-nodes.json").read_text())
 POOL = Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a", "us-east-1b"))
-ROOM = Room(("us-east-1a",), "quota", 64, 8, 8)
+ROOM = PoolLimits(("us-east-1a",), "quota", 64, 8, 8)
 
 
 def listing() -> Any:
@@ -67,7 +67,7 @@ def test_a_claim_of_another_driver_takes_nothing() -> None:
 
 def test_gpus_of_one_replica_must_be_on_one_node() -> None:
     nodes = gpu_nodes([{"items": [item for item in LISTING["items"] if item["kind"] != "ResourceClaim"]}])
-    assert assess_fit(Need(2, 1), nodes, None, Room()).verdict == "fits"
+    assert assess_fit(Need(2, 1), nodes, None, PoolLimits()).verdict == "fits"
     fit = assess_fit(Need(1, 2), nodes, POOL, ROOM)
     assert fit.verdict == "no"
     assert "a g6.2xlarge of pool l4 has 1 GPU, a replica needs 2" in fit.reasons
@@ -79,16 +79,16 @@ def test_gpus_of_one_replica_must_be_on_one_node() -> None:
         (Need(1), ROOM, "resize", 1),
         (Need(2), ROOM, "resize", 2),
         (Need(3), ROOM, "no", 3),
-        (Need(2), Room(("us-east-1a",), "quota", 16, 8, 8), "no", 2),
-        (Need(1), Room(("us-east-1a",), "quota", 16, 8, 8), "resize", 1),
-        (Need(1), Room((), "quota", 64, 8, 8), "no", 1),
-        (Need(1), Room(None, "quota", 64, 8, 8), "unknown", 1),
-        (Need(1), Room(("us-east-1a",), "quota", None, 8, 8), "unknown", 1),
-        (Need(1), Room(("us-east-1a",), "quota", 64, None, 8), "unknown", 1),
-        (Need(3), Room(None, "quota", None, None, 8), "no", 3),  # one certain no is enough
+        (Need(2), PoolLimits(("us-east-1a",), "quota", 16, 8, 8), "no", 2),
+        (Need(1), PoolLimits(("us-east-1a",), "quota", 16, 8, 8), "resize", 1),
+        (Need(1), PoolLimits((), "quota", 64, 8, 8), "no", 1),
+        (Need(1), PoolLimits(None, "quota", 64, 8, 8), "unknown", 1),
+        (Need(1), PoolLimits(("us-east-1a",), "quota", None, 8, 8), "unknown", 1),
+        (Need(1), PoolLimits(("us-east-1a",), "quota", 64, None, 8), "unknown", 1),
+        (Need(3), PoolLimits(None, "quota", None, None, 8), "no", 3),  # one certain no is enough
     ],
 )
-def test_the_truth_table(need: Need, room: Room, verdict: str, add: int) -> None:
+def test_the_truth_table(need: Need, room: PoolLimits, verdict: str, add: int) -> None:
     fit = assess_fit(need, (), POOL, room)
     assert (fit.verdict, fit.add_nodes) == (verdict, add)
 
@@ -100,4 +100,4 @@ def test_without_objects_every_device_counts_as_taken() -> None:
 
 
 def test_no_pool_is_a_no() -> None:
-    assert assess_fit(Need(1), (), None, Room()).verdict == "no"
+    assert assess_fit(Need(1), (), None, PoolLimits()).verdict == "no"

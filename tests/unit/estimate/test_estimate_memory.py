@@ -14,7 +14,7 @@ from mpctl.estimate.memory import (
     KvLog,
     NotEstimated,
     Served,
-    beside,
+    compare_with_log,
     default_sequences,
     estimate,
     kv_pool_tokens,
@@ -187,10 +187,10 @@ def test_any_text_is_read_without_an_error(text):
 def test_the_log_beside_the_estimate():
     found = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), log=read_log(LINES))
     assert "69,232" in found.text()
-    assert "inside the estimate" in beside(found, "GPU KV cache size: 47,264 tokens")
-    assert "outside the estimate" in beside(found, "GPU KV cache size: 30,000 tokens")
-    assert beside(found, "") is None
-    assert "nothing was estimated" in beside(None, "GPU KV cache size: 30,000 tokens")
+    assert "inside the estimate" in compare_with_log(found, "GPU KV cache size: 47,264 tokens")
+    assert "outside the estimate" in compare_with_log(found, "GPU KV cache size: 30,000 tokens")
+    assert compare_with_log(found, "") is None
+    assert "nothing was estimated" in compare_with_log(None, "GPU KV cache size: 30,000 tokens")
 
 
 def test_heads_weigh_what_engines_logged():

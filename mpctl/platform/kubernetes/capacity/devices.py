@@ -72,9 +72,9 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def _no_cloud_capacity() -> Any:
-    from mpctl.estimate.capacity import Room as CloudRoom
+    from mpctl.estimate.capacity import PoolLimits
 
-    return CloudRoom()
+    return PoolLimits()
 
 
 def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:

@@ -12,7 +12,7 @@ from console import RecordingConsole
 from mpctl.app.cluster.capacity import run
 from mpctl.app.requests import CapacityRequest, CloudClusterRef
 from mpctl.errors import Cancelled, InputError, Refused
-from mpctl.estimate.capacity import Pool, Room
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 NODES = (Path(__file__).parents[3] / "data" / "gpu-nodes.json").read_text(encoding="utf-8")
 EKS = CapacityRequest(CloudClusterRef("eks/us-east-1/serving"), replicas=2, objects=NODES)
@@ -22,13 +22,13 @@ class FakeCloud:
     """A pool of one node that may have three."""
 
     def __init__(self, *pools):
-        self.offered = Room(("us-east-1a",), "EC2 quota", 64, 8, 8)
+        self.offered = PoolLimits(("us-east-1a",), "EC2 quota", 64, 8, 8)
         self.known = pools or (Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a",)),)
 
     def pools(self):
         return self.known
 
-    def room(self, pool):
+    def limits(self, pool):
         return self.offered
 
     def resize(self, pool, size):
@@ -76,7 +76,7 @@ def test_a_pool_does_not_grow_for_a_rollout_that_cannot_fit(cloud):
 
 
 def test_what_could_not_be_checked_grows_no_pool_unless_accepted(cloud):
-    cloud.offered = Room(("us-east-1a",), "EC2 quota", None, None, 8)
+    cloud.offered = PoolLimits(("us-east-1a",), "EC2 quota", None, None, 8)
     unchecked = replace(EKS, change="grow")
     assert run(unchecked, RecordingConsole()).resize is None
     assert run(replace(unchecked, accept_unchecked=True), RecordingConsole()).resize.changed
