@@ -166,13 +166,18 @@ class CapacityRequest:
 
 @dataclass(frozen=True, slots=True)
 class RbacRequest:
-    """What a user asked of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``."""
+    """What a user asked of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
+    lists
+    the pods of all namespaces."""
 
     role: Literal["reader", "operator"] = "operator"
     namespace: str | None = None
     cluster_wide: bool = False
     bind_to: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    load: Literal["job", "local"] = "job"
+    all_pods: bool = True
+    admission_policy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

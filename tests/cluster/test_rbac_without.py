@@ -218,8 +218,8 @@ def test_a_missing_right_to_read_or_first_write_is_named(shared, say):
     for command, keys in LOOKS.items():
         for key in keys:
             code, told = missed(say, command, key)
-            if "portforward" in key:
-                assert code == 0, told  # status says what else there is to say
+            if "portforward" in key or key == "list pods cluster":
+                assert code == 0, told  # status shows the rest; a rollout does not know the capacity
             else:
                 assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from mpctl.app.requests import RbacRequest
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import Role, Row, needs
+from mpctl.platform.kubernetes.access.admission import admission_policies
+from mpctl.platform.kubernetes.access.calls import Load, Role, Row, needs
 from mpctl.platform.kubernetes.access.rbac import require_name, roles, subject_of
 
 
@@ -26,9 +27,19 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     for secret in request.secrets:
         require_name(secret, "--secret")
     subjects = [subject_of(text) for text in request.bind_to]
-    return roles(request.role, namespace, to=subjects, secrets=request.secrets)
+    if request.admission_policy and not subjects:
+        raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
+    made = roles(
+        request.role,
+        namespace,
+        to=subjects,
+        secrets=request.secrets,
+        load=request.load,
+        all_pods=request.all_pods,
+    )
+    return (*made, *admission_policies(namespace, subjects)) if request.admission_policy else made
 
 
-def list_calls(role: Role) -> tuple[Row, ...]:
+def list_calls(role: Role, *, load: Load = "job", all_pods: bool = True) -> tuple[Row, ...]:
     """Return the API calls that a role permits, each with its purpose."""
-    return tuple(needs(role))
+    return needs(role, load=load, all_pods=all_pods)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import click
 
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from mpctl.platform.kubernetes.access.calls import Row
 
 _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
+
+
+class _Options(TypedDict):
+    """The options that are fields of the request."""
+
+    role: Literal["reader", "operator"]
+    cluster_wide: bool
+    bind_to: tuple[str, ...]
+    secrets: tuple[str, ...]
+    load: Literal["job", "local"]
+    all_pods: bool
+    admission_policy: bool
 
 
 @click.command("rbac", cls=SectionedCommand)
@@ -38,6 +50,24 @@ _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
 @option(
     "--secret", "secrets", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
 )
+@option(
+    "--load",
+    type=Word(["job", "local"]),
+    default="job",
+    help="local: leave out the rights on Jobs; run mpctl with --load local.",
+)
+@option(
+    "--without-all-pods",
+    "all_pods",
+    flag_value=False,
+    default=True,
+    help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
+)
+@option(
+    "--admission-policy",
+    is_flag=True,
+    help="Also print policies that limit --to to mpctl-* objects and harmless Jobs (Kubernetes 1.30).",
+)
 @option("--calls", is_flag=True, help="Print the API calls behind the role instead, with the commands that make them.")
 @own_output_option(["table", "yaml", "json"], help="Format (default: yaml; table with --calls).")
 @shared_options
@@ -46,18 +76,16 @@ def command(
     context: CliContext,
     /,
     *,
-    role: Literal["reader", "operator"],
-    cluster_wide: bool,
-    bind_to: tuple[str, ...],
-    secrets: tuple[str, ...],
     calls: bool,
     form: str | None,
+    **options: Unpack[_Options],
 ) -> None:
     """Print the minimal roles for mpctl, derived from the API calls it makes. Contacts nothing.
 
     \b
     Examples:
       mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
+      mpctl rbac -n chat --load local --to user:ann --admission-policy
       mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
       mpctl rbac --calls                       the API calls and their purpose
 
@@ -69,13 +97,13 @@ def command(
 
     if calls:
         context.output = form or "table"
-        _emit_calls(context, list_calls(role))
+        _emit_calls(context, list_calls(options["role"], load=options["load"], all_pods=options["all_pods"]))
         return
     if form == "table":
         raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")
-    roles = make_roles(RbacRequest(role, context.shared["namespace"], cluster_wide, bind_to, secrets))
+    roles = make_roles(RbacRequest(namespace=context.shared["namespace"], **options))
     context.terminal.result(_manifests(roles, form or "yaml"))
-    if not bind_to:
+    if not options["bind_to"]:
         context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
+from mpctl.platform.kubernetes.access.admission import admission_policies
 from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, roles, rules_of, subject_of, to_yaml
 from mpctl.platform.kubernetes.access.rights import covers
@@ -158,3 +159,31 @@ def test_requests_are_read_as_the_authoriser_reads_them(row: Row):
 )
 def test_requests_outside_the_table(method, url, listed):
     assert request_of(method, url).listed is listed
+
+
+def test_without_the_load_job_no_right_on_jobs_is_granted():
+    resources = {d[4] for d in granted(roles("operator", "chat", load="local"))}
+    assert "jobs" not in resources
+    assert granted(roles("operator", "chat")) - granted(roles("operator", "chat", load="local")) == {
+        ("Role", "chat", verb, "batch", "jobs", ()) for verb in ("list", "create", "delete")
+    }
+
+
+def test_the_pods_of_all_namespaces_are_optional():
+    lost = granted(roles("operator", "chat")) - granted(roles("operator", "chat", all_pods=False))
+    assert lost == {("ClusterRole", None, "list", "", "pods", ())}
+
+
+def test_admission_policies_name_their_subjects_and_their_namespace():
+    to = [subject_of(text) for text in ('user:an"n', "group:ml", "serviceaccount:ci/bot")]
+    names, names_binding, jobs, jobs_binding = admission_policies("chat", to)
+    (condition,) = names["spec"]["matchConditions"]
+    assert '["an\\"n", "system:serviceaccount:ci:bot"]' in condition["expression"]
+    assert '["ml"]' in condition["expression"]
+    assert jobs["spec"]["matchConditions"] == names["spec"]["matchConditions"]
+    for policy, binding in ((names, names_binding), (jobs, jobs_binding)):
+        assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+        assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {
+            "kubernetes.io/metadata.name": "chat"
+        }
+    assert "matchResources" not in admission_policies(None, to)[1]["spec"]

@@ -13,6 +13,7 @@ from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.kinds import Kind
 
 Role = Literal["reader", "operator"]
+Load = Literal["job", "local"]
 # Where a right has to hold: in the service's namespace, in the whole cluster, in KServe's own namespace.
 Scope = Literal["service", "cluster", "kserve"]
 
@@ -137,6 +138,10 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
     *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
+# Needed only by --load job.
+JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
+# Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
+ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
 API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
 
@@ -144,6 +149,11 @@ API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's 
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 
-def needs(role: Role) -> tuple[Row, ...]:
-    """The rows of a role; an operator may all that a reader may."""
-    return TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")
+def needs(role: Role, *, load: Load = "job", all_pods: bool = True) -> tuple[Row, ...]:
+    """Return the rows of a role; an operator may do all that a reader may.
+
+    ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
+    """
+    rows = TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")
+    left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
+    return tuple(row for row in rows if row not in left_out)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, Role, Row, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, Load, Role, Row, needs
 
 Json = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
@@ -94,14 +94,20 @@ def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:
 
 
 def roles(
-    role: Role, namespace: str | None, *, to: Sequence[Subject] = (), secrets: Sequence[str] = ()
+    role: Role,
+    namespace: str | None,
+    *,
+    to: Sequence[Subject] = (),
+    secrets: Sequence[str] = (),
+    load: Load = "job",
+    all_pods: bool = True,
 ) -> tuple[Json, ...]:
     """The objects to apply, each role followed by its binding; ``namespace`` None: for all namespaces.
 
     ``to``: whom all of them are bound to; nobody: no bindings.
     """
     name = f"mpctl-{role}"
-    rows = needs(role)
+    rows = needs(role, load=load, all_pods=all_pods)
     where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
     if namespace is None:
         return tuple(_granted("ClusterRole", name, None, rules_of(rows, secrets=secrets), to))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpctl.errors import Refused
+from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import Need
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
@@ -22,7 +22,11 @@ def require_capacity(
     gpus = gpus_of(template)
     if gpus == 0:
         return ("the pods request no GPU: capacity for a second engine was not checked",)
-    lists = [client.list(kind) for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM, POD)]
+    lists = [client.list(kind) for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM)]
+    try:
+        lists.append(client.list(POD))
+    except NotPermitted as error:  # the one right that mpctl rbac can leave out
+        return (f"capacity for {purpose} is unknown: {error.message}",)
     nodes, slices, claims, everything = (items or [] for items in lists)
     need = Need(pods, gpus)
     fit = assess_capacity(need, nodes, slices, claims, everything)

@@ -240,6 +240,25 @@ def forbidding(listed):
     return refuse
 
 
+def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    made, running = deployment(), pod()
+    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+        spec["containers"] = [ENGINE | limits]
+    running["spec"]["nodeName"] = "n0"
+    one, cluster = platform(service(), made, running, *gpu_nodes(1))
+    listed = cluster.list
+
+    def refuse(kind, namespace=None, **more):
+        if kind.name == "Pod" and namespace is None:
+            raise NotPermitted("not allowed to list pods")
+        return listed(kind, namespace, **more)
+
+    one.reader.client.list = refuse
+    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=True)
+    assert "capacity for a candidate side by side is unknown: not allowed to list pods" in notes
+
+
 def test_a_change_in_place_needs_no_look_at_routes():
     one, cluster = platform(service(), deployment(), pod(), shared(1))
     one.reader.client.list = forbidding(cluster.list)
