@@ -24,7 +24,7 @@ def run(session: Session, *, force: bool = False) -> Operation | None:
     console, lease = session.console, session.store.held
     holder = lease.read()
     if holder is None:
-        console.note(f"{session.title} is not held by anybody")
+        console.note(f"{session.title} is not locked")
         return None
     operation = open_operation(session.store.entries())
     under_way = f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
