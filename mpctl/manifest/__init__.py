@@ -9,14 +9,13 @@ from mpctl.manifest.documents import load, load_one, select
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.foreign import foreign_changes
 from mpctl.manifest.redact import redacted
-from mpctl.manifest.service import Other, Service, Storage
+from mpctl.manifest.service import Service, Storage
 from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
 
 __all__ = [
     "EngineCommand",
     "Json",
-    "Other",
     "Service",
     "Storage",
     "Style",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from mpctl.errors import InputError
 from mpctl.manifest.kinds import kserve, modelplane
-from mpctl.manifest.service import Other, Place, Service
+from mpctl.manifest.service import Place, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
@@ -42,7 +41,6 @@ def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[
         kinds = sorted({kind for _, root in documents if (kind := _identity(root)[0])})
         seen = f"; it holds {', '.join(kinds)}" if kinds else ""
         raise InputError(f"no served model in this file{seen}", file=file, hint=_KINDS)
-    others = tuple(_other(root) for _, root in documents if _identity(root) not in _SERVED)
     found: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root in served:
         place = Place(document, number, len(found), partial(_load_again, name=name))
@@ -54,7 +52,7 @@ def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[
             continue
         if _key(service) in found:
             raise root.error(f"{service.kind} {service.name} is defined twice in this file", hint="remove one of them")
-        found[_key(service)] = replace(service, others=others)
+        found[_key(service)] = service
     return tuple(found.values())
 
 
@@ -96,11 +94,6 @@ def _check_kind(root: View) -> None:
             same = (api or "").partition("/")[0] in ("", version.partition("/")[0])
             hint = f"use apiVersion {version}" if same else f"only {kind} of {version.partition('/')[0]} is supported"
             raise root.error(f"{kind} of {api or 'no apiVersion'} is not supported", hint=hint)
-
-
-def _other(root: View) -> Other:
-    name = root.get("metadata")
-    return Other(_identity(root)[0], None if name is None else text_of(name.get("name")), root.node.line)
 
 
 def _runtimes(roots: Sequence[View]) -> dict[str, View]:

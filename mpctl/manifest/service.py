@@ -14,7 +14,6 @@ from mpctl.manifest.speculation import rewrite, setting
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
 from mpctl.manifest.text.contents import at, contents
-from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Document
 
 Kind = Literal["InferenceService", "ModelDeployment"]
@@ -26,15 +25,6 @@ class Storage:
 
     uri: str
     mount_path: str
-
-
-@dataclass(frozen=True)
-class Other:
-    """A document of the same file that is no served model; kept as it is."""
-
-    kind: str | None
-    name: str | None
-    line: int
 
 
 @dataclass(frozen=True)
@@ -75,13 +65,10 @@ class Service:
     command: EngineCommand
     model: str | None
     storage: tuple[Storage, ...]
-    annotations: Mapping[str, str] = field(hash=False)
-    min_replicas: int | None
     line: int
     runtime: str | None = None
     runtime_args: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
-    others: tuple[Other, ...] = ()
     source: Source | None = field(default=None, repr=False, compare=False)
 
     def speculation(self) -> dict[str, Json] | None:
@@ -111,11 +98,11 @@ class Service:
         return self._verified(editor.result(), wanted)
 
     def _require_no_inherited_setting(self) -> None:
-        """Refuse to leave a setting that stands in a ServingRuntime of the same file, which other services may use."""
+        """Refuse to remove a setting of a ServingRuntime, which other services may use."""
         inherited = [flag.written for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
         if inherited:
             raise self._source.engine.home.error(
-                f"ServingRuntime {self.runtime} in this file sets {inherited[0]}, which this service inherits",
+                f"ServingRuntime {self.runtime} sets {inherited[0]}, which this service inherits",
                 hint="remove it from the runtime, where every service that uses the runtime loses it",
             )
 
@@ -165,7 +152,7 @@ def _rest(service: Service) -> tuple[Service, list[str]]:
     taken = {i for slot in setting.slots(engine) for i in slot.indexes}
     words = [token.text for i, token in enumerate(engine.tokens) if i not in taken]
     bare = EngineCommand((), service.command.entrypoint)
-    return replace(service, text="", command=bare, line=0, others=(), source=None), words
+    return replace(service, text="", command=bare, line=0, source=None), words
 
 
 def model_of(engine: Engine, *more: tuple[str, ...]) -> str | None:
@@ -178,8 +165,3 @@ def model_of(engine: Engine, *more: tuple[str, ...]) -> str | None:
         if name is not None:
             return None if "$" in name else name
     return None
-
-
-def annotations_of(root: View) -> dict[str, str]:
-    found = root.at("metadata", "annotations")
-    return {} if found is None else {key: value.text() for key, value in found.pairs()}

@@ -14,7 +14,7 @@ from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
-from mpctl.manifest.service import Place, Service, Source, Storage, annotations_of, model_of
+from mpctl.manifest.service import Place, Service, Source, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
 API = "serving.kserve.io/v1beta1"
@@ -53,8 +53,6 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
         command=engine.command,
         model=model_of(engine, base),
         storage=storage,
-        annotations=annotations_of(root),
-        min_replicas=None if (least := predictor.get("minReplicas")) is None else least.number(),
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
         runtime_args=base,

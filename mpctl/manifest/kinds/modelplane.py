@@ -10,7 +10,7 @@ from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
-from mpctl.manifest.service import Place, Service, Source, annotations_of, model_of
+from mpctl.manifest.service import Place, Service, Source, model_of
 from mpctl.manifest.text.view import View, text_of
 
 API = "modelplane.ai/v1alpha1"
@@ -39,8 +39,6 @@ def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Ser
         command=engine.command,
         model=model_of(engine),
         storage=(),
-        annotations=annotations_of(root),
-        min_replicas=None if (replicas := spec.get("replicas")) is None else replicas.number(),
         line=root.node.line,
         endpoints=endpoints,
         source=Source(place, engine),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from eagle3_head import Head
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from mpctl.estimate.memory import (
     pool_tokens,
     read_log,
 )
-from mpctl.estimate.shape import GIB, Head, Shape, shape_of
+from mpctl.estimate.shape import GIB, Shape, shape_of
 from mpctl.estimate.table import gpu_gib, model_shape
 
 # A busy machine is slow; that is no finding.

@@ -77,7 +77,6 @@ def test_a_service_says_what_it_is() -> None:
     service = only(text)
     assert (service.kind, service.name, service.namespace) == ("InferenceService", "svc", "chat")
     assert (service.image, service.container) == ("vllm/vllm-openai:v0.23.0", "kserve-container")
-    assert service.min_replicas == 1
     assert service.env == (("A", "x"), ("B", None), ("C", ""))
     assert service.to_yaml() == text
     assert len(service.digest()) == 64
@@ -87,7 +86,6 @@ def test_storage() -> None:
     head = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s, annotations: {a: b}}\n"
     one = only(head + "spec: {predictor: {model: {runtime: kserve-vllmserver, storageUri: pvc://m}}}\n")
     assert one.storage == (Storage("pvc://m", "/mnt/models"),)
-    assert dict(one.annotations) == {"a": "b"}
     assert (one.model, one.runtime, one.command.argv) == (None, "kserve-vllmserver", ())
     two = only(head + "spec: {predictor: {storageUris: [{uri: hf://a, mountPath: /m/a}], model: {runtime: my-vllm}}}\n")
     assert two.storage == (Storage("hf://a", "/m/a"),)

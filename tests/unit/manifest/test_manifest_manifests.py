@@ -63,4 +63,3 @@ def test_a_runtime_in_the_file_gives_the_base_arguments() -> None:
     assert service.runtime == "house-engine"
     assert service.runtime_args == ("--model=/mnt/models", "--port=8080")
     assert service.model == "/mnt/models"
-    assert [other.kind for other in service.others] == ["Namespace", "ServingRuntime"]

@@ -100,7 +100,6 @@ def test_unreadable(name: str) -> None:
 def test_a_route_joins_its_deployment() -> None:
     (service,) = load(SERVICE + "---\n" + DEPLOYMENT)
     assert service.endpoints == ("s",)
-    assert [other.kind for other in service.others] == ["ModelService"]
 
 
 UNEDITABLE = {

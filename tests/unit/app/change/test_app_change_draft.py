@@ -73,11 +73,12 @@ def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, na
 
 @pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
 def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
+    from eagle3_head import Head
+
     from mpctl.app.change.check import estimate_memory
     from mpctl.app.change.checkpoint import Checkpoint
     from mpctl.app.change.target import Target
     from mpctl.estimate import ModelFacts
-    from mpctl.estimate.shape import Head
     from mpctl.estimate.table import model_shape
     from mpctl.manifest import load
 
