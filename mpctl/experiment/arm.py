@@ -1,4 +1,4 @@
-"""One arm in one traffic condition, condensed to the figures that people read."""
+"""One arm in one cell, condensed to its figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_TEXT = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True)
 class Spread:
-    """Times of ``n`` requests in ms, as the client saw them."""
+    """Times of ``n`` requests in ms, by the load client's clock."""
 
     mean: float
     p50: float
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
-        """Condense what was measured; None if nothing was."""
+        """Condense the values that were measured; None if there are none."""
         present = [v for v in values if v is not None]
         if not present:
             return None
@@ -40,11 +40,11 @@ class Spread:
 class ArmSummary:
     """One arm over all its blocks; ``seconds`` is their summed wall time, ``throughput`` tokens per second of it.
 
-    ``ttft``, ``tpot`` and ``e2e`` are the client's. Chunks reach a busy client merged, which moves time from the later
-    tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has them.
-    ``goodput``: requests per second that met the policy's targets, None where it names none. ``steps``: medians over
-    the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client held an answered
-    request back.
+    ``ttft``, ``tpot`` and ``e2e`` are the load client's. Chunks reach a busy client merged, which shifts time from the
+    later tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has
+    them. ``goodput``: requests per second that met the policy's targets, None without targets. ``steps``: medians over
+    the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client held an answered request
+    back.
     """
 
     arm: str
@@ -72,7 +72,7 @@ class ArmSummary:
         slo_tpot_ms: float | None = None,
         slo_e2e_ms: float | None = None,
     ) -> ArmSummary:
-        """Condense the blocks of ``arm``; other arms are left out. The ``slo_*`` are what a request must meet."""
+        """Condense the blocks of ``arm``; other arms are left out. ``slo_*``: a request's targets."""
         mine = [b for b in blocks if b.arm == arm]
         done = [s for b in mine for s in b.completed]
         errors = [s.error for b in mine for s in b.samples if s.error]
@@ -109,14 +109,14 @@ class ArmSummary:
 
     @property
     def ttft_ms(self) -> float | None:
-        """Mean time to first token by the engine's clock, and what the client held requests back before, ms; the
-        client's median where the engine keeps none."""
+        """Mean time to first token by the engine's clock, plus the time the client held requests back, ms; the
+        client's median where the engine reports none."""
         own = self.window.ttft_ms if self.window else None
         return own + self.held_ms if own is not None else (self.ttft.p50 if self.ttft else None)
 
     @property
     def tpot_ms(self) -> float | None:
-        """Mean time per output token by the engine's clock, ms; the client's median where the engine keeps none."""
+        """Mean time per output token by the engine's clock, ms; the client's median where the engine reports none."""
         own = self.window.tpot_ms if self.window else None
         return own if own is not None else (self.tpot.p50 if self.tpot else None)
 
@@ -132,9 +132,8 @@ class ArmSummary:
 
     @property
     def client_lag(self) -> float | None:
-        """How far the client's mean TTFT is from the engine's, relative to the client's mean time of a request, 0..1.
-
-        It is the part of a request's time that the client assigns to the wrong token. None where either is missing.
+        """Difference of the client's and the engine's mean TTFT, relative to the client's mean time of a request, 0..1:
+        the part of a request's time that the client assigns to the wrong token. None where either is missing.
         """
         own = self.window.ttft_ms if self.window else None
         if own is None or self.ttft is None or self.e2e is None or not self.e2e.mean:

@@ -1,20 +1,22 @@
-"""One block: a slice of prompts sent to one arm, as ``vllm bench serve`` saw it and as the engine counted it.
+"""A block: a slice of prompts sent to one arm, by ``vllm bench serve``'s report and the engine's counters.
 
-Tokens come from the server's usage record; the gate holds their sum against the engine's own counter. Stream chunks
-are never counted, because a chunk carries several tokens under speculation and a busy client merges chunks anyway.
+Tokens come from the server's usage record; the gate compares their sum with the engine's own counter. Stream chunks are
+never counted: a chunk carries several tokens under speculation, and a busy client merges chunks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.raw import held
+from mpctl.records import decode, encode
 
 SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times stay finite
 
@@ -41,7 +43,7 @@ class Sample:
     def __post_init__(self) -> None:
         for name in ("ttft_ms", "e2e_ms"):
             value = getattr(self, name)
-            if isinstance(value, float) and 0 < value < SHORTEST_MS:
+            if value is not None and 0 < value < SHORTEST_MS:
                 object.__setattr__(self, name, SHORTEST_MS)
 
     @property
@@ -56,10 +58,10 @@ class Sample:
 class Block:
     """``started``: ISO 8601; ``duration_s``: wall time of the whole block; ``samples``: in the order of the prompts.
 
-    ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is the time of an engine step and not of a
-    token; shown, never judged, since a busy client receives chunks merged. None where no answer had two chunks.
-    ``held_ms``: mean time that the client held an answered request back after it was due, which is part of the samples'
-    time to first token and of which the engine's clock knows nothing.
+    ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is that of an engine step and not of a token;
+    shown, never judged, because a busy client receives chunks merged. None where no answer had two chunks. ``held_ms``:
+    mean time that the client held an answered request back after it was due; part of the samples' time to first token,
+    invisible to the engine's clock.
     """
 
     arm: str
@@ -73,12 +75,12 @@ class Block:
     held_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.duration_s, float) and 0 < self.duration_s < SHORTEST_MS / 1000:
+        if 0 < self.duration_s < SHORTEST_MS / 1000:
             object.__setattr__(self, "duration_s", SHORTEST_MS / 1000)
 
     @property
     def ttft_ms(self) -> float | None:
-        """Mean time to first token by the engine's clock, from when requests were due, ms; None where it keeps none."""
+        """Mean time to first token by the engine's clock, from the due time on, ms; None where it reports none."""
         own = self.window.ttft_ms
         return None if own is None else own + self.held_ms
 
@@ -98,59 +100,34 @@ class Block:
         return self.output_tokens / self.duration_s
 
     def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        samples = [[s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error, s.prompt] for s in self.samples]
-        return {
-            **self.__dict__,
-            "cell": self.cell.to_record(),
-            "samples": samples,
-            "window": self.window.to_record(),
-            "step_ms": list(self.step_ms) if self.step_ms else None,
-        }
+        """Return a JSON object; a sample is a list, of which a run has thousands."""
+        rows = [[s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error, s.prompt] for s in self.samples]
+        return {**encode(replace(self, samples=())), "samples": rows}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Block:
-        """The value :meth:`to_record` wrote."""
-        steps = record["step_ms"]
-        return cls(
-            **{
-                **record,
-                "cell": Cell.from_record(record["cell"]),
-                "samples": tuple(Sample(*s) for s in record["samples"]),
-                "window": Window.from_record(record["window"]),
-                "step_ms": (steps[0], steps[1], steps[2]) if steps else None,
-            }
-        )
-
-    def checked(self) -> Block:
-        """Itself, when it holds what a block can hold: figures in a file may have been written by anybody.
+    def from_record(cls, record: Mapping[str, Any]) -> Block:
+        """Read the value that :meth:`to_record` wrote.
 
         Raises:
-            ValueError: a figure is none, or one that was never measured; the message names it.
+            ValueError: a field is missing, unknown, of another type, or a figure that cannot have been measured.
         """
-        whole_number("repeat", self.repeat)
-        if finite_number("duration_s", self.duration_s) == 0:
-            raise ValueError("duration_s must be above zero")
+        return decode(cls, record, {Sample: _read_samples}).checked()
+
+    def checked(self) -> Block:
+        """Return the block if it holds what a block can hold: anybody may have written the figures of a file.
+
+        Raises:
+            ValueError: a figure cannot have been measured; the message names it.
+        """
         if self.arm not in ("baseline", "candidate"):
             raise ValueError(f"arm must be baseline or candidate, not {self.arm!r}")
+        if self.duration_s == 0:
+            raise ValueError("duration_s must be above zero")
         for number, sample in enumerate(self.samples, start=1):
-            whole_number(f"tokens of request {number}", sample.tokens)
-            for name in ("ttft_ms", "e2e_ms"):
-                value = getattr(sample, name)
-                if value is not None:
-                    finite_number(f"{name} of request {number}", value)
-            if not all(isinstance(text, str) for text in (sample.text_digest, sample.error, sample.prompt)):
-                raise ValueError(f"request {number} has a digest, an error or a prompt that is no text")
-        for name, value in self.window.to_record().items():
-            if name == "per_position":
-                for rate in value:
-                    finite_number("per_position", rate)
-            elif value is not None or name == "generation_tokens":
-                finite_number(f"window's {name}", value)
+            require_figures(f"request {number}", vars(sample))
+        require_figures("", {**vars(self), "cell": None, "samples": None, "window": None})
+        require_figures("window", vars(self.window))
         self.window.check()
-        for value in self.step_ms or ():
-            finite_number("step_ms", value)
-        finite_number("held_ms", self.held_ms)
         return self
 
     @classmethod
@@ -166,7 +143,7 @@ class Block:
         after: Counters,
     ) -> Block:
         """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order, with times
-        already put right by :func:`mpctl.experiment.raw.corrected`.
+        already corrected by :func:`mpctl.experiment.raw.corrected`.
 
         Raises:
             BlockError: a per-request list is missing, of another length than the prompts, or a time or the
@@ -197,24 +174,34 @@ class Block:
         )
 
 
-def finite_number(name: str, value: Any) -> float:
-    """The value, if it is a finite number of zero or more; raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _physical(value):
-        raise ValueError(f"{name} must be a number of zero or more, not {value!r:.40}")
-    return value
+def require_figures(where: str, value: Any) -> None:
+    """Check that every number below a value is zero or more and of a size that can be measured, and every text
+    printable.
+
+    Raises:
+        ValueError: one is not; the message names it by ``where``.
+    """
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            require_figures(f"{where}.{name}" if where else str(name), item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            require_figures(f"{where}[{number}]", item)
+    elif is_dataclass(value):
+        require_figures(where, vars(value))
+    elif isinstance(value, str):
+        value.encode()  # half of a surrogate pair can be read from JSON and never be printed
+    elif isinstance(value, int | float) and not (value == 0 or _SMALLEST <= value <= _LARGEST):
+        raise ValueError(f"{where} must be a number of zero or more, not {value!r:.40}")
 
 
-def _physical(value: float) -> bool:
-    return value == 0 or _SMALLEST <= value <= _LARGEST
+def _read_samples(rows: Any) -> tuple[Sample, ...]:
+    import msgspec
+
+    return tuple(Sample(*row) for row in msgspec.convert(rows, list[_SampleRow]))
 
 
-def whole_number(name: str, value: Any) -> int:
-    """The value, if it is a whole number of zero or more; raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"{name} must be a whole number of zero or more, not {value!r:.40}")
-    return value
-
-
+_SampleRow = tuple[float | None, float | None, int, str, str, str]
 _SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")

@@ -1,11 +1,10 @@
-"""What the load client itself adds to the times it reports.
+"""Measure the load client's own error against a server of known timing on the same machine.
 
-Before a run the client that will measure is pointed at a server of known timing on the same machine. The server notes
-when it sent what; the difference is the client's own (and the loopback's). A busy client receives several chunks at
-once, so its median looks fine while its tail is its own: a p99 of the engine means nothing where the client's error is
-of its size.
+The server records the time of each chunk; the difference is the client's (and the loopback's). A busy client receives
+several chunks at once, so its median is right while its tail is not: an engine's p99 means nothing where the client's
+error is of the same size.
 
-The stream is one under speculation: every chunk carries several tokens. A client that counts chunks is found out.
+The stream is one under speculation, with several tokens per chunk, which exposes a client that counts chunks.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from mpctl.experiment.run import Calibration
 
 @dataclass(frozen=True)
 class Pace:
-    """What the server of known timing does: the first chunk after ``ttft_s``, then one every ``interval_s``;
-    ``chunks`` in all with ``per_chunk`` tokens each."""
+    """Timing of the server: the first chunk after ``ttft_s``, then one every ``interval_s``; ``chunks`` in all with
+    ``per_chunk`` tokens each."""
 
     ttft_s: float = 0.020
     interval_s: float = 0.005
@@ -32,21 +31,21 @@ class Pace:
 
     @property
     def tokens(self) -> int:
-        """Output tokens of an answer, as its usage record says."""
+        """Output tokens of an answer."""
         return self.chunks * self.per_chunk
 
     @property
     def request_s(self) -> float:
-        """How long one answer takes at least."""
+        """Minimum time of one answer."""
         return self.ttft_s + (self.chunks - 1) * self.interval_s
 
     def to_line(self) -> str:
-        """What the server's process is started with."""
+        """Return the argument of the server's process."""
         return json.dumps(self.__dict__)
 
 
 def describe(calibration: Calibration) -> str:
-    """For people."""
+    """Return the calibration in one sentence."""
     return (
         f"the load client adds {calibration.p50_ms:.1f} ms at p50, {calibration.p99_ms:.1f} ms at p99 "
         f"({calibration.requests} requests, {calibration.concurrency} at once)"
@@ -54,16 +53,15 @@ def describe(calibration: Calibration) -> str:
 
 
 def requests_for(concurrency: int, pace: Pace, seconds: float = 3.0) -> int:
-    """How many requests fill about ``seconds``, and at least eight for every place in flight; beyond that no more
-    than 400."""
+    """Return the number of requests that fill about ``seconds``: at most 400, but at least eight per request in
+    flight."""
     return max(min(int(concurrency * seconds / pace.request_s), 400), 8 * concurrency)
 
 
 def calibrate(
     result: Mapping[str, Any], truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int
 ) -> Calibration:
-    """Hold what the client says against what the server did: at each quantile the larger of what it added to the time
-    to first token and to the whole time.
+    """Compare the client's times with the server's: at each quantile the larger error of TTFT and whole time.
 
     ``result``: the bench client's JSON. ``truth``: one record per request the server answered, in any order, with
     ``number`` (which request it was), ``first_s`` and ``last_s`` from the moment the request had arrived to the moment
@@ -78,7 +76,7 @@ def calibrate(
     by_number = {int(t["number"]): t for t in truth}
     ttfts, itls, tokens = (result.get(key) or [] for key in ("ttfts", "itls", "output_lens"))
     if not len(ttfts) == len(itls) == len(tokens) == len(by_number) > 0:
-        raise MpctlError(f"the load client tells of {len(ttfts)} requests, the server answered {len(by_number)}")
+        raise MpctlError(f"the load client reported {len(ttfts)} requests, the server answered {len(by_number)}")
     wrong = sorted({int(t) for t in tokens} - {pace.tokens})
     if wrong:
         raise MpctlError(
@@ -99,6 +97,6 @@ def calibrate(
 
 
 def _quantile(errors: Sequence[float], level: float) -> float:
-    """The smallest error that ``level`` of all do not exceed; never below zero."""
+    """Return the smallest error that a share ``level`` does not exceed; never below zero."""
     ordered = sorted(errors)
     return max(ordered[math.ceil(level * len(ordered)) - 1], 0.0)

@@ -1,7 +1,7 @@
-"""One traffic condition: what is sent, how many at once, how often, at which temperature.
+"""A cell: one class of traffic at one load and temperature.
 
 Figures of different cells are never pooled: speculation that doubles the speed of one request at a time may halve that
-of thirty-two, and edits say nothing about chat.
+of thirty-two, and results for edits do not transfer to chat.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 import re
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import Any
 
 from mpctl.errors import InputError
 
@@ -22,11 +21,11 @@ _LIKE_A_RATE = re.compile(r".*-r[0-9.e-]+")  # "chat-r4" beside the cell of "cha
 @dataclass(frozen=True)
 class Cell:
     """``traffic``: class of prompts (lower-case letters, digits, hyphens); ``concurrency``: requests in flight, or the
-    most of them under a rate; ``temperature``: 0 is greedy; ``rate``: requests per second that arrive by themselves,
-    None where a request follows the answer before it.
+    most of them under a rate; ``temperature``: 0 is greedy; ``rate``: arrivals per second (open loop), None
+    where a request follows the answer before it (closed loop).
 
     Raises:
-        InputError: a value that names no traffic condition.
+        InputError: a value that no cell can have.
     """
 
     traffic: str
@@ -52,13 +51,13 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """A name for files, unique among cells: ``edits-c8-t0``, ``edits-r4-c32-t0.7``."""
+        """Return a file name, unique among cells: ``edits-c8-t0``, ``edits-r4-c32-t0.7``."""
         rate = "" if self.rate is None else f"-r{_plain(self.rate)}"
         return f"{self.traffic}{rate}-c{self.concurrency}-t{_plain(self.temperature)}"
 
     @property
     def label(self) -> str:
-        """For people: ``edits, 8 at once``, ``chat, 4/s and at most 32 at once, temperature 0.7``."""
+        """Return the name in sentences: ``edits, 8 at once``, ``chat, 4/s and at most 32 at once, temperature 0.7``."""
         load = f"{self.concurrency} at once"
         if self.rate is not None:
             load = f"{_plain(self.rate)}/s and at most {load}"
@@ -70,21 +69,12 @@ class Cell:
         """Whether the same prompt must give the same text."""
         return self.temperature == 0
 
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return dict(self.__dict__)
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Cell:
-        """The value :meth:`to_record` wrote."""
-        return cls(**record)
-
 
 def check_traffic(name: str) -> None:
-    """The name of a class of traffic, which names files too.
+    """Check the name of a class of traffic, which names files too.
 
     Raises:
-        InputError: it is none.
+        InputError: the name cannot be used.
     """
     if not _NAME.fullmatch(name) or _LIKE_A_RATE.fullmatch(name):
         raise InputError(
@@ -93,5 +83,5 @@ def check_traffic(name: str) -> None:
 
 
 def _plain(number: float) -> str:
-    """The shortest text that reads back as the number and may stand in a file name: 8, 0.7, 1e-07."""
+    """Return the shortest text that reads back as the number and fits a file name: 8, 0.7, 1e-07."""
     return repr(float(number)).removesuffix(".0").replace("+", "")

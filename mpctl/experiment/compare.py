@@ -1,4 +1,4 @@
-"""Arms of two measurements as the two arms of one, if they were measured alike. Pure."""
+"""Combine one arm each of two measurements into one measurement, if they were measured alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpctl.experiment.run import Calibration, Run
 
 
 def arm_of(run: Run, asked: str | None) -> str:
-    """The arm meant: the one asked for, the only one, else the candidate.
+    """Return the arm asked for, else the only arm, else the candidate.
 
     Raises:
         InputError: the run has no such arm.
@@ -22,16 +22,16 @@ def arm_of(run: Run, asked: str | None) -> str:
         raise InputError(f"{run.id} holds no block")
     chosen = asked or (there[0] if len(there) == 1 else CANDIDATE)
     if chosen not in there:
-        raise InputError(f"{run.id} has no arm {chosen}; there is {', '.join(there)}")
+        raise InputError(f"{run.id} has no arm {chosen}; known: {', '.join(there)}")
     return chosen
 
 
 def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
-    """``first_arm`` of ``first`` as the baseline, ``second_arm`` of ``second`` as the candidate, over the blocks whose
-    prompts are the same in both; repeats are numbered anew.
+    """Return ``first_arm`` of ``first`` as baseline and ``second_arm`` of ``second`` as candidate, over the blocks with
+    the same prompts; repeats are numbered anew.
 
     Raises:
-        InputError: no block of both was sent the same prompts.
+        InputError: the two have no block with the same prompts.
     """
     blocks: list[Block] = []
     theirs: dict[object, list[Block]] = {}
@@ -63,7 +63,7 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
 
 
 def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tuple[str, ...]:
-    """In what two measurements differ beside the arms themselves; a comparison of such says nothing about the arms."""
+    """Return the conditions, other than the arms, in which two measurements differ and mislead."""
     return tuple(_differences(first, first_arm, second, second_arm))
 
 
@@ -96,7 +96,7 @@ def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> It
 
 
 def _worse(one: Calibration | None, two: Calibration | None) -> Calibration | None:
-    """What the clients of both may have added; None where one of them was not calibrated."""
+    """Return the calibration with the larger error; None where one is missing."""
     return max(one, two, key=lambda c: (c.p99_ms, -c.concurrency)) if one and two else None
 
 

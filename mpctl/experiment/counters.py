@@ -1,10 +1,9 @@
 """vLLM's counters, read from /metrics and differenced around a block.
 
-What the counters mean is not what their names suggest: drafts are counted only in steps that carried a proposal, so
-for methods that do not always propose (ngram, suffix) the acceptance length overstates the gain. The honest figures
-come from the generated tokens: with G tokens generated and A of them accepted from D drafts, ``steps = G - A``, but no
-fewer than D, ``tokens per step = G / steps`` and ``coverage = D / steps`` (derivation: vLLM scheduler, counters are
-updated only for requests with scheduled draft tokens).
+Drafts are counted only in steps that carried a proposal, so for methods that do not always propose (ngram, suffix) the
+acceptance length overstates the gain. Figures over all steps come from the generated tokens: with G tokens generated
+and A of them accepted from D drafts, ``steps = G - A``, but no fewer than D, ``tokens per step = G / steps`` and
+``coverage = D / steps`` (vLLM's scheduler updates the counters only for requests with scheduled draft tokens).
 
 Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
 their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
@@ -14,7 +13,7 @@ engine break the identity ``acceptance length = 1 + sum of per-position rates``,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -38,7 +37,7 @@ _FIELD_OF = {sample: field for field, sample in _PLAIN.items()}
 
 
 class CounterError(ValueError):
-    """Two readings that cannot be differenced; the message names the series."""
+    """Two readings that cannot be subtracted; the message names the series."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Counters:
         """Read a Prometheus text exposition.
 
         Raises:
-            CounterError: the text is no exposition, a counter is NaN or infinite, or a series stands there twice.
+            CounterError: the text is no exposition, a counter is NaN or infinite, or a series is duplicate.
         """
         seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
@@ -81,7 +80,9 @@ class Counters:
                     if sample.name in _FIELD_OF or sample.name == _PER_POSITION:
                         series = (sample.name, tuple(sorted(sample.labels.items())))
                         if series in seen:  # summed, it would double what was counted
-                            raise CounterError(f"{sample.name} stands twice in /metrics with labels {sample.labels}")
+                            raise CounterError(
+                                f"duplicate series in /metrics: {sample.name} with labels {sample.labels}"
+                            )
                         seen.add(series)
                     if sample.name in _FIELD_OF:
                         field = _FIELD_OF[sample.name]
@@ -112,7 +113,7 @@ def _position(text: str) -> int:
 
 @dataclass(frozen=True)
 class Window:
-    """What happened between two readings. Token counts are exact; ratios are None where their denominator is zero or
+    """The difference of two readings. Token counts are exact; ratios are None where their denominator is zero or
     absent."""
 
     generation_tokens: float
@@ -130,7 +131,7 @@ class Window:
 
     @classmethod
     def between(cls, before: Counters, after: Counters) -> Window:
-        """Difference two readings of one engine.
+        """Subtract two readings of one engine.
 
         Raises:
             CounterError: the generated-token counter is missing, the process restarted, a counter went backwards or
@@ -153,7 +154,7 @@ class Window:
 
     @classmethod
     def total(cls, windows: tuple[Window, ...]) -> Window:
-        """Pool windows of one arm: counts add up, ratios follow from the sums."""
+        """Pool windows of one arm: counts are summed, ratios computed from the sums."""
         width = max((len(w.per_position) for w in windows), default=0)
         positions = tuple(sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width))
         sums: dict[str, Any] = {}
@@ -176,7 +177,7 @@ class Window:
 
     @property
     def speculating(self) -> bool:
-        """Whether the engine has speculation on at all (absent series = off, zero = on and idle)."""
+        """Whether speculation is on (absent series: off; zero: on and idle)."""
         return self.drafts is not None
 
     @property
@@ -236,15 +237,6 @@ class Window:
         """Mean time per output token after the first, as the engine saw it, in milliseconds."""
         ratio = _ratio(self.tpot_seconds, self.tpot_count)
         return None if ratio is None else 1000.0 * ratio
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object; the derived ratios are left out because they follow."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Window:
-        """The value :meth:`to_record` wrote."""
-        return cls(**{**record, "per_position": tuple(record["per_position"])})
 
 
 _TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count")

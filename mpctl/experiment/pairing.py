@@ -17,7 +17,7 @@ from mpctl.experiment.counters import Window
 
 @dataclass(frozen=True)
 class Round:
-    """Both arms' blocks of one round and the requests of the prompts that both were sent, in order."""
+    """Both arms' blocks of one round, and their requests paired by prompt, in order."""
 
     baseline: Block
     candidate: Block

@@ -1,4 +1,4 @@
-"""The bench client's own JSON: kept whole beside what was read from it, and put right where it is known to be wrong."""
+"""The bench client's own JSON: stored whole, and corrected where it is known to be wrong."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ENCODING = "gzip+base64"
 
 
 def pack(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A small JSON object that holds a large one."""
+    """Return a small JSON object that holds a large one."""
     data = gzip.compress(json.dumps(result).encode(), mtime=0)
     return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
 
 
 def unpack(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`pack` was given.
+    """Return the object that :func:`pack` was given.
 
     Raises:
-        ValueError: it is no such record.
+        ValueError: the record is damaged.
     """
     if record.get("encoding") != _ENCODING:
         raise ValueError(f"encoding is {record.get('encoding')!r}, not {_ENCODING}")
@@ -35,18 +35,18 @@ def unpack(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def corrected(result: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """The result with times that begin when a request was due.
+    """Return the result with times that begin when a request was due.
 
     The client starts its clock when it sends. In an open loop with a limit in flight it may hold a request back before
-    that, and the wait is the user's: it is added to the time to first token, as vLLM's own ``e2els_including_queue``
-    does for whole requests. In a closed loop nobody waits for the client, and nothing is added.
+    that, and a user would wait: the time is added to the time to first token, as vLLM's own
+    ``e2els_including_queue`` does for whole requests. In a closed loop nothing is added.
     """
     waits = held(result, cell)
     return {**result, "ttfts": [t + w for t, w in zip(result["ttfts"], waits, strict=True)]} if waits else dict(result)
 
 
 def held(result: Mapping[str, Any], cell: Cell) -> list[float]:
-    """How long the client held each request back after it was due, s; empty in a closed loop or where not told."""
+    """Return how long the client held each request back after it was due, s; empty in a closed loop or if unknown."""
     waits, ttfts = result.get("queue_times"), result.get("ttfts")
     if cell.rate is None or not isinstance(waits, list) or not isinstance(ttfts, list) or len(waits) != len(ttfts):
         return []

@@ -1,19 +1,20 @@
-"""One measurement with everything a stranger needs to judge it or to repeat it.
+"""A run: one measurement with everything needed to judge or repeat it.
 
-A run holds raw samples, so whatever is reported can be computed again, and by a later version differently.
+A run holds raw samples, so every reported figure can be computed again, also by a later version.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.experiment.block import Block, finite_number, whole_number
+from mpctl.experiment.block import Block, require_figures
 from mpctl.experiment.cell import Cell
 from mpctl.gate.policy import Policy
+from mpctl.records import decode, encode
 from mpctl.stats.alpha_spending import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
@@ -21,9 +22,9 @@ API_VERSION = "mpctl.dev/v1alpha1"
 
 @dataclass(frozen=True)
 class ArmConditions:
-    """What one arm was. ``spec``: its speculation in words; ``argv``: the engine's own arguments, without secrets;
-    ``model_digest``: sha256 over the model's files or its revision, "" where unknown; ``device``: as the driver names
-    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's own log."""
+    """The conditions of one arm. ``spec``: its speculation in words; ``argv``: the engine's arguments, without secrets;
+    ``model_digest``: sha256 over the model's files or its revision, "" where unknown; ``device``: the driver's name of
+    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's log."""
 
     spec: str
     engine_version: str
@@ -47,8 +48,8 @@ class PromptSet:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the client itself adds to a time, in ms, measured against a server of known timing: the difference at the
-    median and at the 99th percentile over ``requests``, ``concurrency`` at once."""
+    """The load client's own error in ms, measured against a server of known timing: at the median and at the 99th
+    percentile over ``requests``, ``concurrency`` at once."""
 
     p50_ms: float
     p99_ms: float
@@ -59,9 +60,9 @@ class Calibration:
 @dataclass(frozen=True)
 class Run:
     """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
-    the service's requests that are of the class, 0..1. ``planned``: rounds at most, each followed by a look, so that
-    the intervals are as wide as they were when the gate looked; 0 where it looks once. ``max_tokens``: limit of an
-    answer; 0 where it is not known."""
+    the service's requests that are of the class, 0..1. ``planned``: rounds at most, each followed by an interim
+    analysis, to which the intervals are adjusted; 0 where all rounds are analysed once. ``max_tokens``: limit of an
+    answer; 0 where it is unknown."""
 
     id: str
     created: str
@@ -78,33 +79,24 @@ class Run:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The traffic conditions measured, sorted."""
+        """The cells measured, sorted."""
         return tuple(sorted({b.cell for b in self.blocks}))
 
     def of_cell(self, cell: Cell) -> tuple[Block, ...]:
-        """The blocks of one traffic condition, in the order they were measured."""
+        """Return the blocks of one cell, in the order they were measured."""
         return tuple(b for b in self.blocks if b.cell == cell)
 
     def to_record(self) -> dict[str, Any]:
-        """A JSON object with apiVersion and kind."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Run",
-            **self.__dict__,
-            "arms": {name: {**arm.__dict__, "argv": list(arm.argv)} for name, arm in self.arms.items()},
-            "prompts": {name: dict(prompts.__dict__) for name, prompts in self.prompts.items()},
-            "shares": dict(self.shares),
-            "calibration": dict(self.calibration.__dict__) if self.calibration else None,
-            "policy": self.policy.to_record(),
-            "blocks": [b.to_record() for b in self.blocks],
-        }
+        """Return a JSON object with apiVersion and kind."""
+        blocks = [b.to_record() for b in self.blocks]
+        return {"apiVersion": API_VERSION, "kind": "Run", **encode(replace(self, blocks=())), "blocks": blocks}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
-        """The value :meth:`to_record` wrote.
+        """Read the value that :meth:`to_record` wrote, by this version or 0.3.
 
         Raises:
-            InputError: it is no such record, or of a version that is not read; ``file`` names it in the message.
+            InputError: the record is no whole Run, or of a version that is not read; ``file`` names it in the message.
         """
         version, kind = (record.get(key) if isinstance(record, Mapping) else None for key in ("apiVersion", "kind"))
         if kind != "Run":
@@ -113,68 +105,36 @@ class Run:
             raise InputError(f"must be {API_VERSION}, not {version!r}", file=file, field="apiVersion")
         values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
         try:
-            calibration = values["calibration"]
-            return cls(
-                **{
-                    **values,
-                    "arms": {k: ArmConditions(**{**v, "argv": tuple(v["argv"])}) for k, v in values["arms"].items()},
-                    "prompts": {k: PromptSet(**v) for k, v in values["prompts"].items()},
-                    "calibration": Calibration(**calibration) if calibration else None,
-                    "policy": Policy.from_stored(values["policy"], file=file),
-                    "blocks": tuple(_block(number, b) for number, b in enumerate(values["blocks"], start=1)),
-                }
-            ).checked()
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            blocks = _read_blocks(values.pop("blocks", ()))
+            run = decode(cls, {**values, "blocks": []}, {Policy: Policy.from_stored})
+            return replace(run, blocks=blocks).checked()
+        except (ValueError, OverflowError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error
 
     def checked(self) -> Run:
-        """Itself, when its own figures are what they have to be.
+        """Return the run if its figures can have been measured.
 
         Raises:
-            ValueError: one is not; the message names it.
+            ValueError: one cannot; the message names it.
         """
-        for name in ("planned", "max_tokens"):
-            whole_number(name, getattr(self, name))
+        require_figures("", {**vars(self), "policy": None, "blocks": None})
         if max(self.planned, len({b.repeat for b in self.blocks})) > MOST_LOOKS:
             raise ValueError(f"planned rounds and repeats of blocks must be at most {MOST_LOOKS}")
         places = Counter((b.arm, b.cell.key, b.repeat) for b in self.blocks)
         twice = next((place for place, count in places.items() if count > 1), None)
         if twice:
-            raise ValueError(f"the block of the {twice[0]}, {twice[1]}, repeat {twice[2]} stands there twice")
-        for name in ("id", "created", "who", "mpctl_version"):
-            _check(getattr(self, name), str, name)
-        for kind, share in self.shares.items():
-            finite_number(f"share of {kind}", share)
-        for kind, arm in self.arms.items():
-            _check(arm, ArmConditions, f"arms.{kind}")
-        for kind, prompts in self.prompts.items():
-            _check(prompts, PromptSet, f"prompts.{kind}")
-        if self.calibration is not None:
-            _check(self.calibration, Calibration, "calibration")
+            raise ValueError(f"duplicate block: {twice[0]}, {twice[1]}, repeat {twice[2]}")
         return self
 
 
-def _check(value: Any, kind: Any, name: str) -> None:
-    """Raises ValueError unless ``value`` is of the ``kind`` that a record's field is said to have."""
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        for field in fields(kind):
-            _check(getattr(value, field.name), hints[field.name], f"{name}.{field.name}")
-    elif get_origin(kind) is tuple:
-        for number, item in enumerate(value):
-            _check(item, get_args(kind)[0], f"{name}[{number}]")
-    elif kind is float:
-        finite_number(name, value)
-    elif kind is int or (kind == int | None and value is not None):
-        whole_number(name, value)
-    elif kind is str and not isinstance(value, str):
-        raise ValueError(f"{name} must be a text, not {value!r}")
-    elif kind is str:
-        value.encode()  # half of a surrogate pair can be read from JSON and never be printed
+def _read_blocks(records: Any) -> tuple[Block, ...]:
+    if not isinstance(records, list | tuple):
+        raise ValueError("blocks must be a list")
+    return tuple(_read_block(number, record) for number, record in enumerate(records, start=1))
 
 
-def _block(number: int, record: dict[str, Any]) -> Block:
+def _read_block(number: int, record: dict[str, Any]) -> Block:
     try:
-        return Block.from_record(record).checked()
+        return Block.from_record(record)
     except (InputError, ValueError) as error:
         raise ValueError(f"block {number}: {error}") from error

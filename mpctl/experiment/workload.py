@@ -1,13 +1,12 @@
-"""Which prompts are sent, in which order, to which arm.
+"""A workload: which prompts are sent to which arm, in which order.
 
 A workload is a matrix: every class of traffic at every concurrency (or arrival rate) and temperature is a cell. It is
 measured round by round; in a round every cell has one block per arm, and the arm that goes first changes from block to
 block (A B B A ...), so that a slow drift of the machine falls on both alike.
 
-Within a class every prompt is sent once to each arm and never twice, also not in another cell: an engine that replays
-earlier answers (suffix decoding, prefix caches) looks faster on a repeated prompt than it is. Where the prompts do not
-suffice for that, the workload is refused unless ``reuse`` says that they may go round again; what was repeated is
-counted and stays beside the result.
+Within a class every prompt is sent once to each arm, over all cells: an engine that replays earlier answers (suffix
+decoding, prefix caches) looks faster on a repeated prompt than it is. A workload with too few prompts is refused unless
+``reuse`` is set; repeats are counted and reported with the result.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
+from mpctl.records import decode, encode
 
-OPEN_LIMIT = 256  # most requests in flight in an open loop; what is held back by it counts as waiting
-WARM_UP = 2  # prompts of a class that warm an arm up and are not counted
-_FILL = 2  # a block holds at least so many requests per place in flight, or the concurrency is hardly ever reached
+OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
+WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
+_FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
 @dataclass(frozen=True)
 class Traffic:
     """One class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
-    user's requests; ``repeated`` prompts stood in its file again and were left out."""
+    service's requests; ``repeated``: duplicates in its file, left out."""
 
     name: str
     prompts: tuple[str, ...]
@@ -51,14 +51,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Workload:
-    """A measurement to make.
+    """A planned measurement.
 
     ``concurrency``: closed loop, requests in flight; ``rates``: open loop, arrivals per second whether or not the
     engine keeps up; ``temperatures``: 0 is greedy, which makes outputs comparable. ``repeats``: rounds at most;
     ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
-    first ``warmup`` prompts of each class warm both arms in every cell and are not counted. ``max_time_s``: no round
-    begins after so much time in blocks; 0 is no limit. ``reuse``: prompts may go round again when they run out.
-    ``calibrate``: hold the load client against a server of known timing before anything is measured.
+    first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
+    begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
+    ``calibrate``: measure the load client's own error before the first round.
     """
 
     traffic: tuple[Traffic, ...]
@@ -85,10 +85,10 @@ class Workload:
             raise InputError("none is given", field="temperatures")
         for name, values in self._lists().items():
             if len(set(values)) != len(values):
-                raise InputError(f"{', '.join(map(str, values))}: one stands there twice", field=name)
+                raise InputError(f"{', '.join(map(str, values))}: duplicate value", field=name)
         if not self.traffic:
             raise InputError("no class of traffic is given", field="prompts")
-        _ = self.cells  # raises for a value that none can have
+        _ = self.cells  # raises for a value that no cell can have
         for kind in self.traffic:
             self._check_prompts(kind)
 
@@ -117,12 +117,12 @@ class Workload:
                 f"{len(kind.prompts)} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
                 f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need {needed}",
                 field="prompts",
-                hint="add prompts, lower --repeats or --requests, or let them go round again with --reuse-prompts",
+                hint="add prompts, lower --repeats or --requests, or use them again with --reuse-prompts",
             )
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Every combination, in the order a round goes through them."""
+        """Every combination, in the order of a round."""
         loops: list[tuple[int, float | None]] = [(c, None) for c in self.concurrency]
         loops += [(OPEN_LIMIT, rate) for rate in self.rates]
         return tuple(
@@ -138,7 +138,7 @@ class Workload:
 
     @property
     def most(self) -> int:
-        """Requests in flight at most, of all closed loops; 1 where there is none."""
+        """Requests in flight at most, of all closed loops; 1 without one."""
         return max(self.concurrency, default=1)
 
     @property
@@ -157,7 +157,7 @@ class Workload:
         return next(t for t in self.traffic if t.name == cell.traffic)
 
     def warmup_prompts(self, cell: Cell) -> tuple[str, ...]:
-        """Sent to each arm before its first block in the cell and not counted."""
+        """Return the prompts sent to each arm before its first block in the cell; they are not measured."""
         return self.traffic_of(cell).prompts[: self.warmup]
 
     def slice(self, cell: Cell, repeat: int) -> tuple[str, ...]:
@@ -172,27 +172,23 @@ class Workload:
         return tuple(prompts[(start + i) % len(prompts)] for i in range(self.requests_of(cell)))
 
     def repeated(self, name: str, rounds: int | None = None) -> int:
-        """How many of the prompts that ``rounds`` rounds (all of them by default) send of a class were sent before."""
+        """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""
         count = self.repeats if rounds is None else rounds
         sent = [p for c in self.cells if c.traffic == name for r in range(count) for p in self.slice(c, r)]
         return len(sent) - len(set(sent))
 
     def digest(self) -> str:
-        """sha256 over everything that decides what is sent."""
+        """sha256 over everything that determines the requests."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        lists = {k: list(v) for k, v in self._lists().items() if k != "prompts"}
-        traffic = [{**t.__dict__, "prompts": list(t.prompts)} for t in self.traffic]
-        return {**self.__dict__, **lists, "traffic": traffic}
+        """Return a JSON object."""
+        return encode(self)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Workload:
-        """The value :meth:`to_record` wrote."""
-        traffic = tuple(Traffic(**{**t, "prompts": tuple(t["prompts"])}) for t in record["traffic"])
-        lists = {k: tuple(record[k]) for k in ("concurrency", "rates", "temperatures")}
-        return cls(**{**record, **lists, "traffic": traffic})
+        """Read the value that :meth:`to_record` wrote."""
+        return decode(cls, record)
 
 
 def _at_least(name: str, value: int, low: int) -> None:
@@ -201,8 +197,8 @@ def _at_least(name: str, value: int, low: int) -> None:
 
 
 def round_order(arms: tuple[str, ...], cells: tuple[Cell, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
-    """(cell, arm) in the order of one round: the arm that goes first changes from cell to cell and from round to
-    round."""
+    """Return (cell, arm) in the order of one round: the arm that goes first changes from cell to cell and from round
+    to round."""
     order: list[tuple[Cell, str]] = []
     for index, cell in enumerate(cells):
         turn = arms if (repeat + index) % 2 == 0 else arms[::-1]
@@ -211,10 +207,10 @@ def round_order(arms: tuple[str, ...], cells: tuple[Cell, ...], repeat: int) -> 
 
 
 def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
-    """Distinct prompts of a JSONL file in ``vllm bench serve``'s custom format, and how many repeats were dropped.
+    """Return the distinct prompts of a file in ``vllm bench serve``'s custom format, and its number of duplicates.
 
     Raises:
-        InputError: a line is no JSON object with a non-empty string "prompt", or there is none at all.
+        InputError: a line is no JSON object with a non-empty string "prompt", or the file has no line.
     """
     prompts: dict[str, None] = {}
     seen = 0

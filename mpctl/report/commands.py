@@ -1,4 +1,4 @@
-"""The commands that measure again what a run measured: both engines, the load, the report."""
+"""The commands that repeat a run: both engines, the load, the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN = ("--port", "--host", "--uds", "--api-key")  # of the place where it was m
 
 
 def reproduction(run: Run) -> tuple[str, ...]:
-    """Lines for a shell; comments say what each needs."""
+    """Return lines for a shell, with comments."""
     lines = []
     arms = [arm for arm in _PORTS if arm in run.arms]
     for arm in arms:
@@ -24,14 +24,14 @@ def reproduction(run: Run) -> tuple[str, ...]:
         lines.append(f"# {arm}: vLLM {facts.engine_version or '?'} on {facts.device or '?'}")
         lines.append(shlex.join(["vllm", "serve", *_elsewhere(redacted(facts.argv)), f"--port={_PORTS[arm]}"]))
     if run.blocks and arms:
-        lines.append("# the same load; digests of the prompt sets stand above")
+        lines.append("# the same load; digests of the prompt sets are above")
         lines.append(shlex.join(_bench(run, arms)))
         lines.append(f"mpctl report {shlex.quote(run.id)}.json.gz -o html --output-file report.html")
     return tuple(line.replace("\n", " ") for line in lines)
 
 
 def _elsewhere(argv: Iterable[str]) -> list[str]:
-    """The engine's arguments without those of the machine it ran on."""
+    """Return the engine's arguments without those of the machine it ran on."""
     kept: list[str] = []
     own = False
     for word in argv:
@@ -69,7 +69,7 @@ def _bench(run: Run, arms: list[str]) -> list[str]:
 
 
 def _goes_round(run: Run, repeats: int) -> bool:
-    """Whether some class has fewer prompts than the rounds planned ask of it, those to warm up left out."""
+    """Return whether a class has fewer prompts than the planned rounds take, warm-up excluded."""
     asked: dict[str, int] = {}
     for cell in run.cells:
         size = max(len(b.samples) for b in run.of_cell(cell))

@@ -1,6 +1,6 @@
 """The price table: read from a file, checked field by field, matched to a device by whole words.
 
-A price without a date is refused, because every report prints the date beside the figure.
+A price needs a date, because every report prints it with the figure.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Prices:
     api: tuple[TokenPrice, ...]
 
     def of(self, device: str) -> tuple[MachinePrice, ...]:
-        """The offers of a device, in the order of the table."""
+        """Return the offers of a device, in the order of the table."""
         return tuple(o for o in self.offers if o.fits(device))
 
 
 def shipped_prices() -> Prices:
-    """The table that comes with this version."""
+    """Return the table that comes with this version."""
     text = resources.files("mpctl.report").joinpath("prices.yaml").read_text(encoding="utf-8")
     return read_prices(text, file="prices.yaml")
 
@@ -75,7 +75,7 @@ def read_prices(text: str, *, file: str) -> Prices:
     """Read a price file.
 
     Raises:
-        InputError: it is no YAML, a key is unknown or missing, or a value is of the wrong kind.
+        InputError: the text is not YAML, a key is unknown or missing, or a value is of the wrong kind.
     """
     table = document(text, file)
     if not set(table.body) & {"offers", "api"}:

@@ -25,7 +25,7 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Outcome, Verdict, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
-from mpctl.records import encode, restored
+from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import Endpoint, Meter, Progress, RoundProgress, Store
 
@@ -156,7 +156,7 @@ class Measurement:
                 for kind in workload.traffic
             },
             shares=workload.shares,
-            calibration=load_record(self.store, self.id, "calibration", lambda record: Calibration(**record)),
+            calibration=load_record(self.store, self.id, "calibration", lambda record: decode(Calibration, record)),
             policy=self.policy,
             blocks=chosen,
             planned=workload.repeats,
@@ -205,7 +205,7 @@ class Measurement:
             device=facts.device,
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
         )
-        self.store.save(self.id, f"conditions-{arm}", {**conditions.__dict__, "argv": list(conditions.argv)})
+        self.store.save(self.id, f"conditions-{arm}", encode(conditions))
 
     def _calibrate(self) -> None:
         if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
@@ -216,7 +216,7 @@ class Measurement:
         if found is None:
             self.progress.note("the load client could not be calibrated here")
             return
-        self.store.save(self.id, "calibration", dict(found.__dict__))
+        self.store.save(self.id, "calibration", encode(found))
         self.progress.note(describe(found))
 
     def _round(self, arms: tuple[str, ...], repeat: int) -> None:
@@ -289,7 +289,7 @@ def load_record(store: Store, operation: str, name: str, read: Callable[[dict[st
 
 
 def _conditions(record: dict[str, Any]) -> ArmConditions:
-    return ArmConditions(**{**record, "argv": tuple(record["argv"])})
+    return decode(ArmConditions, record)
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Measurements that nobody made, with a known truth: what the gate's error rates are counted on.
+"""Synthetic measurements with known ground truth, used to estimate the gate's error rates.
 
 A prompt has a factor of its own on both arms, a request noise of its own, and a block noise that all its requests
 share, each lognormal. The engine's clocks agree with the client's, as they do where nothing merges chunks.

@@ -183,7 +183,8 @@ times = st.none() | st.floats(0, 1e6)
 samples = st.builds(
     Sample, times, times, st.integers(0, 999), st.text(max_size=5), st.text(max_size=5), st.text(max_size=5)
 )
-spreads = st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9), st.floats(0, 9))
+seconds = st.just(0.0) | st.floats(SHORTEST_MS, 9)
+spreads = st.none() | st.tuples(seconds, seconds, seconds)
 
 
 @few

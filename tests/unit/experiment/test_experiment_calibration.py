@@ -67,9 +67,9 @@ def test_answers_are_paired_by_number_in_whatever_order_the_server_gave_them():
     ("changes", "message"),
     [
         ({"errors": ["", "Traceback\nOSError: gone", ""]}, "1 calibration requests failed; first: OSError: gone"),
-        ({"ttfts": [0.02, 0.02]}, "tells of 2 requests, the server answered 3"),
+        ({"ttfts": [0.02, 0.02]}, "reported 2 requests, the server answered 3"),
         ({"output_lens": [PACE.chunks] * 3}, f"counts {PACE.chunks} tokens where {PACE.tokens} were sent"),
-        ({"ttfts": [], "itls": [], "output_lens": []}, "tells of 0 requests"),
+        ({"ttfts": [], "itls": [], "output_lens": []}, "reported 0 requests"),
     ],
 )
 def test_what_cannot_be_trusted_is_refused(changes, message):

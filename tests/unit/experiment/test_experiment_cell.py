@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell
+from mpctl.records import decode, encode
 
 few = settings(max_examples=200, deadline=None)
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
@@ -42,7 +43,7 @@ def test_keys_are_unique_and_may_name_files(one, two):
 def test_cells_sort_and_round_trip(some):
     backwards = some[::-1]
     assert sorted(some) == sorted(backwards)
-    assert [Cell.from_record(json.loads(json.dumps(c.to_record()))) for c in some] == some
+    assert [decode(Cell, json.loads(json.dumps(encode(c)))) for c in some] == some
 
 
 def test_cells_sort_by_traffic_then_rate_then_concurrency():

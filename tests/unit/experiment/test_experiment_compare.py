@@ -65,7 +65,7 @@ def test_which_arm_is_meant(source, asked, arm):
 
 
 def test_an_arm_that_is_not_there():
-    with pytest.raises(InputError, match="two has no arm candidate; there is baseline"):
+    with pytest.raises(InputError, match="two has no arm candidate; known: baseline"):
         arm_of(ALONE, "candidate")
     with pytest.raises(InputError, match="holds no block"):
         arm_of(run(), None)

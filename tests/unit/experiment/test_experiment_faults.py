@@ -116,7 +116,7 @@ def test_a_series_that_is_missing_leaves_its_rules_undecided():
 
 
 def test_a_series_duplicated_per_engine_label_is_refused_and_several_engines_are_summed():
-    with pytest.raises(CounterError, match="stands twice"):
+    with pytest.raises(CounterError, match="duplicate series"):
         read(after=AFTER + AFTER)
     second = "\n".join(
         row.replace('engine="0"', 'engine="1"') for row in AFTER.split("\n") if row.startswith("vllm:spec_decode_num")
