@@ -85,12 +85,12 @@ class Service:
         change; that is verified by reading the result again. Raises :class:`InputError` when it cannot be done.
         """
         wanted = None if config is None else setting.check(config)
-        held = setting.slots(self._source.engine)
-        if wanted is None and not held:
+        slots = setting.slots(self._source.engine)
+        if wanted is None and not slots:
             self._require_no_inherited_setting()
             return self
         if wanted is not None and setting.same(self.speculation(), wanted):
-            styles = {slot.kind for slot in held}
+            styles = {slot.kind for slot in slots}
             if style is None or styles == {style}:
                 return self
         editor = Editor(self.text, self._source.place.document, self._source.engine)

@@ -76,12 +76,12 @@ def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    seen: dict[str, Json] = {}
+    unique: dict[str, Json] = {}
     for key, value in pairs:
-        if key in seen:
+        if key in unique:
             raise ValueError(f"has the key '{key}' twice")
-        seen[key] = value
-    return seen
+        unique[key] = value
+    return unique
 
 
 def _no_constant(name: str) -> Json:
@@ -143,8 +143,8 @@ def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
         settings[name] = value
     given = settings.pop("method", None)
     if given is not None and given not in (method.name, method.engine_method):
-        told = cli_name(given, parallel=settings.get("parallel_drafting") is True) if isinstance(given, str) else None
-        if told != method.name:
+        named = cli_name(given, parallel=settings.get("parallel_drafting") is True) if isinstance(given, str) else None
+        if named != method.name:
             raise InputError(f"is {given!r} in --spec-config, but --spec says '{method.name}'", field="method")
     if settings.get("model") is not None and not method.loads_weights and settings["model"] != method.engine_method:
         _draft(method, str(settings["model"]))
@@ -175,25 +175,25 @@ def _set(settings: dict[str, Json], text: str) -> None:
     raw, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"must be KEY=VALUE, got '{text}'", field="set", hint="for example num_speculative_tokens=3")
-    first, *rest = _name(raw).split(".")
+    first, *path_below = _name(raw).split(".")
     if first == "method":
         raise InputError("is chosen with --spec, not with --set", field="method")
     key = KEYS.get(_name(first))
     if not value:
         raise InputError("has no value", field=first, hint="null takes a default away")
-    if not rest:
+    if not path_below:
         settings[first] = value if key and key.kind in ("text", "choice") and value != "null" else _typed(value)
         return
     inner = settings.get(first)
-    settings[first] = _descend(first, inner if isinstance(inner, Mapping) else {}, rest, _typed(value))
+    settings[first] = _descend(first, inner if isinstance(inner, Mapping) else {}, path_below, _typed(value))
 
 
 def _descend(field: str, into: Mapping[str, Json], path: Sequence[str], value: Json) -> dict[str, Json]:
-    step, *rest = path
+    step, *path_below = path
     if not step:
         raise InputError("has an empty part between two dots", field=field)
     inner = into.get(step)
-    child = _descend(field, inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value
+    child = _descend(field, inner if isinstance(inner, Mapping) else {}, path_below, value) if path_below else value
     return {**into, step: child}
 
 
@@ -206,7 +206,7 @@ def _typed(text: str) -> Json:
     return value
 
 
-def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> list[Finding]:
+def _remarks(requested: Method, method: Method, settings: Mapping[str, Json]) -> list[Finding]:
     """Findings about settings that are unusual but may be intended."""
     remarks = [_unknown(name) for name in settings if name not in KEYS]
     k = settings.get("num_speculative_tokens")
@@ -222,12 +222,12 @@ def _remarks(asked: Method, method: Method, settings: Mapping[str, Json]) -> lis
         )
     known = [KEYS[name] for name in settings if name in KEYS]
     remarks += [_idle(key.name, method, key.acts_on) for key in known if method.name not in key.acts_on]
-    if asked is not method:
+    if requested is not method:
         remarks.append(
             Finding(
                 "parallel-eagle3",
                 "note",
-                f"{asked.name} with parallel_drafting is shown as {method.name}",
+                f"{requested.name} with parallel_drafting is shown as {method.name}",
                 "vLLM blog 2026-03-13, PR #32887",
                 "name a head trained for parallel drafting",
             )

@@ -83,13 +83,13 @@ class Draft:
 
     def needs(self) -> tuple[str, ...]:
         """Requirements besides the weights, in words."""
-        said = [
+        requirements = [
             f"{self.engine}" if self.engine != "vllm" else "",
             f"plugin {self.plugin}" if self.plugin else "",
             f"vLLM {self.least_vllm}" if self.least_vllm and self.engine == "vllm" else "",
             f"target {self.variant}" if self.variant else "",
         ]
-        return tuple(word for word in said if word)
+        return tuple(word for word in requirements if word)
 
     def settings(self, *, fp8_target: bool = False) -> dict[str, int | bool]:
         """Settings of its model card, besides the draft itself."""

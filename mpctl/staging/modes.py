@@ -194,17 +194,17 @@ class StagingContext:
     @property
     def target_claim(self) -> tuple[str, str] | None:
         """(claim, folder) where the target lies on a volume."""
-        held = self.target
-        if held is None or not held.uri.startswith("pvc://"):
+        target = self.target
+        if target is None or not target.uri.startswith("pvc://"):
             return None
-        name, _, folder = held.uri.removeprefix("pvc://").partition("/")
+        name, _, folder = target.uri.removeprefix("pvc://").partition("/")
         return name, folder.strip("/")
 
     @property
     def downloaded_gib(self) -> float | None:
         """GiB that a start of the pod downloads with target and draft; None where a size is unknown."""
-        held, size = self.target, self.draft.size_gib
-        again = held is not None and held.uri.startswith(DOWNLOADS)
+        target, size = self.target, self.draft.size_gib
+        again = target is not None and target.uri.startswith(DOWNLOADS)
         if size is None or (again and self.draft.target_gib is None):
             return None
         return size + (self.draft.target_gib or 0.0 if again else 0.0)

@@ -133,21 +133,21 @@ def _by_native(context: StagingContext, reason: str, checks: tuple[ModeCheck, ..
 
 
 def _by_combined(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...]) -> StagingPlan:
-    held, draft = context.target, context.draft
-    assert held is not None
-    image = image_name(context.cluster.registry or "", draft.uri, draft.revision, target=held.uri)
-    scheme = held.uri.split("://", 1)[0] if is_oci(held.uri) else "oci"
-    path = f"{held.mount_path.rstrip('/')}/draft"
+    target, draft = context.target, context.draft
+    assert target is not None
+    image = image_name(context.cluster.registry or "", draft.uri, draft.revision, target=target.uri)
+    scheme = target.uri.split("://", 1)[0] if is_oci(target.uri) else "oci"
+    path = f"{target.mount_path.rstrip('/')}/draft"
     return StagingPlan(
         "image",
         reason,
         path,
         with_image(context.service, f"{scheme}://{image}"),
         checks,
-        recipe=containerfile(draft.fetched, target=held.uri),
+        recipe=containerfile(draft.fetched, target=target.uri),
         image=image,
         steps=(f"build and push {image}, which holds target and draft", f"the engine reads {path}"),
-        removes=(f"{image}: the target comes from {held.uri} again",),
+        removes=(f"{image}: the target comes from {target.uri} again",),
         leaves=(f"{image} in the registry and in the image caches of nodes",),
         warnings=("the image holds a second copy of the target",),
     )

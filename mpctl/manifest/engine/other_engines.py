@@ -22,10 +22,10 @@ def other_engine(texts: Iterable[str | None]) -> str | None:
     """
     value = False
     for text in texts:
-        told = "" if value else _OPTION.sub(" ", text or "")
+        words = "" if value else _OPTION.sub(" ", text or "")
         value = bool(text and _FLAG.fullmatch(text))
         for name, pattern in _OTHERS:
-            if pattern.search(told):
+            if pattern.search(words):
                 return name
     return None
 

@@ -80,16 +80,16 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
 
 
 def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
-    asked = text_of(model.get("runtime"))
-    form = text_of(model.at("modelFormat", "name"))
-    runtime = runtimes.get(asked or "")
+    name = text_of(model.get("runtime"))
+    model_format = text_of(model.at("modelFormat", "name"))
+    runtime = runtimes.get(name or "")
     inside = runtime is not None and _is_vllm(runtime)
-    if not (inside or mentions_vllm(asked, form) or (form or "").lower() in _FORMATS or _is_vllm(model)):
-        other = other_engine([asked, form, *_words(model), *(_words(runtime) if runtime is not None else ())])
+    if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or _is_vllm(model)):
+        other = other_engine([name, model_format, *_words(model), *(_words(runtime) if runtime is not None else ())])
         if other is not None:
             message, hint = not_measurable(other)
             raise model.error(message, hint=hint)
-        missing = f"; or put the runtime {asked} into the same file" if asked and runtime is None else ""
+        missing = f"; or put the runtime {name} into the same file" if name and runtime is None else ""
         raise model.error(
             "no vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT + missing
         )

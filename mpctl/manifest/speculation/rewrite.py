@@ -134,12 +134,12 @@ def _fill(editor: Editor, spared: list[Slot], pairs: list[Pair]) -> None:
         key = flag.partition(".")[2]
         own = slot.path == (key,) or normal({".".join(slot.path): None}) == {key: None}
         if slot.kind == "dotted" and own and not slot.listed:
-            held = slot.flag.value or ""
-            equal = same(dotted_value(held), dotted_value(value))
-            _put(editor, slot, slot.flag.written, held if equal else value)
+            value_now = slot.flag.value or ""
+            equal = same(dotted_value(value_now), dotted_value(value))
+            _put(editor, slot, slot.flag.written, value_now if equal else value)
         else:
             _put(editor, slot, flag, value)
     _drop(editor, spared[len(pairs) :])
-    rest = pairs[len(spared) :]
+    remaining = pairs[len(spared) :]
     last = spared[min(len(pairs), len(spared)) - 1]
-    editor.insert_after(editor.engine.tokens[last.indexes[-1]], _words(rest, joined=last.flag.joined))
+    editor.insert_after(editor.engine.tokens[last.indexes[-1]], _words(remaining, joined=last.flag.joined))

@@ -195,7 +195,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Json]:
 
 def _text_keys(value: object) -> bool:
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _text_keys(held) for key, held in value.items())
+        return all(isinstance(key, str) and _text_keys(inner) for key, inner in value.items())
     return not isinstance(value, list | tuple) or all(map(_text_keys, value))
 
 

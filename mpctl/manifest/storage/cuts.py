@@ -90,8 +90,8 @@ def _short(text: str, value: Node) -> bool:
     return isinstance(value, Scalar) and value.style not in ("|", ">") and "\n" not in text[value.start : value.end]
 
 
-def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entries: list[dict[str, Any]]) -> None:
-    """Write ``storageUris`` above a key of the predictor, in place of the ``storageUri`` that is held."""
+def move(editor: Editor, predictor: View, present_uri: tuple[View, View] | None, entries: list[dict[str, Any]]) -> None:
+    """Write ``storageUris`` above a key of the predictor, in place of the ``storageUri`` at ``present_uri``."""
     node = _mapping(predictor)
     text, eol = editor.text, eol_of(editor.text)
     if node.flow:
@@ -99,8 +99,8 @@ def move(editor: Editor, predictor: View, held: tuple[View, View] | None, entrie
             "the predictor is written as one flow mapping, which cannot be extended",
             hint="write the predictor in block form, one key per line",
         )
-    if held is not None:
-        _cut_key(editor, held[0], "storageUri")
+    if present_uri is not None:
+        _cut_key(editor, present_uri[0], "storageUri")
     above = next((n for n, _ in node.entries if n.value != "storageUri" and _own_line(text, n)), None)
     if above is None:
         raise predictor.error("no key of the predictor is on a line of its own", hint="put each key on its own line")

@@ -51,9 +51,9 @@ def with_entry(service: Service, uri: str) -> Service:
         def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
             spec["storageUris"].append(entry)
     else:
-        held = storage_uri(predictor)
-        first = None if held is None else {"uri": held[1].text(), "mountPath": MOUNT}
-        move(editor, predictor, held, [one for one in (first, entry) if one])
+        present_uri = storage_uri(predictor)
+        first = None if present_uri is None else {"uri": present_uri[1].text(), "mountPath": MOUNT}
+        move(editor, predictor, present_uri, [one for one in (first, entry) if one])
 
         def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
             for holder in (spec, spec.get("model") or {}):

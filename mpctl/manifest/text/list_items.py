@@ -52,12 +52,12 @@ def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cu
 def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[Cut]:
     """Cut items out. A block list left without items goes with its key, a flow list becomes ``[]``."""
     node = _sequence(view)
-    kept = [i for i in range(len(node.items)) if i not in indexes]
+    remaining = [i for i in range(len(node.items)) if i not in indexes]
     if node.flow:
-        if not kept and (cut := _added_key(text, home, node)) is not None:
+        if not remaining and (cut := _added_key(text, home, node)) is not None:
             return [cut]
-        return list(_remove_flow(text, node, sorted(indexes), kept))
-    if not kept:
+        return list(_remove_flow(text, node, sorted(indexes), remaining))
+    if not remaining:
         return [_remove_block_key(text, home, view, node)]
     cuts = []
     for i in sorted(indexes):
@@ -68,14 +68,14 @@ def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[
     return cuts
 
 
-def _remove_flow(text: str, node: Sequence, indexes: Seq[int], kept: Seq[int]) -> Iterator[Cut]:
+def _remove_flow(text: str, node: Sequence, indexes: Seq[int], remaining: Seq[int]) -> Iterator[Cut]:
     items = node.items
-    if not kept:
+    if not remaining:
         tail = re.compile(r"\s*,").match(text, items[-1].end)
         yield Cut(items[0].start, items[-1].end if tail is None else tail.end(), "")
         return
-    first = items[kept[0]]
-    leading = [i for i in indexes if i < kept[0]]
+    first = items[remaining[0]]
+    leading = [i for i in indexes if i < remaining[0]]
     if leading and "#" not in text[items[0].start : first.start]:
         yield Cut(items[0].start, first.start, "")
         leading = []
@@ -83,7 +83,7 @@ def _remove_flow(text: str, node: Sequence, indexes: Seq[int], kept: Seq[int]) -
         yield Cut(items[i].start, items[i].end, "")
         yield _comma(text, items[i].end)
     for i in indexes:
-        if i < kept[0]:
+        if i < remaining[0]:
             continue
         before, item = items[i - 1], items[i]
         if "#" not in text[before.end : item.start]:

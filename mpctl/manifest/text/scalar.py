@@ -132,8 +132,8 @@ def _lines(text: str, lines: list[tuple[int, int, int]], indent: int, style: str
 
 def _trim(found: list[Piece], value: str) -> list[Piece]:
     """Chomping only ever removes line breaks at the end."""
-    rest = found[len(value) :]
-    return found[: len(value)] if all(piece.char == "\n" for piece in rest) else found
+    tail = found[len(value) :]
+    return found[: len(value)] if all(piece.char == "\n" for piece in tail) else found
 
 
 def plain_safe(text: str, *, flow: bool) -> bool:

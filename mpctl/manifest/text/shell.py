@@ -91,10 +91,10 @@ class _Lexer:
 
     def assignments(self, words: list[Word]) -> None:
         """``A=b`` and ``export A=b`` on their own are known to the commands after them."""
-        rest = words[1:] if words[0].text == "export" else words
-        pairs = [_ASSIGN.fullmatch(word.text) for word in rest]
+        assigned = words[1:] if words[0].text == "export" else words
+        pairs = [_ASSIGN.fullmatch(word.text) for word in assigned]
         if all(pairs):
-            for pair, word in zip(pairs, rest, strict=True):
+            for pair, word in zip(pairs, assigned, strict=True):
                 if pair is not None and not (word.expanded and "$" in word.text):
                     self.env[pair.group(1)] = pair.group(2)
 

@@ -105,17 +105,17 @@ def data(node: Node) -> Any:
     return _data(node, {})
 
 
-def _data(node: Node, seen: dict[int, Any]) -> Any:
+def _data(node: Node, made: dict[int, Any]) -> Any:
     found = resolve(node)
     if isinstance(found, Scalar):
         return found.value if found.style else _PLAIN.get(found.value, found.value)
-    if id(found) not in seen:  # what aliases repeat is made once, however often it is repeated
-        seen[id(found)] = (
-            [_data(item, seen) for item in found.items]
+    if id(found) not in made:  # what aliases repeat is made once, however often it is repeated
+        made[id(found)] = (
+            [_data(item, made) for item in found.items]
             if isinstance(found, Sequence)
-            else {key.value: _data(value, seen) for key, value in found.entries}
+            else {key.value: _data(value, made) for key, value in found.entries}
         )
-    return seen[id(found)]
+    return made[id(found)]
 
 
 @lru_cache(maxsize=16)  # an edit is verified by reading its result, which the caller then reads again
@@ -223,14 +223,14 @@ class _Builder:
         flow = bool(opening.flow_style)
         self.depth += flow
         entries: list[tuple[Scalar, Node]] = []
-        seen: set[str] = set()
+        keys: set[str] = set()
         while not isinstance(event := next(self.events), MappingEndEvent):
             key = resolve(self.node(event))
             if not isinstance(key, Scalar):
                 raise InputError(
                     "a key that is not plain text cannot be read", file=self.file, line=key.line, hint=_TEMPLATE_HINT
                 )
-            if key.value in seen:
+            if key.value in keys:
                 raise InputError(
                     f'key "{key.value}" is defined twice in one mapping',
                     file=self.file,
@@ -238,7 +238,7 @@ class _Builder:
                     field=key.value,
                     hint="remove one of them: YAML readers differ in which one they use",
                 )
-            seen.add(key.value)
+            keys.add(key.value)
             entries.append((key, self.node(next(self.events))))
         self.depth -= flow
         end = event.end_mark.index if flow or not entries else max(entries[-1][1].end, entries[-1][0].end)

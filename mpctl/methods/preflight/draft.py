@@ -209,8 +209,8 @@ def kv_dtype_mismatch(spec: Spec, facts: Facts) -> Outcome:
 )
 def quantization_mismatch(spec: Spec, facts: Facts) -> Outcome:
     """A head trained on one precision's hidden states is accepted less on another's."""
-    said = spec.settings.get("quantization")
-    own = said if said not in (None, NAMES_NO_SCHEME) else facts.draft_quantization
+    configured = spec.settings.get("quantization")
+    own = configured if configured not in (None, NAMES_NO_SCHEME) else facts.draft_quantization
     if own is None or own == facts.quantization:
         return None
     return "warn", f"the draft's weights are {own}, the target's {facts.quantization}"

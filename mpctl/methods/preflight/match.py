@@ -30,8 +30,8 @@ def same_model(one: str, other: str) -> bool:
 def extends(one: str, other: str) -> bool:
     """Return whether ``one`` is ``other`` with a suffix that is not known to mean another training."""
     long, short = plain_name(one), plain_name(other)
-    rest = long.removeprefix(short)
-    return rest != long and rest.startswith(("-", "_")) and not _RETRAINED.search(rest)
+    suffix = long.removeprefix(short)
+    return suffix != long and suffix.startswith(("-", "_")) and not _RETRAINED.search(suffix)
 
 
 def plain_name(name: str) -> str:
