@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
-from mpctl.manifest import Service
+from mpctl.manifest import Service, plain_secrets
 from mpctl.methods import Facts
 from mpctl.methods.preflight.facts import NAMES_NO_SCHEME
 
@@ -74,6 +74,7 @@ def facts_of(
         temperature=temperature,
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
+        plain_secrets=plain_secrets(service.env, command.argv),
         concurrency=concurrency,
         v2_runner=runs_v2(service, engine_log),
         device=read_log(engine_log or "").device,

@@ -8,7 +8,7 @@ disk, a cluster or a terminal.
 from mpctl.manifest.documents import load, load_one, select
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.foreign import foreign_changes
-from mpctl.manifest.redact import redacted
+from mpctl.manifest.redact import masked, plain_secrets, redacted
 from mpctl.manifest.service import Service, Storage
 from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
@@ -22,6 +22,8 @@ __all__ = [
     "foreign_changes",
     "load",
     "load_one",
+    "masked",
+    "plain_secrets",
     "redacted",
     "select",
     "speculation_of",

@@ -9,7 +9,7 @@ from mpctl.app.change.check import Checked
 from mpctl.app.change.draft import Selection
 from mpctl.app.console import Console
 from mpctl.errors import Refused
-from mpctl.manifest import Service
+from mpctl.manifest import Service, masked
 from mpctl.methods import Finding, Spec
 from mpctl.staging.modes import StagingPlan
 
@@ -94,7 +94,7 @@ class Change:
 
 
 def unified(before: str, after: str, names: tuple[str, str]) -> str:
-    """A unified diff of two manifests, empty when they are equal."""
+    """Return a unified diff of two manifests without their secrets; empty when they are equal."""
     lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), *names)
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-    return text.rstrip("\n")
+    return masked(text.rstrip("\n"))

@@ -243,7 +243,21 @@ def kserve_storage_uris(spec: Spec, facts: Facts) -> Outcome:
     return "refuse", f"storageUris needs KServe 0.16, the cluster has {show(version)}"
 
 
+@rule(
+    "plain-secret",
+    source="mpctl records manifests in revisions, whose readers see the value",
+    todo="take it from a Secret: env: [{name: NAME, valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}}]",
+    applies=lambda spec: True,
+)
+def plain_secret(spec: Spec, facts: Facts) -> Outcome:
+    """A token in plain text is readable wherever the manifest is."""
+    if not facts.plain_secrets:
+        return None
+    return "warn", f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records"
+
+
 RULES = (
+    plain_secret,
     unmanaged_method,
     method_inferred,
     no_proposer,

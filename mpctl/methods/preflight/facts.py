@@ -17,7 +17,8 @@ class Facts:
     Versions are texts as found (an image tag will do). ``served_context`` is max_model_len as served,
     ``draft_context`` the draft's max_position_embeddings. ``quantization`` is "none" for unquantised weights.
     ``thinking`` is True where the chat template thinks by default. ``async_scheduling``: the command line sets it.
-    ``argv`` is the engine's command line. ``target_name`` is organisation/model.
+    ``argv`` is the engine's command line.
+    ``plain_secrets``: variables and flags with a secret in plain text. ``target_name`` is organisation/model.
     ``draft_expects_hidden``: width of the target's hidden states a head was built for. ``draft_reads_vocab``: size of
     the vocabulary the draft reads; ``draft_vocab``: how many tokens a head may propose; ``draft_map_rows``: length of
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
@@ -68,4 +69,5 @@ class Facts:
     device: str | None = None
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None
+    plain_secrets: tuple[str, ...] = ()
     concurrency: int | None = None

@@ -17,7 +17,7 @@ import psutil
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.estimate.memory import kv_pool_tokens
-from mpctl.manifest import Service, foreign_changes
+from mpctl.manifest import Service, foreign_changes, masked
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
@@ -30,7 +30,7 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
-from mpctl.platform.local.supervisor import log_path
+from mpctl.platform.local.supervisor import log_end, log_path
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
@@ -194,7 +194,7 @@ class LocalPlatform:
         """The lines of the engine's log that name an error, or its last ones, and where the log is."""
         path = log_path(self.directory, arm.id)
         try:
-            lines = path.read_text(errors="replace").splitlines()
+            lines = masked(log_end(path)).splitlines()
         except FileNotFoundError:
             return f"there is no log {path}"
         telling = [line for line in lines if "Error" in line and "Traceback" not in line]

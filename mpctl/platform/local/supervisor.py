@@ -40,6 +40,7 @@ from mpctl.platform.local.router import Router
 
 TICK_S = 0.25
 MAX_PAUSE_S = 60.0
+_LOG_BYTES = 65_536
 DRAIN_S = 30.0  # for requests in flight at a switch
 
 
@@ -202,12 +203,21 @@ def log_path(directory: Path, arm_id: str) -> Path:
     return directory / "arms" / f"{arm_id}.log"
 
 
+def log_end(log: Path) -> str:
+    """Return the last ``_LOG_BYTES`` of a log, which may be of any size.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return file.read().decode(errors="replace")
+
+
 def last_words(log: Path, *, limit: int = 160) -> str:
     """The last line of a log that says something, without the logger's prefix."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = log_end(log).splitlines()
     except FileNotFoundError:
         return ""
     for line in reversed(lines):

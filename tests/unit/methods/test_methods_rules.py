@@ -21,6 +21,9 @@ NONE = None
 
 # rule, configuration, facts, severity or None when silent.
 TABLE = [
+    ("plain-secret", NGRAM, {"plain_secrets": ("HF_TOKEN",)}, "warn"),
+    ("plain-secret", NONE, {"plain_secrets": ("HF_TOKEN",)}, "warn"),
+    ("plain-secret", NGRAM, {"plain_secrets": ()}, None),
     ("unmanaged-method", {"method": "custom_class", "model": "a.B"}, {}, "refuse"),
     ("unmanaged-method", {"method": "extract_hidden_states"}, {}, "refuse"),
     ("unmanaged-method", {"method": "lilicorr"}, {}, "refuse"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.errors import InputError, NotPermitted
+from mpctl.manifest import masked, redacted
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
@@ -222,10 +223,10 @@ class _LogCapture(logging.Handler):
 
 
 def _no_credential(context: str, plugin: Mapping[str, Any], lines: list[str]) -> NotPermitted:
-    command = shlex.join(str(part) for part in (plugin.get("command"), *(plugin.get("args") or ())))
+    command = shlex.join(redacted([str(part) for part in (plugin.get("command"), *(plugin.get("args") or ()))]))
     # Names only: a value may be a secret.
     names = ", ".join(str(item.get("name")) for item in plugin.get("env") or ())
-    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *lines])
+    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *map(masked, lines)])
     return NotPermitted(
         message, hint=f"run the plugin: {command}" + (f" (the kubeconfig sets {names})" if names else "")
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError
+from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
@@ -221,5 +222,7 @@ class LoadPod:
 
     def log_tail(self) -> str:
         """The end of the client's output; empty when there is none."""
-        lines = self._client.log(self._pod, self._namespace, container=CONTAINER).splitlines() if self._pod else []
+        lines = (
+            masked(self._client.log(self._pod, self._namespace, container=CONTAINER)).splitlines() if self._pod else []
+        )
         return "its last lines:\n" + "\n".join(lines[-10:]) if lines else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters
+from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
@@ -253,7 +254,7 @@ class ServiceReader:
         log = self.client.log(name, self.namespace, container=container) or self.client.log(
             name, self.namespace, container=container, previous=True
         )
-        lines = log.splitlines()
+        lines = masked(log).splitlines()
         errors = [line for line in lines if "Error" in line and "Traceback" not in line]
         command = f"kubectl logs -n {self.namespace} {name} -c {container}"
         return "\n".join([*(errors or lines)[-3:], f"the whole log: {command}"])
