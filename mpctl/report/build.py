@@ -52,7 +52,7 @@ def build_report(
         prompts=tuple(run.prompts.values()),
         client=run.calibration,
         policy=analysis.policy,
-        cost=cost_of(cells, candidate if candidate.device else baseline, prices),
+        cost=cost_of(cells, baseline, candidate, prices),
         commands=reproduction(run),
         notes=tuple(_notes(analysis)),
     )

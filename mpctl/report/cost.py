@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
@@ -21,26 +21,40 @@ from mpctl.stats.interval import Interval
 _PARALLEL = re.compile(r"--(?:tensor|pipeline|data)-parallel-size$|-(?:tp|pp|dp)$")
 
 
-def cost_of(cells: Sequence[CellReport], arm: ArmConditions, prices: Prices) -> Cost:
-    """Return the cost on both arms at every price of the arm's device."""
+@dataclass(frozen=True)
+class _Arm:
+    """One arm: its device, how many of them its engine uses, and machine hours per million output tokens."""
+
+    device: str
+    devices: int
+    hours: float | None
+
+    def hourly(self, offer: MachinePrice) -> float | None:
+        """Return the price of the part used, USD per hour; None where the offer is of another device."""
+        return offer.usd_per_hour * self.devices / offer.devices if offer.fits(self.device) else None
+
+    def usd(self, offer: MachinePrice) -> float | None:
+        """Return the cost of a million output tokens at an offer."""
+        hourly = self.hourly(offer)
+        return None if hourly is None or self.hours is None else hourly * self.hours
+
+
+def cost_of(cells: Sequence[CellReport], baseline: ArmConditions, candidate: ArmConditions, prices: Prices) -> Cost:
+    """Return the cost on each arm at every price of its own device and for the devices that it uses."""
     api = tuple(ApiPrice(p.name, p.output_usd, p.as_of) for p in sorted(prices.api, key=lambda p: p.output_usd))
-    offers = prices.of(arm.device)
-    if not offers:
-        device = arm.device or "an unnamed device"
-        return Cost(api=api, missing=f"no price is known for {device}: mpctl report --prices FILE takes yours")
     weights = _weights(cells)
-    base = _hours_per_million([c.comparison.baseline.throughput for c in cells], weights)
-    cand = _hours_per_million([_candidate_rate(c) for c in cells], weights)
-    if base is None and cand is None:
+    base_hours = _hours_per_million([c.comparison.baseline.throughput for c in cells], weights)
+    cand_hours = _hours_per_million([_candidate_rate(c) for c in cells], weights)
+    # An arm whose device was not recorded ran on that of the other.
+    base = _Arm(baseline.device or candidate.device, devices_used(baseline.argv), base_hours)
+    cand = _Arm(candidate.device or baseline.device, devices_used(candidate.argv), cand_hours)
+    offers = [o for o in prices.offers if o.fits(base.device) or o.fits(cand.device)]
+    if not offers:
+        devices = " and ".join(dict.fromkeys(arm.device or "an unnamed device" for arm in (base, cand)))
+        return Cost(api=api, missing=f"no price is known for {devices}: mpctl report --prices FILE takes yours")
+    if base.hours is None and cand.hours is None:
         return Cost(api=api, missing="throughput was not measured on either arm")
-    used = devices_used(arm.argv)
-    saving = 1.0 - cand / base if base and cand is not None else None
-    interval = _saving_interval(cells, saving)
-    return Cost(
-        offers=tuple(_offer(offer, used, base, cand, saving, interval) for offer in offers),
-        api=api,
-        basis=_basis(cells, used),
-    )
+    return Cost(tuple(_offer(offer, base, cand, cells) for offer in offers), api, basis=_basis(cells, base, cand))
 
 
 def devices_used(argv: Sequence[str]) -> int:
@@ -88,38 +102,35 @@ def _hours_per_million(rates: Sequence[float | None], weights: Sequence[float]) 
     return sum(weight * 1e6 / 3600.0 / rate for rate, weight in zip(rates, weights, strict=True) if rate)
 
 
-def _saving_interval(cells: Sequence[CellReport], saving: float | None) -> Interval | None:
-    """Return the interval of the share saved: with one cell 1 - 1 / r over the throughput ratio's interval."""
-    ratio = cells[0].comparison.throughput_ratio if len(cells) == 1 else None
-    if saving is None or ratio is None:
-        return None
-    low, high = (1.0 - 1.0 / bound if bound else None for bound in (ratio.low, ratio.high))
-    return replace(ratio, value=saving, low=low, high=high)
-
-
-def _offer(
-    offer: MachinePrice,
-    used: int,
-    base: float | None,
-    cand: float | None,
-    saving: float | None,
-    interval: Interval | None,
-) -> Offer:
-    hourly = offer.usd_per_hour * used / offer.devices
+def _offer(offer: MachinePrice, base: _Arm, cand: _Arm, cells: Sequence[CellReport]) -> Offer:
+    base_usd, cand_usd = base.usd(offer), cand.usd(offer)
+    saving = 1.0 - cand_usd / base_usd if base_usd and cand_usd is not None else None
     return Offer(
         name=offer.name,
-        usd_per_hour=hourly,
+        baseline_usd_per_hour=base.hourly(offer),
+        candidate_usd_per_hour=cand.hourly(offer),
         as_of=offer.as_of,
         source=offer.source,
-        baseline_usd=None if base is None else hourly * base,
-        candidate_usd=None if cand is None else hourly * cand,
+        baseline_usd=base_usd,
+        candidate_usd=cand_usd,
         saving=saving,
-        saving_interval=interval,
+        saving_interval=_saving_interval(cells, saving, cand.devices / base.devices),
     )
 
 
-def _basis(cells: Sequence[CellReport], used: int) -> str:
-    what = f"{used} device{'s' if used > 1 else ''} busy at the measured load all the time; idle hours cost extra"
+def _saving_interval(cells: Sequence[CellReport], saving: float | None, devices: float) -> Interval | None:
+    """Return the interval of the share saved: with one cell 1 - devices / r over the throughput ratio's interval."""
+    ratio = cells[0].comparison.throughput_ratio if len(cells) == 1 else None
+    if saving is None or ratio is None:
+        return None
+    low, high = (1.0 - devices / bound if bound else None for bound in (ratio.low, ratio.high))
+    return replace(ratio, value=saving, low=low, high=high)
+
+
+def _basis(cells: Sequence[CellReport], base: _Arm, cand: _Arm) -> str:
+    used = str(base.devices) if base.devices == cand.devices else f"{base.devices} and {cand.devices}"
+    several = max(base.devices, cand.devices) > 1
+    what = f"{used} device{'s' if several else ''} busy at the measured load all the time; idle hours cost extra"
     if len(cells) == 1:
         return what
     shared = all(c.share is not None for c in cells)

@@ -14,7 +14,7 @@ from mpctl.gate.decomposition import Decomposition
 from mpctl.report.conditions import argument_lines, condition_rows
 from mpctl.report.decomposed import title_of
 from mpctl.report.outcomes import printable, sign, word
-from mpctl.report.values import CellReport, Cost, Report
+from mpctl.report.values import CellReport, Cost, Offer, Report
 
 MARK = "<!-- mpctl report -->"
 
@@ -109,7 +109,7 @@ def _cost(cost: Cost) -> str:
     rows = [
         [
             escape(o.name),
-            formatting.dollars(o.usd_per_hour).replace("$", "&#36;"),
+            _hourly(o).replace("$", "&#36;"),
             formatting.dollars(o.baseline_usd).replace("$", "&#36;"),
             formatting.dollars(o.candidate_usd).replace("$", "&#36;"),
             formatting.share(o.saving, 0),
@@ -119,6 +119,11 @@ def _cost(cost: Cost) -> str:
     ]
     table = _table(["Machine", "USD / h", "Baseline", "Candidate", "Saved", "Price of"], rows)
     return f"{table}\n\n{escape(cost.basis)}"
+
+
+def _hourly(offer: Offer) -> str:
+    base, cand = (formatting.dollars(usd) for usd in (offer.baseline_usd_per_hour, offer.candidate_usd_per_hour))
+    return base if base == cand else _pair(base, cand)
 
 
 def _conditions(report: Report) -> str:

@@ -41,7 +41,8 @@ class MachinePrice:
         """Whether ``device``, as an engine names it, is of this kind: "L4" fits "NVIDIA L4", not "NVIDIA L40S"."""
         if self.device == "*":
             return True
-        return _words(self.device) <= _words(device)
+        own, asked = _words(self.device), _words(device)
+        return own <= asked and ("mig" in asked) == ("mig" in own)  # a slice is not priced as a whole GPU
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,6 @@ class Prices:
 
     offers: tuple[MachinePrice, ...]
     api: tuple[TokenPrice, ...]
-
-    def of(self, device: str) -> tuple[MachinePrice, ...]:
-        """Return the offers of a device, in the order of the table."""
-        return tuple(o for o in self.offers if o.fits(device))
 
 
 def shipped_prices() -> Prices:

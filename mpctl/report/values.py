@@ -53,11 +53,13 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Offer:
-    """A price of the machine with its cost per million output tokens on each arm, in USD. ``saving``: the candidate's
+    """A price of a machine with the cost per million output tokens on each arm, in USD; None for an arm on another
+    device. ``saving``: the candidate's
     share of the baseline's cost that is saved, 0..1, negative where it costs more; its interval with one cell only."""
 
     name: str
-    usd_per_hour: float
+    baseline_usd_per_hour: float | None
+    candidate_usd_per_hour: float | None
     as_of: str
     source: str
     baseline_usd: float | None

@@ -489,3 +489,22 @@ def test_an_interval_that_is_no_number_is_missing():
 def test_pairs_of_one_block_each_are_one_round():
     assert Analysis.of(pair(), Policy()).rounds == 1
     assert speculating(100.0).tokens_per_step == 2.5
+
+
+def test_a_limit_below_one_asks_for_a_gain_that_no_slack_replaces():
+    """D8: a TTFT ratio of 0.97 was promoted under a limit of 0.8, because 50 ms of slack took its place."""
+    policy = Policy(max_ttft_ratio=0.8, max_queue_wait_ratio=0.8)
+    for rule in ("TTFT", "queue wait"):
+        found = results(Analysis.of(timed(rounds_of(4)), policy))[rule]
+        assert (found.outcome, found.unit, found.limit) == (FAIL, "x", 0.8)
+
+
+def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
+    """D12: no error is left to spend on more prompts of the same measurement."""
+    blocks = timed(rounds_of(5, faster=(1.1,) * 8, jitter=0.15))
+    during = results(Analysis.of(blocks, Policy(), planned=30))["time per token"]
+    assert during.message.endswith(" more prompts would decide")
+    ended = results(Analysis.of(blocks, Policy(), planned=5))["time per token"]
+    assert ended.outcome is UNDECIDED
+    assert "; a new measurement with --repeats " in ended.message
+    assert "more prompts" not in ended.message

@@ -35,6 +35,7 @@ def test_the_shipped_table_dates_and_sources_every_price():
         ("NVIDIA A100-SXM4-80GB", "A100 80GB", True),
         ("NVIDIA A100-SXM4-40GB", "A100 80GB", False),
         ("NVIDIA H100 80GB HBM3", "H100", True),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "H100", False),  # a slice is not a whole GPU
         ("cpu: Intel Xeon", "L4", False),
         ("", "L4", False),
         ("cpu", "*", True),
@@ -87,7 +88,7 @@ def test_any_text_is_a_table_or_refused(text):
 
 
 def test_the_cost_of_a_million_tokens():
-    cost = cost_of([cell(speed=2.0)], FACTS, read_prices(NODE, file="p.yaml"))
+    cost = cost_of([cell(speed=2.0)], FACTS, FACTS, read_prices(NODE, file="p.yaml"))
     offer = cost.offers[0]
     assert (offer.baseline_usd, offer.candidate_usd) == pytest.approx((10.0, 5.0))  # 3.6 USD/h is 0.001 USD/s
     assert offer.saving == pytest.approx(0.5)
@@ -97,20 +98,20 @@ def test_the_cost_of_a_million_tokens():
 
 def test_the_saving_takes_the_interval_of_throughput():
     ratio = interval(2.0, 1.6, 2.5)
-    offer = cost_of([cell(speed=2.0, ratio=ratio)], FACTS, shipped_prices()).offers[0]
+    offer = cost_of([cell(speed=2.0, ratio=ratio)], FACTS, FACTS, shipped_prices()).offers[0]
     saving = offer.saving_interval
     assert saving.value == offer.saving == pytest.approx(0.5)
     assert (saving.low, saving.high) == pytest.approx((1 - 1 / 1.6, 1 - 1 / 2.5))
     assert saving.level == 0.95
-    without = cost_of([cell(speed=2.0, ratio=None)], FACTS, shipped_prices()).offers[0]
+    without = cost_of([cell(speed=2.0, ratio=None)], FACTS, FACTS, shipped_prices()).offers[0]
     assert (without.saving, without.saving_interval) == (pytest.approx(0.5), None)
-    open_ = cost_of([cell(speed=2.0, ratio=interval(2.0))], FACTS, shipped_prices()).offers[0].saving_interval
+    open_ = cost_of([cell(speed=2.0, ratio=interval(2.0))], FACTS, FACTS, shipped_prices()).offers[0].saving_interval
     assert (open_.low, open_.high) == (None, None)
 
 
 def test_costs_of_several_cells_add_up_by_share():
     cells = [cell(speed=2.0, share=0.25), cell("chat", speed=0.5, share=0.75)]
-    offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
+    offer = cost_of(cells, FACTS, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
     assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 20)
     assert offer.saving == pytest.approx(1 - 16.25 / 10)
     assert offer.saving_interval is None
@@ -122,26 +123,26 @@ def test_a_share_is_of_requests_and_long_answers_cost_more():
         cell(speed=2.0, share=0.5, baseline=short, candidate=arm("candidate", 2.0, tokens=10_000, requests=100)),
         cell("chat", speed=1.0, share=0.5, baseline=long, candidate=long),
     ]
-    offer = cost_of(cells, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
+    offer = cost_of(cells, FACTS, FACTS, read_prices(NODE, file="p.yaml")).offers[0]
     assert offer.candidate_usd == pytest.approx(0.25 * 5 + 0.75 * 10)
 
 
 def test_without_shares_all_cells_count_alike_and_it_is_said():
-    cost = cost_of([cell(speed=2.0), cell("chat", speed=0.5)], FACTS, read_prices(NODE, file="p.yaml"))
+    cost = cost_of([cell(speed=2.0), cell("chat", speed=0.5)], FACTS, FACTS, read_prices(NODE, file="p.yaml"))
     assert cost.offers[0].candidate_usd == pytest.approx((5 + 20) / 2)
     assert "all cells alike" in cost.basis
 
 
 def test_an_unknown_device_has_no_cost_and_says_how_to_give_one():
-    cost = cost_of([cell()], replace(FACTS, device="cpu: Xeon"), shipped_prices())
+    cost = cost_of([cell()], *[replace(FACTS, device="cpu: Xeon")] * 2, shipped_prices())
     assert not cost.offers
     assert cost.missing == "no price is known for cpu: Xeon: mpctl report --prices FILE takes yours"
 
 
 def test_a_cell_that_was_not_measured_leaves_the_cost_unknown_not_zero():
     dead = arm(seconds=0.0)
-    assert cost_of([cell(baseline=dead, candidate=dead, ratio=None)], FACTS, shipped_prices()).missing
-    one = cost_of([cell(candidate=dead, ratio=None)], FACTS, shipped_prices()).offers[0]
+    assert cost_of([cell(baseline=dead, candidate=dead, ratio=None)], FACTS, FACTS, shipped_prices()).missing
+    one = cost_of([cell(candidate=dead, ratio=None)], FACTS, FACTS, shipped_prices()).offers[0]
     assert (one.candidate_usd, one.saving) == (None, None)
 
 
@@ -163,4 +164,23 @@ def test_devices_come_from_the_engines_arguments(argv, devices):
 def test_an_engine_pays_for_the_devices_it_uses():
     two = replace(FACTS, argv=("-tp", "2"))
     table = "offers: [{name: n, device: L4, devices: 4, usd_per_hour: 4, as_of: '2026'}]"
-    assert cost_of([cell()], two, read_prices(table, file="p")).offers[0].usd_per_hour == 2.0
+    assert cost_of([cell()], two, two, read_prices(table, file="p")).offers[0].baseline_usd_per_hour == 2.0
+
+
+def test_each_arm_pays_for_its_own_devices():
+    """D6: one GPU at 94 tok/s against two at 175 was shown as 46 % saved, where 8 % more is paid."""
+    table = read_prices("offers: [{name: n, device: L4, usd_per_hour: 1, as_of: '2026'}]", file="p")
+    two = replace(FACTS, argv=("-tp", "2"))
+    made = cost_of([cell(speed=1.86, ratio=interval(1.86, 1.8, 1.9))], FACTS, two, table)
+    offer = made.offers[0]
+    assert (offer.baseline_usd_per_hour, offer.candidate_usd_per_hour) == (1.0, 2.0)
+    assert offer.saving == pytest.approx(1 - 2 / 1.86)
+    assert (offer.saving_interval.low, offer.saving_interval.high) == pytest.approx((1 - 2 / 1.8, 1 - 2 / 1.9))
+    assert made.basis.startswith("1 and 2 devices busy")
+
+
+def test_arms_on_different_devices_have_no_common_price():
+    other = replace(FACTS, device="NVIDIA H100 80GB HBM3")
+    for offer in cost_of([cell()], FACTS, other, shipped_prices()).offers:
+        assert (offer.baseline_usd is None) != (offer.candidate_usd is None)
+        assert offer.saving is None

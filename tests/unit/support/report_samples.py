@@ -136,7 +136,7 @@ def report(*cells, **more):
         "prompts": (PromptSet("edits", "cd" * 32, 64, 0),),
         "client": Calibration(0.8, 3.1, 200, 8),
         "policy": Policy(),
-        "cost": cost_of(cells, FACTS, shipped_prices()),
+        "cost": cost_of(cells, FACTS, FACTS, shipped_prices()),
         "commands": ("mpctl rollout --spec ngram", "mpctl report rollout-1"),
     }
     return Report(cells=cells, **(given | more))
@@ -163,7 +163,7 @@ def empty():
         decomposition=None,
     )
     blank = ArmConditions("", "", (), "", "", "", None)
-    cost = cost_of([bare], blank, shipped_prices())
+    cost = cost_of([bare], blank, blank, shipped_prices())
     return report(bare, baseline=blank, candidate=blank, client=None, prompts=(), cost=cost)
 
 
