@@ -40,7 +40,8 @@ def runtimes(draw):
         inner.append(["volumeMounts:", "- name: cache", "  mountPath: /cache"])
     outer = []
     if storage == "model":
-        inner.append([f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
+        above = draw(st.sampled_from([[], ["# the model, in our registry"]]))
+        inner.append([*above, f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
     elif storage == "predictor":
         outer.append([f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
     elif storage == "uris":
