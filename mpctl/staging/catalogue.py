@@ -104,7 +104,7 @@ class Draft:
             found["draft_tensor_parallel_size"] = self.tensor_parallel
         return found
 
-    def obstacle(self, method: str, engine_version: str | None) -> str | None:
+    def unsuitable(self, method: str, engine_version: str | None) -> str | None:
         """Return the reason why ``--spec method`` on vLLM cannot load this draft, None when it can."""
         if self.method != method:
             return f"is for {self.method}"
@@ -234,12 +234,12 @@ def choose(
         raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{error.hint}; or {hint}") from error
     passed = []
     for draft in drafts:
-        obstacle = draft.obstacle(method, engine_version)
-        if obstacle is None:
+        reason = draft.unsuitable(method, engine_version)
+        if reason is None:
             form = "" if draft.target.lower() == target.lower() else f", which {target} is a quantised form of,"
             where = draft.file or "the catalogue"
             return Choice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
-        passed.append(f"{draft.name} {obstacle}")
+        passed.append(f"{draft.name} {reason}")
     if optional:
         return None
     raise Refused(f"{method} needs a draft, and no known draft of {target} fits: {'; '.join(passed)}", hint=hint)
