@@ -127,7 +127,7 @@ class LocalSession(Session):
         from mpctl.rollout.context import Context
 
         desired = self.platform.desired()
-        platform = LocalPlatform(self.namespace, self.name, keeps=True)
+        platform = LocalPlatform(self.namespace, self.name, supervises=True)
         meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:

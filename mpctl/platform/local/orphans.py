@@ -1,4 +1,4 @@
-"""Engines that nobody looks after: their service is not up, does not want them, or has lost its supervisor."""
+"""Orphaned engines: their service is not up, does not list them, or has no supervisor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find_orphans() -> tuple[Orphan, ...]:
     found = []
     for tag, process in tagged(str(state_root())):
         namespace, name, arm_id = tag.split("/")
-        reason = _why(state_root() / "local" / namespace / name, arm_id)
+        reason = _orphan_reason(state_root() / "local" / namespace / name, arm_id)
         if reason:
             found.append(Orphan(tag, process.pid, reason, adoptable=reason == _UNSUPERVISED))
     return tuple(found)
@@ -53,7 +53,7 @@ def stop_orphans() -> tuple[Orphan, ...]:
     return found
 
 
-def _why(directory: Path, arm_id: str) -> str:
+def _orphan_reason(directory: Path, arm_id: str) -> str:
     desired, observed = read_desired(directory), read_observed(directory)
     if observed is not None and alive(observed.supervisor) is not None:
         return ""  # a supervisor that lives stops what it does not want

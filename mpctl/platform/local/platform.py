@@ -39,16 +39,17 @@ _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Ph
 
 
 class LocalPlatform:
-    """One service of this machine. ``keeps``: a supervisor that is gone is replaced whenever an arm is looked at, as
-    whoever changes the service wants it; without, looking changes nothing."""
+    """One service of this machine. ``supervises``: reading an arm replaces a supervisor that is gone, which a command
+    that
+    changes the service needs; otherwise reading changes nothing."""
 
     name = "local"
     rolls = False
     scaler = None
     router = None
 
-    def __init__(self, namespace: str, service: str, *, keeps: bool = False) -> None:
-        self._keeps = keeps
+    def __init__(self, namespace: str, service: str, *, supervises: bool = False) -> None:
+        self._supervises = supervises
         self._spawned: subprocess.Popen[bytes] | None = None
         self.directory = service_dir(namespace, service)
         self._namespace = namespace
@@ -57,7 +58,7 @@ class LocalPlatform:
     # Reading
 
     def desired(self) -> Desired:
-        """The desired state.
+        """Return the desired state.
 
         Raises:
             InputError: the service is not up.
@@ -72,7 +73,7 @@ class LocalPlatform:
         return read_desired(self.directory) is not None
 
     def supervised(self) -> bool:
-        """Whether a supervisor looks after the service."""
+        """Whether a supervisor of the service runs."""
         observed = read_observed(self.directory)
         return observed is not None and alive(observed.supervisor) is not None
 
@@ -82,7 +83,7 @@ class LocalPlatform:
         return observed.router_error if observed else ""
 
     def read(self) -> Live:
-        """The live manifest and the route."""
+        """Return the live manifest and the route."""
         desired = self.desired()
         return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
 
@@ -105,7 +106,7 @@ class LocalPlatform:
         return notes(service)
 
     def _check_memory(self, serving: str) -> None:
-        """A second engine takes about what the serving one takes; without room the kernel may end the serving one."""
+        """Refuse a second engine without memory for it, estimated from the serving one, which the kernel may kill."""
         observed = read_observed(self.directory)
         seen = observed.arms.get(serving) if observed else None
         needed, free = memory_of(seen.process if seen else None), psutil.virtual_memory().available
@@ -120,7 +121,7 @@ class LocalPlatform:
         return
 
     def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
-        """Nothing is: a manifest is kept here as it is written."""
+        """None: manifests are stored as written."""
         return () if live.text == arm.manifest else None
 
     def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
@@ -130,9 +131,9 @@ class LocalPlatform:
             InputError: always.
         """
         raise InputError(
-            "the port of a service of this machine leads to one engine: its traffic is not shared",
+            "the port of a local service leads to one engine: its traffic cannot be split",
             field="--traffic-steps",
-            hint="leave it out; both engines are measured on the same prompts",
+            hint="leave it out: both engines are measured on the same prompts",
         )
 
     def retained_baseline(self) -> RetainedBaseline | None:
@@ -145,22 +146,22 @@ class LocalPlatform:
         wanted, arm_id = desired.arms.get(arm.id), arm.id
         if wanted is None:
             return ArmState(arm_id, Phase.ABSENT)
-        if self._keeps:
+        if self._supervises:
             self.ensure_supervisor()
         observed = read_observed(self.directory)
         seen = observed.arms.get(arm_id) if observed else None
         if seen is None:
             return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
-        return self._judge(arm_id, wanted, seen, desired)
+        return self._assess(arm_id, wanted, seen, desired)
 
-    def _judge(self, arm_id: str, arm: DesiredArm, seen: ObservedArm, desired: Desired) -> ArmState:
+    def _assess(self, arm_id: str, arm: DesiredArm, seen: ObservedArm, desired: Desired) -> ArmState:
         service = read_service(arm.manifest, self._service)
         running = arguments_of(seen.process)
         phase = _PHASES[seen.phase]
         if running is None and phase is Phase.READY:
-            phase = Phase.STARTING  # it just ended; the supervisor has not seen it yet
+            phase = Phase.STARTING  # it just ended; the supervisor has not observed it yet
         message = seen.message
-        if running is None and not self._keeps and not self.supervised():
+        if running is None and not self._supervises and not self.supervised():
             phase, message = Phase.ABSENT, "its process is gone, and so is the supervisor"
         return ArmState(
             id=arm_id,
@@ -207,13 +208,13 @@ class LocalPlatform:
         """Bring the service up with one arm.
 
         Raises:
-            Conflict: it is already up with another manifest, or the port is taken.
+            Conflict: it is up with another manifest, or the port is in use.
         """
         arm = Arm(manifest)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         present = read_desired(self.directory)
         if present is not None and present.text == manifest:
-            self.start(Arm(manifest))  # brings back what had been lost of it
+            self.start(Arm(manifest))  # restores engines that ended meanwhile
             return present
         with locked(self.directory / "desired.lock"):
             if read_desired(self.directory) is not None:
@@ -246,7 +247,7 @@ class LocalPlatform:
         self.ensure_supervisor()
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...] = (), downtime: bool = True) -> None:
-        """Take every other arm away, then start this one; the service's port stays, and refuses meanwhile."""
+        """Stop every other arm, then start this one; the service's port refuses connections meanwhile."""
         self._clear_failed(arm)
 
         def only(desired: Desired) -> Desired:
@@ -269,15 +270,15 @@ class LocalPlatform:
         def edit(desired: Desired) -> Desired:
             if desired.text not in {known.manifest for known in expect}:
                 raise Conflict(
-                    f"service {desired.namespace}/{desired.name} was changed by somebody else meanwhile",
-                    hint="look at it with mpctl diff; nothing was overwritten",
+                    f"service {desired.namespace}/{desired.name} was changed by another client meanwhile",
+                    hint="run 'mpctl diff' to see the change; nothing was overwritten",
                 )
             return replace(desired, text=arm.manifest, route=arm.id)
 
         change(self.directory, edit)
 
     def restore_strategy(self, arm: Arm) -> None:
-        """Nothing was set for the time of the change."""
+        """Nothing to restore: a change sets no strategy here."""
 
     def stop_all_except(self, arm: Arm) -> None:
         """Stop every other arm and wait until it is gone."""
@@ -302,7 +303,7 @@ class LocalPlatform:
         self._wait_until(lambda arms: arm.id not in arms)
 
     def remove(self) -> None:
-        """Take the service down: engines, supervisor and port. History and measurements stay."""
+        """Take the service down: engines, supervisor and port. History and measurements remain."""
         with locked(self.directory / "desired.lock"):
             (self.directory / "desired.json").unlink(missing_ok=True)
         observed = read_observed(self.directory)
@@ -356,7 +357,7 @@ class LocalPlatform:
             time.sleep(0.1)
         raise MpctlError(
             f"engines of {self._namespace}/{self._service} did not stop within {_STOP_TIMEOUT_S:.0f} s",
-            hint=f"read {self.directory / 'supervisor.log'}; the same command again goes on",
+            hint=f"read {self.directory / 'supervisor.log'}; then run the same command again to resume",
         )
 
 

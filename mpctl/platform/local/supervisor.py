@@ -88,7 +88,7 @@ class Supervisor:
             self._report()
         self._ports |= {arm_id: arm.port for arm_id, arm in desired.arms.items()}
         for arm_id, arm in desired.arms.items():
-            self._arms[arm_id] = await self._keep(arm_id, arm, desired)
+            self._arms[arm_id] = await self._reconcile(arm_id, arm, desired)
         self._report()
         return True
 
@@ -98,7 +98,7 @@ class Supervisor:
             return None
         return desired.arms[desired.route].port
 
-    async def _keep(self, arm_id: str, arm: DesiredArm, desired: Desired) -> ObservedArm:
+    async def _reconcile(self, arm_id: str, arm: DesiredArm, desired: Desired) -> ObservedArm:
         seen = self._arms.get(arm_id)
         if seen is None:
             return self._launch(arm_id, arm, desired, restarts=0)
@@ -107,7 +107,7 @@ class Supervisor:
                 return seen
             if await asyncio.to_thread(_healthy, arm.port):
                 return replace(seen, phase="Ready", message="")
-            return replace(seen, message=last_words(self._log(arm_id)))
+            return replace(seen, message=last_log_line(self._log(arm_id)))
         code = self._exit_code(arm_id)
         if seen.phase in ("Starting", "Ready") and seen.process is not None:
             await asyncio.to_thread(stop_group, seen.process)  # children that a dead leader left behind
@@ -214,7 +214,7 @@ def log_end(log: Path) -> str:
         return file.read().decode(errors="replace")
 
 
-def last_words(log: Path, *, limit: int = 160) -> str:
+def last_log_line(log: Path, *, limit: int = 160) -> str:
     """The last line of a log that says something, without the logger's prefix."""
     try:
         lines = log_end(log).splitlines()

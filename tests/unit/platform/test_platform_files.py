@@ -33,7 +33,7 @@ from mpctl.platform.local.files import (
     write_text,
 )
 from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
-from mpctl.platform.local.supervisor import Supervisor, last_words
+from mpctl.platform.local.supervisor import Supervisor, last_log_line
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -269,14 +269,14 @@ def test_a_service_that_is_not_up_is_named(tmp_path):
 def test_last_words(tmp_path, log, words):
     path = tmp_path / "arm.log"
     path.write_text(log, encoding="utf-8")
-    assert last_words(path) == words
+    assert last_log_line(path) == words
 
 
 def test_last_words_of_a_log_cut_amid_a_character(tmp_path):
     path = tmp_path / "arm.log"
     path.write_bytes("é".encode() * 3000 + b"\nend \xff\n")
-    assert last_words(path) == "end \ufffd"
-    assert last_words(tmp_path / "none.log") == ""
+    assert last_log_line(path) == "end \ufffd"
+    assert last_log_line(tmp_path / "none.log") == ""
 
 
 def test_a_process_is_told_by_its_pid_and_its_start():
