@@ -130,7 +130,9 @@ def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
         MpctlError: a line cannot be read.
         Tampered: a line is missing or was changed.
     """
-    *complete, _torn = text.split("\n")
+    *complete, torn = text.split("\n")
+    if torn and not torn.startswith("{"):  # no entry begins like this
+        complete.append(torn)
     entries = []
     for number, line in enumerate(complete, start=1):
         try:

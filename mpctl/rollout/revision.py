@@ -59,7 +59,8 @@ class Revision:
         """
         values = dict(record)
         digest = str(values.pop("digest", ""))
-        named = f"revision {values.get('number', '?')}" + (f" ({where})" if where else "")
+        number = f"revision {values.get('number', '?')}"
+        named = f"{where}: {number}" if where else number
         if isinstance(values.get("spec"), str):
             raise MpctlError(
                 f"{named} was recorded by an older mpctl",

@@ -69,10 +69,8 @@ def entries_of_a_rollout(run, namespace, before):
     promoted = text_of(namespace.client.get("isvc", "demo"))
     run("rollback")
     assert text_of(namespace.client.get("isvc", "demo")) == before
-    lines = "".join(
-        c["data"]["lines"] for c in namespace.client.list("configmaps", labels="mpctl.dev/part=ledger")
-    ).splitlines()
-    return len([line for line in lines if '"operation": "rollout-1"' in line]), promoted
+    entries = namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
+    return len([entry for entry in entries if entry["data"]["operation"] == "rollout-1"]), promoted
 
 
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])

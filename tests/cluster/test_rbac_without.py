@@ -58,7 +58,7 @@ LOOKS = {
 DOCTOR = [
     "list deployments",
     "list leases",
-    "list configmaps",
+    "list controllerrevisions",
     "list resourceclaimtemplates",
     "list clusterservingruntimes cluster",
     "list deviceclasses cluster",
@@ -87,12 +87,11 @@ UNFINISHED = {
         "update scaledobjects",
         "get horizontalpodautoscalers",
         "update horizontalpodautoscalers",
-        "update configmaps",
     ],
 }
 RESUMED = {6: "create inferenceservices", 7: "get pods/log"}  # by the ledger entry at which the rollout was killed
 WEIGHTS = {"demo": 90, "demo-candidate": 10}
-BACK = ("rollback", "demo", "--to-revision", "3", "-y")  # the first is lost, the second what abandoning found
+BACK = ("rollback", "demo", "--to-revision", "4", "-y")  # two are lost, the third is what abandoning found
 BACK_ROWS = ["list scaledobjects"]
 
 
@@ -232,7 +231,7 @@ def test_doctor_names_what_it_may_not_read(say):
         if "queue_wait" in key:
             assert any("not allowed" in item["cause"] for item in items), (key, told)
             continue
-        plural = "ledgers" if key == "list configmaps" else ROWS[key].kind.plural
+        plural = "ledgers" if key == "list controllerrevisions" else ROWS[key].kind.plural
         unseen = " ".join(item["subject"] for item in items if item["id"] == "unread")
         assert plural in unseen, (key, unseen)
 
@@ -252,7 +251,7 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     shares = [{"name": f"{name}-predictor", "port": 80, "weight": w} for name, w in WEIGHTS.items()]
     change = json.dumps([{"op": "replace", "path": "/spec/rules/0/backendRefs", "value": shares}])
     namespace.kubectl("patch", "httproute", "users", "--type=json", "-p", change)  # as its first traffic step would
-    record = namespace.client.list("controllerrevisions", labels="mpctl.dev/service=demo")
+    record = namespace.client.list("controllerrevisions", labels="mpctl.dev/service=demo,mpctl.dev/part=revision")
     for found in record:  # so that abandon has something to record
         namespace.client.delete("controllerrevisions", found["metadata"]["name"])
     namespace.client.wait("the candidate's pod has ended", lambda: waiting(namespace))
@@ -269,8 +268,8 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     client = Client(connect(str(hand.kubeconfig), None))
     store = KubernetesStore(client, namespace.name, "demo", "somebody")
     (first,) = store.revisions()
-    assert first.number == 2
-    store.add_revision(Revision(3, first.text + "# another\n", first.created, "ann", "as found", None, ""))
+    assert first.number == 3  # baseline and goal of the rollout keep their numbers
+    store.add_revision(Revision(4, first.text + "# another\n", first.created, "ann", "as found", None, ""))
     client.close()
     for key in BACK_ROWS:
         code, told = missed(say, BACK, key)

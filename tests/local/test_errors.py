@@ -238,7 +238,7 @@ def test_a_damaged_revision_is_named_and_not_overwritten(up):
         ("{}", [str(path), "is damaged"]),
         (
             json.dumps({**record, "text": record["text"] + "x"}),
-            [str(path), "revision 1 is damaged", record["digest"][:12]],
+            [str(path), "revision 1: its text does not have the recorded digest", record["digest"][:12]],
         ),
     ]:
         path.write_text(text)

@@ -7,6 +7,7 @@ from mpctl.app.change.change import unified
 from mpctl.app.requests import DiffRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError
+from mpctl.rollout.ledger import live_revisions
 
 
 def run(session: Session, request: DiffRequest) -> str:
@@ -25,7 +26,8 @@ def run(session: Session, request: DiffRequest) -> str:
 def _since(session: Session, number: int | None) -> str:
     live, revisions = session.platform.read(), session.store.revisions()
     if number is None:
-        chosen = next((r for r in reversed(revisions) if r.text != live.text), None)
+        known = live_revisions(session.store.entries())  # a rejected candidate was never the service
+        chosen = next((r for r in reversed(revisions) if r.text != live.text and r.number in known), None)
         if chosen is None:
             session.console.note(f"{session.title} has no other revision than the present one")
             return ""

@@ -19,8 +19,8 @@ from mpctl.manifest import Service
 from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, DEPLOYMENT, INFERENCE_SERVICE
-from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, SERVICE_LABEL
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, DEPLOYMENT, INFERENCE_SERVICE
+from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
 from mpctl.platform.kubernetes.store import KubernetesStore
@@ -254,9 +254,8 @@ def cluster_services(client: Client, namespace: str | None) -> list[tuple[str, s
 
 
 def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
-    parts = client.list(CONFIG_MAP, namespace, labels=f"{PART_LABEL}={LEDGER}") or []
-    names = {str((p["metadata"].get("labels") or {}).get(SERVICE_LABEL)) for p in parts}
-    return sorted((namespace, name) for name in names)
+    entries = client.list(CONTROLLER_REVISION, namespace, labels=f"{PART_LABEL}={LEDGER}") or []
+    return sorted((namespace, name) for name in {service_of_ledger(e["metadata"]["name"]) for e in entries})
 
 
 def cluster_sessions(place: Place, console: Console, *, everywhere: bool) -> list[ClusterSession]:

@@ -23,7 +23,7 @@ from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.client import Client, Json, json_object
 from mpctl.platform.kubernetes.api.kinds import Kind
 from mpctl.platform.kubernetes.api.owners import owner_of
-from mpctl.rollout.ledger import read_ledger
+from mpctl.platform.kubernetes.ledger_objects import entries_of
 from mpctl.rollout.operation import open_operation
 
 KSERVE_NAMESPACE = "kserve"
@@ -124,7 +124,7 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         _list("deployments", kinds.DEPLOYMENT, namespace, SERVICE_LABEL),
         _list("pods", kinds.POD, namespace, SERVICE_LABEL),
         _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
-        _list("ledgers", kinds.CONFIG_MAP, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
+        _list("ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
     ]
 
 
@@ -167,19 +167,19 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
 
 def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:
     """The operations that the ledgers leave open; a ledger that cannot be read is said and not taken for closed."""
-    lines: dict[tuple[str, str], str] = {}
-    for part in sorted(ledgers, key=lambda p: int(place(p)[1].rpartition("-")[2])):
-        service = (place(part)[0], str(at(part, "metadata", "labels", names.SERVICE_LABEL)))
-        lines[service] = lines.get(service, "") + str(at(part, "data", "lines") or "")
+    entries: dict[tuple[str, str], list[Json]] = {}
+    for item in ledgers:
+        namespace, name = place(item)
+        entries.setdefault((namespace, names.service_of_ledger(name)), []).append(item)
     found = {}
-    for service, text in lines.items():
+    for (namespace, service), items in entries.items():
         try:
-            operation = open_operation(read_ledger(text, where=f"ledger of {'/'.join(service)}"))
+            operation = open_operation(entries_of(items, namespace, service))
         except MpctlError as error:
-            unread[f"ledger of {'/'.join(service)}"] = error.message
+            unread[f"ledger of {namespace}/{service}"] = error.message
             continue
         if operation is not None:
-            found[service] = f"{operation.id} ({operation.plan.spec_text})"
+            found[namespace, service] = f"{operation.id} ({operation.plan.spec_text})"
     return found
 
 

@@ -1,11 +1,14 @@
 """One service's history in the cluster, apart from the service: implements ``mpctl.rollout.ports.Store``.
 
-Revisions are ControllerRevisions: the API server refuses any later change to their data, which is what a revision
-promises, and ``kubectl get controllerrevisions`` lists them. The ledger is lines in ConfigMaps; an entry is added by a
-replace with the version that was read, so two writers cannot both append. Records of an operation (prompts, blocks
-with every request) are compressed; what is larger than an object may be is cut into pieces named by their content,
-which are written before the record that names them. None of these objects has an owner: deleting the service does not
-delete its history.
+Revisions and the ledger are ControllerRevisions, one object per revision and per entry. The API server refuses any
+later change to their data, and the namespace's ``edit`` role may not create them; who may write ConfigMaps cannot forge
+them. An entry is created under its number, so two writers cannot both append.
+
+Records of an operation (conditions, blocks with every request) are compressed ConfigMaps; what is larger than an object
+may be is cut into pieces named by their content, which are written before the record that names them. Each record has a
+seal: a ControllerRevision with its digest. A record without its seal is reported as tampering and never read.
+
+None of these objects has an owner: deleting the service does not delete its history.
 """
 
 from __future__ import annotations
@@ -19,17 +22,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mpctl import bounded
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
+from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.platform.kubernetes.lease import Lease
-from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.platform.kubernetes.ledger_objects import entries_of
+from mpctl.rollout.ledger import Entry, older_ledger
 from mpctl.rollout.revision import Revision
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
-_LEDGER_PART = 400_000  # bytes from which on the next part begins; an entry is far smaller than the rest
 _PIECE = 500_000  # bytes of a record's piece before base64
 _TRIES = 4
 
@@ -41,91 +45,87 @@ class KubernetesStore:
         self._client = client
         self._namespace = namespace
         self._service = service
+        self._sealed: set[str] = set()  # names of seals that were seen or written
         self.held = Lease(client, namespace, service, who)
 
     # Revisions
 
     def revisions(self) -> tuple[Revision, ...]:
-        """All revisions, oldest first."""
-        found = [Revision.from_record(item["data"]) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
+        """All revisions, oldest first.
+
+        Raises:
+            Tampered: an object is not what its name says.
+        """
+        found = [self._revision(item) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
         return tuple(sorted(found, key=lambda r: r.number))
 
+    def _revision(self, item: Json) -> Revision:
+        name = item["metadata"]["name"]
+        revision = Revision.from_record(item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}")
+        if names.revision_name(self._service, revision.number) != name:
+            raise Tampered(
+                f"ControllerRevision {self._namespace}/{name} claims to be revision {revision.number} of "
+                f"{self._service}{last_writer(item)}"
+            )
+        return revision
+
     def add_revision(self, revision: Revision) -> None:
-        """Keep a revision; adding the very same again is done already.
+        """Record a revision; adding the very same again is done already.
 
         Raises:
             Conflict: another revision has the number.
         """
         name = names.revision_name(self._service, revision.number)
-        body = {
-            "metadata": self._metadata(name, names.REVISION),
-            "revision": revision.number,
-            "data": revision.to_record(),
-        }
-        try:
-            self._create(CONTROLLER_REVISION, body)
-        except AlreadyExists as error:
-            there = self._client.require(CONTROLLER_REVISION, name, self._namespace)
-            if Revision.from_record(there["data"]) != revision:
-                raise Conflict(
-                    f"revision {revision.number} of {self._service} was added by somebody else meanwhile",
-                    hint="the same command again goes on from there",
-                ) from error
+        there = self._create_numbered(name, names.REVISION, revision.number, revision.to_record())
+        if there is not None and self._revision(there) != revision:
+            raise Conflict(
+                f"revision {revision.number} of {self._service} was added by another writer meanwhile",
+                hint="run the same command again",
+            )
 
     # Ledger
 
     def entries(self) -> tuple[Entry, ...]:
-        """The ledger; its chain is checked over all parts."""
-        return read_ledger("".join(_lines(p) for p in self._parts()), where=f"ledger of {self._service}")
+        """The ledger, oldest first.
+
+        Raises:
+            Tampered: an entry is missing or forged.
+        """
+        found = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
+        if not found:
+            self._refuse_older()
+        return found
+
+    def _refuse_older(self) -> None:
+        """Version 0.3 kept the ledger as lines in ConfigMaps."""
+        name = names.older_ledger_name(self._service)
+        if self._client.get(CONFIG_MAP, name, self._namespace) is not None:
+            raise older_ledger(f"ConfigMap {self._namespace}/{name}")
 
     def append(self, entry: Entry) -> None:
         """Add an entry.
 
         Raises:
-            Conflict: somebody else added one since the ledger was read.
+            Conflict: another writer added one since the ledger was read.
         """
-        line = entry.to_line() + "\n"
-        for _ in range(_TRIES):
-            parts = self._parts()
-            ledger = read_ledger("".join(_lines(p) for p in parts), where=f"ledger of {self._service}")
-            last = ledger[-1] if ledger else None
-            if last == entry:
-                return  # an earlier try that was not answered
-            if (last.digest if last else "") != entry.previous:
-                raise Conflict(
-                    f"the ledger of {self._service} was written by {last.who if last else 'somebody'} meanwhile",
-                    hint="mpctl status shows who is at work; the same command again goes on from there",
-                )
-            try:
-                self._put_line(parts, line)
-                return
-            except (Stale, AlreadyExists, OutcomeUnknown):
-                continue  # read again: the line is there, or may be tried again, or somebody else was first
-        raise MpctlError(
-            f"the ledger of {self._service} could not be written in {_TRIES} tries",
-            hint="the same command again goes on",
-        )
+        name = names.ledger_name(self._service, entry.seq)
+        there = self._create_numbered(name, names.LEDGER, entry.seq, entry.to_record())
+        if there is not None and there.get("data") != entry.to_record():
+            by = (there.get("data") or {}).get("who", "another writer")
+            raise Conflict(
+                f"the ledger of {self._service} was written by {by} meanwhile",
+                hint="mpctl status shows who is at work; the same command again continues from there",
+            )
 
-    def _put_line(self, parts: list[Json], line: str) -> None:
-        if parts and len(_lines(parts[-1])) < _LEDGER_PART:
-            last = parts[-1]
-            body = {**last, "data": {"lines": _lines(last) + line}}
-            self._client.replace(CONFIG_MAP, body)
-            return
-        name = names.ledger_name(self._service, len(parts))
-        metadata = self._metadata(name, names.LEDGER)
-        self._client.create(CONFIG_MAP, {"metadata": metadata, "data": {"lines": line}})
-
-    def _parts(self) -> list[Json]:
-        # By name and not by a list: a list may be served from a cache that is behind what was just written.
-        parts: list[Json] = []
-        while True:
-            part = self._client.get(CONFIG_MAP, names.ledger_name(self._service, len(parts)), self._namespace)
-            if part is None:
-                return parts
-            parts.append(part)
-            if len(_lines(part)) < _LEDGER_PART:
-                return parts
+    def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:
+        """Create an object that nobody can change. Returns the one that already has the name, which may be ours from a
+        try that was not answered."""
+        body = {"metadata": self._metadata(name, part), "revision": number, "data": data}
+        try:
+            self._create(CONTROLLER_REVISION, body)
+        except AlreadyExists:
+            return self._client.require(CONTROLLER_REVISION, name, self._namespace)
+        return None
 
     # Records
 
@@ -134,45 +134,68 @@ class KubernetesStore:
         packed = gzip.compress(json.dumps(record, sort_keys=True).encode(), mtime=0)
         pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
         digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
+        digest = hashlib.sha256(packed).hexdigest()
         head = {
             "metadata": self._metadata(names.record_name(self._service, operation, name), names.RECORD),
-            "data": {"operation": operation, "name": name, "sha256": hashlib.sha256(packed).hexdigest()},
+            "data": {"operation": operation, "name": name, "sha256": digest},
         }
+        self._seal(operation, name, digest)
         if len(pieces) == 1:
             head["binaryData"] = {"record": base64.b64encode(packed).decode()}
         else:
-            for digest, piece in zip(digests, pieces, strict=True):
+            for piece_digest, piece in zip(digests, pieces, strict=True):
                 blob = {
-                    "metadata": self._metadata(names.blob_name(self._service, digest), names.BLOB),
+                    "metadata": self._metadata(names.blob_name(self._service, piece_digest), names.BLOB),
                     "binaryData": {"piece": base64.b64encode(piece).decode()},
                 }
                 self._client.apply(CONFIG_MAP, blob, force=True)
             head["data"]["pieces"] = " ".join(digests)
         self._client.apply(CONFIG_MAP, head, force=True)
 
+    def _seal(self, operation: str, name: str, digest: str) -> None:
+        seal = names.seal_name(self._service, operation, name, digest)
+        data = {"operation": operation, "name": name, "sha256": digest}
+        there = self._create_numbered(seal, names.SEAL, 1, data)
+        if there is not None and there.get("data") != data:
+            raise Tampered(f"ControllerRevision {self._namespace}/{seal} is no seal of ours{last_writer(there)}")
+        self._sealed.add(seal)
+
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None.
 
         Raises:
-            MpctlError: a piece is missing or damaged.
+            MpctlError: a piece is missing.
+            Tampered: another writer wrote the record.
         """
         found = self._client.get(CONFIG_MAP, names.record_name(self._service, operation, name), self._namespace)
         if found is None:
             return None
-        data = found.get("data") or {}
-        packed = base64.b64decode((found.get("binaryData") or {}).get("record", ""))
-        for digest in data.get("pieces", "").split():
-            piece = self._client.require(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
-            packed += base64.b64decode(piece["binaryData"]["piece"])
-        if hashlib.sha256(packed).hexdigest() != data.get("sha256"):
-            raise MpctlError(f"record {name} of {operation} is damaged: it does not have the recorded digest")
+        packed = self._packed(found)
+        digest = hashlib.sha256(packed).hexdigest()
+        if not self._is_sealed(operation, name, digest):
+            what = f"ConfigMap {self._namespace}/{found['metadata']['name']}"
+            raise Tampered(f"{what} is not the record {name} of {operation} that was kept{last_writer(found)}")
         try:
-            record = bounded.loads(bounded.gunzip(packed))
+            record: dict[str, Any] = bounded.loads(bounded.gunzip(packed))
         except ValueError as error:
             raise MpctlError(f"record {name} of {operation} is damaged: {error}") from error
-        if not isinstance(record, dict):
-            raise MpctlError(f"record {name} of {operation} is damaged: not an object")
         return record
+
+    def _packed(self, found: Json) -> bytes:
+        packed = _decoded(found, "record")
+        for digest in str((found.get("data") or {}).get("pieces", "")).split():
+            piece = self._client.require(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
+            packed += _decoded(piece, "piece")
+        return packed
+
+    def _is_sealed(self, operation: str, name: str, digest: str) -> bool:
+        seal = names.seal_name(self._service, operation, name, digest)
+        if seal not in self._sealed:
+            there = self._client.get(CONTROLLER_REVISION, seal, self._namespace)
+            if there is None or there.get("data") != {"operation": operation, "name": name, "sha256": digest}:
+                return False
+            self._sealed.add(seal)
+        return True
 
     # Lease
 
@@ -218,5 +241,9 @@ def decided(write: Callable[[], None], happened: Callable[[], bool], tries: int 
                 raise
 
 
-def _lines(part: Json) -> str:
-    return str((part.get("data") or {}).get("lines", ""))
+def _decoded(found: Json, key: str) -> bytes:
+    """Bytes of an object's binary data; empty where it has none that can be read."""
+    try:
+        return base64.b64decode((found.get("binaryData") or {}).get(key, ""))
+    except ValueError:
+        return b""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mpctl import bounded, escaping
 from mpctl.errors import Conflict, MpctlError
@@ -17,6 +17,7 @@ from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.revision import Revision
 
 _REVISION_DIGITS = 4
+_TAIL_BYTES = 65536
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.05
 
 
@@ -57,13 +58,20 @@ class LocalStore:
         return read_ledger(text, where=str(self._ledger))
 
     def append(self, entry: Entry) -> None:
-        """Write an entry and wait until it is on the disk; a torn line left by a crash is cut off first."""
+        """Write an entry and wait until it is on the disk. A torn line left by a crash is moved aside first.
+
+        Raises:
+            Conflict: the last entry is not the one that ``entry`` follows.
+        """
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._ledger.open("a+b") as file:
-            file.seek(0)
-            whole = file.read()
-            if whole and not whole.endswith(b"\n"):
-                file.truncate(whole.rfind(b"\n") + 1)
+            last, torn = _tail(file)
+            if torn:
+                with self._ledger.with_suffix(".torn").open("ab") as aside:
+                    aside.write(torn + b"\n")
+                file.truncate(file.seek(0, os.SEEK_END) - len(torn))
+            if (last.digest if last else "") != entry.previous:
+                raise Conflict(f"{self._ledger} was written meanwhile", hint="run the same command again")
             file.write(entry.to_line().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -119,13 +127,26 @@ class LocalStore:
         return _holder(self._directory / "lease.json")
 
 
+def _tail(file: BinaryIO) -> tuple[Entry | None, bytes]:
+    """The last whole entry of a ledger, and the torn line after it."""
+    size, length = file.seek(0, os.SEEK_END), _TAIL_BYTES
+    while True:
+        start = max(size - length, 0)
+        file.seek(start)
+        lines = file.read().split(b"\n")
+        if start == 0 or len(lines) > 2:  # otherwise the last whole line begins before what was read
+            break
+        length *= 4
+    whole = [line for line in lines[:-1] if line]
+    try:
+        return Entry.from_line(whole[-1].decode()) if whole else None, lines[-1]
+    except ValueError as error:
+        raise MpctlError(f"{file.name}: the last line is not a ledger entry ({error})", hint=RESTORE) from error
+
+
 def _revision(path: Path) -> Revision:
     record = read_json(path)
-    try:
-        return Revision.from_record(record if isinstance(record, dict) else {})
-    except MpctlError as error:
-        hint = error.hint or "restore the file; nothing was changed"
-        raise MpctlError(f"{path}: {error.message}", hint=hint) from error
+    return Revision.from_record(record if isinstance(record, dict) else {}, where=str(path))
 
 
 def _holder(note: Path) -> str:

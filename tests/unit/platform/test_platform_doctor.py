@@ -140,9 +140,9 @@ def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
 
 
 def test_a_ledger_that_cannot_be_read_is_said():
-    part = {"metadata": {"name": "mpctl-qwen-ledger-0", "namespace": "chat", "labels": {"mpctl.dev/service": "qwen"}}}
+    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": {"mpctl.dev/service": "qwen"}}}
     labels = "mpctl.dev/part=ledger"
-    facts = read(FakeClient({("configmaps", labels): [{**part, "data": {"lines": "no entry\n"}}]}))
+    facts = read(FakeClient({("controllerrevisions", labels): [{**part, "data": {"no": "entry"}}]}))
     assert "not a ledger entry" in facts.unread["ledger of chat/qwen"]
     assert facts.unfinished == {}
 

@@ -63,6 +63,30 @@ def test_a_torn_tail_is_not_read_and_cut_off_by_the_next_entry(store, tmp_path):
         store.append(two)
         assert store.entries() == (one, two)
         assert ledger.read_bytes().count(b"\n") == 2
+    assert line[:kept] in ledger.with_suffix(".torn").read_bytes()
+
+
+def test_a_long_last_entry_is_found(store):
+    one = Entry.after(None, at=AT, operation="o", event=Event.DONE, who="ann", step="s", data={"x": "y" * 300_000})
+    store.append(one)
+    two = entry(one)
+    store.append(two)
+    assert store.entries() == (one, two)
+
+
+def test_an_entry_that_does_not_follow_the_last_one_is_not_written(store):
+    one = entry()
+    store.append(one)
+    with pytest.raises(Conflict, match=r"ledger\.jsonl was written meanwhile"):
+        store.append(entry())
+    assert store.entries() == (one,)
+
+
+def test_a_ledger_that_was_overwritten_is_no_torn_line(store, tmp_path):
+    store.append(entry())
+    (tmp_path / "ns" / "svc" / "ledger.jsonl").write_bytes(b"\xff\xfe{[[")
+    with pytest.raises(MpctlError, match=r"ledger\.jsonl:1: not a ledger entry"):
+        store.entries()
 
 
 def test_a_ledger_that_is_torn_in_its_first_line(store, tmp_path):
@@ -96,8 +120,9 @@ def test_a_damaged_revision_is_found(store, tmp_path, damage):
     store.add_revision(revision(1))
     path = tmp_path / "ns" / "svc" / "revisions" / "0001.json"
     path.write_text(damage(path.read_text()))
-    with pytest.raises(MpctlError, match="is damaged"):
+    with pytest.raises(MpctlError, match=r"is damaged|does not have the recorded digest") as caught:
         store.revisions()
+    assert str(path) in caught.value.message
 
 
 def test_records_are_replaced_whole(store, tmp_path):

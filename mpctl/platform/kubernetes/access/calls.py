@@ -87,9 +87,11 @@ TABLE: tuple[Row, ...] = (
     # mpctl's own records
     *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE_COMMANDS), "who holds the service"),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
-    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_RECORD_COMMANDS), "ledger and records of rollouts"),
-    *_rows("list", kinds.CONFIG_MAP, ("doctor",), "rollouts that were interrupted"),
-    *_rows("get list", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions"),
+    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_RECORD_COMMANDS), "records of rollouts"),
+    *_rows("get", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions, ledger, seals of records"),
+    *_rows(
+        "list", kinds.CONTROLLER_REVISION, ("doctor", "preflight", "render", *_RECORD_COMMANDS), "revisions, ledger"
+    ),
     # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
     # with the right to create, too (KEP-4006).
     *_rows(
@@ -98,9 +100,13 @@ TABLE: tuple[Row, ...] = (
     # Changes
     *_rows("create update", kinds.LEASE, _CHANGE_COMMANDS, "one operator at a time", "operator"),
     *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE_COMMANDS), "give the lease back", "operator"),
-    *_rows("create update patch", kinds.CONFIG_MAP, _CHANGE_COMMANDS, "write down what is about to happen", "operator"),
+    *_rows("create patch", kinds.CONFIG_MAP, _CHANGE_COMMANDS, "keep what was measured", "operator"),
     *_rows(
-        "create", kinds.CONTROLLER_REVISION, _CHANGE_COMMANDS, "record a revision before it is replaced", "operator"
+        "create",
+        kinds.CONTROLLER_REVISION,
+        _CHANGE_COMMANDS,
+        "record what is about to happen",
+        "operator",
     ),
     *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE_COMMANDS, "the candidate", "operator"),
     *_rows("list create delete", kinds.JOB, _CHANGE_COMMANDS, "the load client", "operator"),

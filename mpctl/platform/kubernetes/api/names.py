@@ -12,6 +12,7 @@ LEDGER = "ledger"
 REVISION = "revision"
 RECORD = "record"
 BLOB = "blob"
+SEAL = "seal"
 LOAD = "load"
 
 CANDIDATE_SUFFIX = "-candidate"
@@ -37,9 +38,20 @@ def lease_name(service: str) -> str:
     return f"mpctl-{service}"
 
 
-def ledger_name(service: str, part: int) -> str:
-    """The ConfigMap of one part of the ledger, counted from 0."""
-    return f"mpctl-{service}-ledger-{part}"
+def ledger_name(service: str, number: int) -> str:
+    """The ControllerRevision of an entry of the ledger, counted from 1. The dot keeps it apart from the revisions of a
+    service called ``<service>-ledger``."""
+    return f"mpctl-{service}.ledger-{number}"
+
+
+def service_of_ledger(name: str) -> str:
+    """The service that a ledger entry's object belongs to."""
+    return name.removeprefix("mpctl-").partition(".")[0]
+
+
+def older_ledger_name(service: str) -> str:
+    """The ConfigMap in which version 0.3 kept the first part of the ledger."""
+    return f"mpctl-{service}-ledger-0"
 
 
 def revision_name(service: str, number: int) -> str:
@@ -55,6 +67,11 @@ def record_name(service: str, operation: str, name: str) -> str:
 def blob_name(service: str, digest: str) -> str:
     """The ConfigMap of a piece of a large record, named by its content."""
     return f"mpctl-{service}-blob-{digest[:20]}"
+
+
+def seal_name(service: str, operation: str, name: str, digest: str) -> str:
+    """The ControllerRevision that vouches for the content of a record."""
+    return f"mpctl-{service}.seal-{_short(f'{operation}/{name}')}-{digest[:20]}"
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,210 @@
+"""The history of a service in the cluster: what is written comes back, and what another writer wrote does not."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+from fake_api import FakeApi, Immutable
+
+from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl.methods import Spec
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.revision import Revision
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture
+def api():
+    return FakeApi()
+
+
+def store(api, service="demo"):
+    return KubernetesStore(api, "chat", service, "a@b")
+
+
+def entry(last, **data):
+    return Entry.after(last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data)
+
+
+def revision(number, text="x\n"):
+    return Revision(number, text, NOW.isoformat(), "a@b", "why", Spec("none"), "rollout-1")
+
+
+def three(api):
+    first = entry(None)
+    second = entry(first, n=1)
+    found = (first, second, entry(second, n=2))
+    for one in found:
+        store(api).append(one)
+    return found
+
+
+def test_entries_come_back_in_order_beyond_ten(api):
+    last = None
+    for number in range(12):
+        last = entry(last, n=number)
+        store(api).append(last)
+    assert [e.data["n"] for e in store(api).entries()] == list(range(12))
+
+
+def test_an_append_reads_nothing(api):
+    found = three(api)
+    before = api.reads
+    store(api).append(entry(found[-1]))
+    assert api.reads == before
+
+
+def test_two_writers_cannot_both_append(api):
+    found = three(api)
+    store(api).append(entry(found[-1], n=3))
+    with pytest.raises(Conflict, match="the ledger of demo was written by a@b meanwhile"):
+        store(api).append(entry(found[-1], n=4))
+
+
+def test_an_append_that_was_not_answered_is_there_once(api):
+    found = three(api)
+    api.unanswered = 1
+    store(api).append(entry(found[-1], n=3))
+    assert [e.seq for e in store(api).entries()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_removed_entry_is_named(api, number):
+    three(api)
+    api.delete(CONTROLLER_REVISION, f"mpctl-demo.ledger-{number}")
+    with pytest.raises(
+        Tampered, match=rf"ledger-{number + 1} does not follow: entry {number} of the ledger of demo is"
+    ):
+        store(api).entries()
+
+
+def test_an_entry_that_does_not_follow_is_named_with_its_writer(api):
+    three(api)
+    forged = Entry.after(None, at=NOW, operation="rollback-2", event=Event.OPENED, who="a@b", data={"plan": {}})
+    body = {**api.objects["controllerrevisions", "mpctl-demo.ledger-3"], "data": {**forged.to_record(), "seq": 4}}
+    body = {**body, "revision": 4, "metadata": {**body["metadata"], "name": "mpctl-demo.ledger-4"}}
+    api.create(CONTROLLER_REVISION, body, as_="kubectl-create")
+    with pytest.raises(Tampered, match="entry 4 of the ledger of demo is missing or forged, last written by kubectl"):
+        store(api).entries()
+
+
+def test_the_data_of_an_entry_cannot_be_changed(api):
+    three(api)
+    item = api.objects["controllerrevisions", "mpctl-demo.ledger-2"]
+    with pytest.raises(Immutable):
+        api.apply(CONTROLLER_REVISION, {**item, "data": {}})
+
+
+def test_services_whose_names_end_alike_do_not_meet(api):
+    three(api)
+    other = store(api, "demo-ledger")
+    other.add_revision(revision(1))
+    assert other.revisions() == (revision(1),)
+    assert (other.entries(), store(api).revisions()) == ((), ())
+    assert len(store(api).entries()) == 3
+
+
+def test_the_ledger_of_an_older_mpctl_is_refused_by_name(api):
+    api.create(CONFIG_MAP, {"metadata": {"name": "mpctl-demo-ledger-0", "namespace": "chat"}, "data": {"lines": ""}})
+    with pytest.raises(MpctlError, match="ConfigMap chat/mpctl-demo-ledger-0 was recorded by an older mpctl") as caught:
+        store(api).entries()
+    assert "finish or roll back with that version" in caught.value.hint
+    three(api)
+    assert len(store(api).entries()) == 3  # with a ledger of its own, whoever creates that ConfigMap stops nothing
+
+
+def test_a_revision_is_kept_for_good(api):
+    mine = store(api)
+    mine.add_revision(revision(1))
+    mine.add_revision(revision(1))
+    with pytest.raises(Conflict, match="added by another writer"):
+        mine.add_revision(revision(1, "y\n"))
+    assert mine.revisions() == (revision(1),)
+
+
+def test_a_revision_under_another_name_is_named(api):
+    mine = store(api)
+    mine.add_revision(revision(1))
+    item = api.objects["controllerrevisions", "mpctl-demo-1"]
+    body = {**item, "metadata": {**item["metadata"], "name": "mpctl-demo-2"}}
+    api.create(CONTROLLER_REVISION, body, as_="kubectl-create")
+    with pytest.raises(Tampered, match="mpctl-demo-2 claims to be revision 1 of demo, last written by kubectl-create"):
+        mine.revisions()
+
+
+def test_records_come_back_and_are_replaced(api):
+    mine = store(api)
+    large = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
+    mine.save("rollout-1", "block", large)
+    assert store(api).load("rollout-1", "block") == large
+    mine.save("rollout-1", "block", {"small": 1})
+    assert store(api).load("rollout-1", "block") == {"small": 1}
+    assert mine.load("rollout-1", "other") is None
+
+
+def records(api, part="record"):
+    return [api.objects["configmaps", name] for name in api.named(part)]
+
+
+def forge(api, **changes):
+    """Another writer with rights on ConfigMaps alone writes a record, with a digest that fits."""
+    forger = FakeApi()
+    store(forger).save(*changes["of"], changes["content"])
+    (item,) = records(forger)
+    api.apply(CONFIG_MAP, {**item, "metadata": dict(item["metadata"])}, force=True, as_="kubectl-edit")
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_record_that_another_writer_replaced_is_tampering(api, fresh):
+    mine = store(api)
+    mine.save("rollout-1", "block", {"samples": [1]})
+    forge(api, of=("rollout-1", "block"), content={"samples": [2]})
+    with pytest.raises(
+        Tampered, match=r"ConfigMap chat/mpctl-demo-record-\w+ is not the record block of rollout-1 that was"
+    ):
+        (store(api) if fresh else mine).load("rollout-1", "block")
+
+
+def test_a_record_that_another_writer_made_is_tampering_and_the_writer_is_named(api):
+    forge(api, of=("workload-1", "workload"), content={"traffic": []})
+    with pytest.raises(Tampered, match="last written by kubectl-edit at 2026"):
+        store(api).load("workload-1", "workload")
+
+
+def test_a_record_moved_to_another_name_is_tampering(api):
+    mine = store(api)
+    mine.save("rollout-1", "block-candidate", {"samples": [1]})
+    mine.save("rollout-1", "block-baseline", {"samples": [2]})
+    one, two = records(api)
+    api.apply(CONFIG_MAP, {**one, "metadata": two["metadata"]}, force=True, as_="kubectl-edit")
+    for name in ("block-candidate", "block-baseline"):
+        try:
+            store(api).load("rollout-1", name)
+        except Tampered:
+            break
+    else:
+        raise AssertionError("not found out")
+
+
+def test_a_piece_that_another_writer_changed_is_tampering(api):
+    mine = store(api)
+    mine.save("rollout-1", "block", {"samples": [os.urandom(400).hex() for _ in range(3000)]})
+    piece = records(api, "blob")[0]
+    api.apply(CONFIG_MAP, {**piece, "binaryData": {"piece": "AAAA"}}, force=True, as_="kubectl-edit")
+    with pytest.raises(Tampered, match="is not the record block of rollout-1"):
+        mine.load("rollout-1", "block")
+
+
+@pytest.mark.parametrize("data", [{"record": "not base64"}, {}, {"record": "AAAA"}])
+def test_a_record_that_cannot_be_read_is_tampering(api, data):
+    mine = store(api)
+    mine.save("rollout-1", "block", {"samples": [1]})
+    (item,) = records(api)
+    api.apply(CONFIG_MAP, {**item, "binaryData": data}, force=True, as_="kubectl-edit")
+    with pytest.raises(Tampered):
+        mine.load("rollout-1", "block")

@@ -1,0 +1,78 @@
+"""An API server in memory for the tests of ``KubernetesStore``: names, managed fields, ControllerRevisions whose data
+nobody can change. ``as_`` names the writer that managed fields show.
+
+Left out: watches, dry runs, server-side apply's ownership of fields, rights (a test says who writes what).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
+
+Json = dict[str, Any]
+
+
+class Immutable(Exception):
+    """The API server refuses a change of a ControllerRevision's data."""
+
+
+class FakeApi:
+    """Objects by plural and name, of one namespace. ``unanswered``: how many writes are done but not answered."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Json] = {}
+        self.reads = self.writes = self.unanswered = 0
+        self._version = 0
+        self.guard = None
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+        self.reads += 1
+        return copy.deepcopy(self.objects.get((kind.plural, name)))
+
+    def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
+        found = self.get(kind, name, namespace)
+        assert found is not None
+        return found
+
+    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:
+        self.reads += 1
+        wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
+        return [
+            copy.deepcopy(item)
+            for (plural, _), item in sorted(self.objects.items())
+            if plural == kind.plural and wanted.items() <= (item["metadata"].get("labels") or {}).items()
+        ]
+
+    def create(self, kind: Kind, body: Json, *, as_: str = "mpctl") -> Json:
+        key = kind.plural, body["metadata"]["name"]
+        if key in self.objects:
+            raise AlreadyExists(f"{kind.plural} {key[1]} already exists")
+        return self._keep(key, body, as_)
+
+    def apply(self, kind: Kind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
+        return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
+
+    def delete(self, kind: Kind, name: str) -> None:
+        del self.objects[kind.plural, name]
+
+    def _keep(self, key: tuple[str, str], body: Json, writer: str) -> Json:
+        self.writes += 1
+        self._version += 1
+        old = self.objects.get(key)
+        if old is not None and key[0] == CONTROLLER_REVISION.plural and old["data"] != body["data"]:
+            raise Immutable(key[1])
+        kept = copy.deepcopy(body)
+        at = f"2026-11-22T00:00:{self._version % 60:02}Z"
+        kept["metadata"]["managedFields"] = [{"manager": writer, "time": at}]
+        self.objects[key] = kept
+        if self.unanswered:
+            self.unanswered -= 1
+            raise OutcomeUnknown("no answer")
+        return copy.deepcopy(kept)
+
+    def named(self, part: str) -> list[str]:
+        """Names of mpctl's objects of one part."""
+        return [n for (_, n), o in sorted(self.objects.items()) if o["metadata"]["labels"]["mpctl.dev/part"] == part]
