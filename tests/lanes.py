@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import PurePosixPath
 
@@ -73,6 +74,12 @@ class Scheduler(LoadScopeScheduling):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", default="", help="run the lanes named here, of " + ", ".join(LANES))
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start: a script's background jobs ignore it, and so do their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
