@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start: a script's background jobs ignore it, and so do their children."""
+    """Let Ctrl-C reach the processes that tests start, although background jobs of a script ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
