@@ -11,8 +11,11 @@ import sys
 
 import pytest
 
+from mpctl.gate.outcome import Outcome
 from mpctl.rollout.ledger import Event, read_ledger
 from mpctl.rollout.operation import operations
+from mpctl.rollout.steps.match import Matched
+from mpctl.rollout.steps.ready import Ready
 
 from .conftest import DEMO, LAX, SUFFIX
 
@@ -40,16 +43,16 @@ def running(engine, method):
 
 
 def promoted_and_back(engine, method, *options, tokens_per_step=1.5):
-    """The rollout is promoted, its engine runs, and the way back gives the manifest byte for byte."""
+    """The rollout, after it was promoted, its engine ran, and rollback restored the manifest byte for byte."""
     before = engine.live_text()
     rollout(engine, "--spec", method, *options, code=0, tokens_per_step=tokens_per_step)
     assert engine.live_text() != before
     assert running(engine, method)
-    done = last_rollout(engine).done
+    operation = last_rollout(engine)
     engine("rollback", timeout=900)
     assert engine.live_text() == before
     assert not running(engine, method)
-    return done
+    return operation
 
 
 def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
@@ -67,27 +70,28 @@ def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
 
 
 def test_a_draft_model_is_promoted(engine):
-    done = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
-    assert done["match"]["fit"] == "fits"
+    operation = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
+    assert operation.result("match", Matched).outcome is Outcome.PASS
 
 
 def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(engine):
-    done = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
-    assert done["match"]["fit"] == "fits"
-    assert done["match"]["rate"] > 0.6
-    ready = done["ready"]
-    log = next(engine.service.glob(f"arms/{ready['arm']}.log")).read_text(errors="replace")
-    assert f"KV cache size: {ready['kv_pool_tokens']:,} tokens" in log
+    operation = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
+    matched, ready = operation.result("match", Matched), operation.result("ready", Ready)
+    assert matched.outcome is Outcome.PASS
+    assert matched.rate > 0.6
+    log = next(engine.service.glob(f"arms/{ready.arm}.log")).read_text(errors="replace")
+    assert f"KV cache size: {ready.kv_pool_tokens:,} tokens" in log
     # Three layers of the target and one of the head's, each with the same keys and values.
-    assert ready["kv_pool_tokens"] / ready["baseline_kv_pool_tokens"] == pytest.approx(3 / 4, rel=0.02)
+    assert ready.kv_pool_tokens / ready.baseline_kv_pool_tokens == pytest.approx(3 / 4, rel=0.02)
 
 
 def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
     """They keep no keys and values, and accept less than a head that sees the earlier positions."""
     options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
-    done = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
-    assert done["match"]["fit"] == "fits"
-    assert done["ready"]["kv_pool_tokens"] == done["ready"]["baseline_kv_pool_tokens"]
+    operation = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
+    assert operation.result("match", Matched).outcome is Outcome.PASS
+    ready = operation.result("ready", Ready)
+    assert ready.kv_pool_tokens == ready.baseline_kv_pool_tokens
 
 
 def test_a_head_of_random_weights_fails_the_warm_up(engine):
@@ -98,7 +102,7 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
     subprocess.run(made, check=True, capture_output=True, timeout=300)
     done = rollout(engine, "--spec", "eagle3", "--draft", str(head), code=None)
     assert done.returncode not in (0, 5)
-    for told in ("does not match its target", str(head), "limit 30%", "likely causes"):
+    for told in ("does not match its target", str(head), "at least 30%", "likely causes"):
         assert told in done.stderr
     failed = next(e for e in reversed(ledger(engine)) if e.event is Event.FAILED)
     assert failed.step == "match"
@@ -111,5 +115,5 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
     reason="arctic-inference is not there: scripts/setup-suffix builds it",
 )
 def test_suffix_decoding_is_promoted_on_code_edits(engine):
-    done = promoted_and_back(engine, "suffix", "--prompts", "edits")
-    assert "match" not in done  # nothing that has to fit
+    operation = promoted_and_back(engine, "suffix", "--prompts", "edits")
+    assert operation.result("match", Matched) is None  # nothing that has to fit
