@@ -37,10 +37,13 @@ class Place:
 
 
 class _Constructor(RoundTripConstructor):
-    """Dates are text: no field is one, and a day that no calendar has would otherwise fail without its line."""
+    """Dates are text: no field is one, and a day that no calendar has would otherwise fail without its line. Numbers
+    are plain ones, which records can encode."""
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+_Constructor.add_constructor("tag:yaml.org,2002:int", lambda reader, node: int(reader.construct_yaml_int(node)))
+_Constructor.add_constructor("tag:yaml.org,2002:float", lambda reader, node: float(reader.construct_yaml_float(node)))
 
 
 def document(text: str, file: str) -> Node:

@@ -60,13 +60,13 @@ def test_a_candidate_with_other_greedy_outputs_is_rejected(mpctl):
 def test_an_engine_that_does_not_speculate_is_rejected(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"silent": True})))
     done = mpctl("rollout", "--spec", "ngram", code=5)
-    assert "speculation is not on" in done.stderr
+    assert "speculation is off in the running engine" in done.stderr
 
 
 def test_too_few_samples_are_undecided(up):
     before = up.live_text()
     done = up("rollout", "--spec", "ngram", "--requests", "2", "--repeats", "2", code=6)
-    assert "at least 8 needed" in done.stderr
+    assert "(at least 8)" in done.stderr
     assert up.live_text() == before
 
 

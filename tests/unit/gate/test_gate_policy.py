@@ -128,3 +128,10 @@ def test_a_stored_policy_of_version_0_3_is_read():
 def test_every_rule_says_what_it_asks():
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert all(rule.asks.endswith(".") for rule in RULES)
+
+
+def test_limits_of_a_file_are_plain_numbers_that_a_record_can_hold():
+    text = "ttft_slack_ms: 0\nmax_ttft_ratio: 1.20\nqueue_wait_slack_ms: 0x10\n"
+    record = Policy.parse(text, file="gate.yaml").to_record()
+    assert (record["ttft_slack_ms"], record["max_ttft_ratio"], record["queue_wait_slack_ms"]) == (0, 1.2, 16)
+    assert {type(value) for value in record.values()} <= {int, float, type(None)}
