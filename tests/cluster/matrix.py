@@ -13,8 +13,9 @@ from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.service import reader
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.records import encode
 from mpctl.rollout import sequences
+from mpctl.rollout.operation import Nothing
+from mpctl.rollout.steps.judge import Judged
 
 limit = int(sys.argv[1])
 append = KubernetesStore.append
@@ -28,12 +29,12 @@ def append_and_die(self, entry):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def measured(world, operation):
-    return {}
+def measured(context, operation):
+    return Nothing()
 
 
-def judged(world, operation):
-    return encode(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
+def judged(context, operation):
+    return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster

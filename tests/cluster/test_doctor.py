@@ -169,7 +169,7 @@ def test_doctor_names_a_lease_that_is_not_renewed(namespace, mpctl, at):
     )
     assert [f.severity for f in at(timedelta(seconds=-1)) if f.id == "lease"] == ["note"]
     (stale,) = [f for f in at(timedelta(minutes=10)) if f.id == "lease-stale"]
-    assert stale.cause.startswith("ann@laptop held service demo")
+    assert stale.cause.startswith("ann@laptop locked service demo")
 
 
 def test_doctor_without_rights_reports_only_what_it_may_not_read(cluster, namespace, mpctl):
