@@ -130,7 +130,7 @@ def engine():
     directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
     environment = environment_in(directory)
     if SUFFIX.is_dir():
-        environment["PYTHONPATH"] = str(SUFFIX)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SUFFIX), os.environ.get("PYTHONPATH"))))
     tool = Mpctl(directory, environment)
     tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
     yield tool
