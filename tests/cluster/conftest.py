@@ -34,7 +34,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(autouse=True)
 def listed_calls(monkeypatch):
-    """A request of mpctl's client that ``mpctl rbac`` would not grant fails, in whatever test."""
+    """Fail every request of mpctl's client that ``mpctl rbac`` would not grant."""
     hold_to_the_table(monkeypatch)
 
 
@@ -69,7 +69,7 @@ class Mpctl:
         return json.loads(self(*arguments, "-o", "json", **options).stdout)
 
     def start(self, *arguments):
-        """The same without waiting for its end."""
+        """Start a command and return its process."""
         return subprocess.Popen(
             [sys.executable, "-m", "mpctl.cli.main", *arguments],
             cwd=self.directory,
@@ -81,7 +81,7 @@ class Mpctl:
         )
 
     def as_user(self, user, *, proxied=True):
-        """The same command line in another user's hands (``cluster.user(...)``)."""
+        """The same command line as another user (``cluster.user(...)``)."""
         path = self.directory / f"kubeconfig-{secrets.token_hex(3)}"
         server = self.cluster.proxy.url if proxied else None
         self.cluster.kubeconfig_for(user, path, namespace=self.namespace, server=server)

@@ -65,7 +65,7 @@ class Namespace:
         return self.client.wait(f"{name} is ready", look, timeout_s)
 
     def settled(self, deployment):
-        """Whether a Deployment has exactly its new pods, all available."""
+        """Whether a Deployment has exactly its new pods, all of them available."""
         found = self.client.find("deployments", deployment)
         if found is None:
             return False
@@ -80,7 +80,7 @@ class Namespace:
         )
 
     def pods(self, service="demo"):
-        """The pods of a service that are not on their way out."""
+        """The pods of a service without those being deleted."""
         found = self.client.list("pods", labels=f"serving.kserve.io/inferenceservice={service}")
         return [p for p in found if "deletionTimestamp" not in p["metadata"]]
 
@@ -90,12 +90,12 @@ class Namespace:
         return [pod.units[0].argv for pod in running if pod]
 
     def jobs_made(self):
-        """How many Jobs were asked for through the proxy."""
+        """Number of Jobs created through the proxy."""
         calls = [c for c in self.cluster.proxy.calls if c.namespace == self.name]
         return sum((c.verb, c.resource) == ("create", "jobs") for c in calls)
 
     def delete(self):
-        """Delete what tests make first, so that pods end at once, then the namespace; returns when pods are gone."""
+        """Delete what tests create first, so that pods end at once, then the namespace; return when all pods are gone."""
         for kind in ("isvc", "jobs", "deployments"):
             for found in self.client.list(kind):
                 self.client.delete(kind, found["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""What is done all the time while a test does something else."""
+"""An action repeated in the background of a test."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -27,4 +27,4 @@ class Meanwhile(ABC):
 
     @abstractmethod
     def look(self):
-        """Once."""
+        """Do it once."""

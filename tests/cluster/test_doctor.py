@@ -1,4 +1,4 @@
-"""``mpctl doctor`` on a real cluster: what KServe, scheduler, HPA controller and authoriser really leave behind."""
+"""``mpctl doctor`` on a real cluster: findings from the objects that KServe, scheduler and HPA write."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ def worst(found, name):
 
 @pytest.fixture
 def at(cluster, namespace):
-    """The doctor's findings as if it were another time."""
+    """The doctor's findings at another time of day."""
 
     def look(later):
         client = Client(connect(str(cluster.kubeconfig)))

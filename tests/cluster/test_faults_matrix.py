@@ -1,4 +1,4 @@
-"""SIGKILL after every ledger entry, and then an API server that misbehaves while the way on is gone.
+"""SIGKILL after every ledger entry, then resume or rollback on an API server that misbehaves.
 
 By default every kill point meets one fault, in turn; with ``MPCTL_MATRIX=full`` every point meets every fault, a test
 for each fault. The figures are printed (``pytest -s``). After each case: the live spec is byte for byte the promoted or
@@ -36,7 +36,7 @@ MOST_TRIES = 6
 
 
 class Watcher(Meanwhile):
-    """Looks at the ready pods of the service all the time."""
+    """Reads the ready pods of the service again and again."""
 
     def __init__(self, namespace):
         super().__init__()
@@ -52,7 +52,7 @@ class Watcher(Meanwhile):
 
 
 def steal(namespace):
-    """Somebody else's name on the lease, without a heartbeat: it must be waited for and then taken."""
+    """Put another holder on the lease, without a heartbeat: mpctl must wait and then take it over."""
     namespace.client.patch(
         "leases",
         "mpctl-demo",
@@ -64,7 +64,7 @@ def steal(namespace):
 
 
 def entries_of_a_rollout(run, namespace, before):
-    """How many ledger entries an undisturbed rollout and its rollback write; the promoted text."""
+    """Number of ledger entries of an undisturbed rollout, and the promoted text."""
     run(*ROLLOUT)
     promoted = text_of(namespace.client.get("isvc", "demo"))
     run("rollback")
@@ -105,7 +105,7 @@ def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_faul
 
 
 def case(cluster, namespace, run, point, fault, way_on, texts, scaler):
-    """What is wrong after one case, empty when nothing is."""
+    """Run one case and describe what is wrong; empty if nothing is."""
     killed = run(*ROLLOUT, kill_after=point, code=None)
     if killed.returncode != -signal.SIGKILL:
         return f"not killed: {killed.returncode} {killed.stderr[-300:]}"

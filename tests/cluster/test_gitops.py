@@ -1,4 +1,4 @@
-"""Services that something else writes, and manifests for it: on the real API server and KServe."""
+"""Services that a GitOps tool owns, and manifests rendered for it, on the real API server and KServe."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A service that KServe scales itself is held and put back; one that admission changes is exactly restored."""
+"""A service that KServe scales is pinned and restored; one that admission changes is restored exactly."""
 
 import json
 import signal

@@ -1,5 +1,5 @@
-"""One journey with a real vLLM behind the pods and its real bench client in the Job: promoted by the gate, and exactly
-back."""
+"""One journey with a real vLLM behind the pods and its real bench client in the Job: promoted by the gate, and rolled
+back exactly."""
 
 import json
 

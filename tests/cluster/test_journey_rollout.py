@@ -1,4 +1,4 @@
-"""From a running InferenceService to speculation and exactly back, with the real KServe."""
+"""Rollout and exact rollback of a running InferenceService, with the real KServe."""
 
 import json
 

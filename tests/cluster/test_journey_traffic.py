@@ -43,7 +43,7 @@ class Users(Meanwhile):
         self.seen, self.failed = [], []
 
     def weights(self):
-        """As the gateway has them now."""
+        """The current weights of the gateway."""
         found = (r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users")
         (route,) = (r for r in found if r["metadata"]["namespace"] == self.namespace.name)
         return tuple((ref["name"], ref["weight"]) for ref in route["spec"]["rules"][0]["backendRefs"])

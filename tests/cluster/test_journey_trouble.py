@@ -1,4 +1,4 @@
-"""What goes wrong on the way: every time the service is as it was, or the way on is named."""
+"""Failures during a rollout: the service is unchanged, or the error names the next command."""
 
 import signal
 
@@ -13,7 +13,7 @@ ROLLOUT = ("rollout", "--spec", "ngram")
 
 
 class Service:
-    """The deployed service and what a test asks of it again and again."""
+    """The deployed service, as it was before the test."""
 
     def __init__(self, namespace):
         self.namespace = namespace

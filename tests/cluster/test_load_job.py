@@ -20,7 +20,7 @@ def with_key():
 
 
 def left(namespace):
-    """What of a load Job is there."""
+    """Names of the objects of load Jobs."""
     chosen = "mpctl.dev/part=load"
     found = [namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")]
     return [one["metadata"]["name"] for listed in found for one in listed]

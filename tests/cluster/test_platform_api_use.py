@@ -1,4 +1,4 @@
-"""How much mpctl asks of an API server."""
+"""The rate of mpctl's requests to an API server."""
 
 from .objects import CONTAINERS
 from .unmeasured import Unmeasured

@@ -1,4 +1,4 @@
-"""The roles that ``mpctl rbac`` prints, on the real authoriser: a reader looks and changes nothing."""
+"""The roles that ``mpctl rbac`` prints, on the real authoriser: a reader reads and changes nothing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The roles that ``mpctl rbac`` prints, on the real authoriser: enough for every journey, and nothing too much.
+"""The roles that ``mpctl rbac`` prints, on the real authoriser: enough for every journey, and no more.
 
 ``test_every_command_works_with_the_operator_role_alone`` compares the requests of whole
 journeys with the table both ways.

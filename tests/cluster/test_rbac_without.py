@@ -1,4 +1,4 @@
-"""Each row of the table of calls is taken away once: on the real authoriser some command misses it and names it.
+"""Each row of the table of calls is removed once: on the real authoriser a command lacks the right and names it.
 
 Every row has a user of its own whose role lacks that row alone, so nothing is granted and taken while commands run. The
 command line runs in this process, as ``--as`` that user. Commands are the cheapest that make the call, and those that
@@ -176,7 +176,7 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
 
 @pytest.fixture
 def say(shared, monkeypatch, capsys):
-    """Runs a command in this process as the user who lacks a row, or as administrator: exit code and all it said."""
+    """Runs a command in this process as the user who lacks a row, or as administrator: exit code and output."""
     hand = shared[1]
     for key in [k for k in hand.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
         monkeypatch.setenv(key, hand.environment[key])
@@ -292,7 +292,7 @@ def interrupted(hand, entry):
 
 
 def waiting(namespace):
-    """Whether the candidate has a pod that is not ready."""
+    """Whether the candidate has a pod that restarted."""
     pods = namespace.pods("demo-candidate")
     return pods and all(s.get("restartCount") for p in pods for s in p["status"].get("containerStatuses") or [{}])
 

@@ -1,4 +1,4 @@
-"""A draft of its own in one command: chosen, staged beside the target, and taken away again exactly."""
+"""A draft of its own in one command: chosen, staged beside the target, and removed exactly by rollback."""
 
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""``mpctl`` where a test is not about the measurement: it is left out, and the gate says yes."""
+"""``mpctl`` without a measurement: the gate promotes every candidate."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Where the rig's programs come from; builds nothing."""
+"""Where the test cluster's programs come from; builds nothing."""
 
 import os
 import re

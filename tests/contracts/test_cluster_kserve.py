@@ -1,4 +1,4 @@
-"""What KServe 0.20 does that a rollout tool must not trip over, each shown with the real controller.
+"""Behaviour of KServe 0.20 that a rollout tool must allow for, each shown with the real controller.
 
 When one of these fails after a newer KServe was pinned, the trap is gone or changed, and mpctl's answer to it is due
 for another look.

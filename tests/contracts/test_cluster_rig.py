@@ -1,4 +1,4 @@
-"""The rig itself: what tests of mpctl rely on."""
+"""The test cluster itself: behaviour that tests of mpctl rely on."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What vLLM itself does, on the CPU build with the demo's model. One rollout serves all tests of this file."""
+"""Behaviour of vLLM itself, on the CPU build with the demo's model. One rollout serves all tests of this file."""
 
 import json
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def promoted(engine):  # noqa: F811
-    """A service that runs n-gram speculation, beside the engine that it was measured against."""
+    """A promoted service that runs n-gram speculation."""
     engine(*ROLLOUT, "--policy", engine.policy(), timeout=300)
     return engine
 

@@ -1,4 +1,4 @@
-"""Real processes in a state directory of their own. Whatever a test leaves behind is ended, and counts as a failure."""
+"""Real processes in a state directory of their own. A process that outlives its test is killed and fails the test."""
 
 import json
 import os
@@ -90,7 +90,7 @@ class Mpctl:
         return path
 
     def policy(self, text=LAX):
-        """A policy file; without a text one that no busy machine fails."""
+        """Write a policy file; by default one with limits so wide that a busy machine passes."""
         path = self.directory / f"policy-{len(text)}.yaml"
         path.write_text(text)
         return str(path)
@@ -99,7 +99,7 @@ class Mpctl:
         return json.loads((self.service / "desired.json").read_text())["text"]
 
     def engines(self):
-        """Processes of engines that run now, by their command lines."""
+        """Running engines, told by their command lines."""
         return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline())]
 
     def processes(self):
@@ -114,7 +114,7 @@ class Mpctl:
 
 
 def environment_in(directory):
-    """What the command line is started with: its files below ``directory``, and nothing of who runs the tests."""
+    """The environment of the command line: its files below ``directory``, no settings of the caller."""
     return {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")} | {
         STATE_VARIABLE: str(directory / "state"),
         "MPCTL_LIFELINE": str(os.getpid()),
@@ -126,7 +126,7 @@ def environment_in(directory):
 
 @pytest.fixture(scope="module")
 def engine():
-    """mpctl with one real service that all tests of a file share; everything it started is gone afterwards."""
+    """mpctl with one real service that all tests of a file share; no process outlives it."""
     directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
     environment = environment_in(directory)
     if SUFFIX.is_dir():
@@ -160,6 +160,6 @@ def mpctl(tmp_path):
 
 @pytest.fixture
 def up(mpctl):
-    """mpctl with one scripted service that serves."""
+    """mpctl with one scripted service that is up."""
     mpctl("local", "up", "-f", str(mpctl.manifest()))
     return mpctl

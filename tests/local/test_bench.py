@@ -1,4 +1,4 @@
-"""``mpctl bench`` with scripted engines: what is measured, what stays as it was, and where it goes on."""
+"""``mpctl bench`` with scripted engines: the measurement, the unchanged service, and resuming after a kill."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What goes wrong says what it is about and what to do, has its exit code, and has changed nothing."""
+"""Errors name their object and the next step, have their exit code, and change nothing."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def test_without_a_terminal_a_command_never_prompts(up):
 
 @contextmanager
 def running(mpctl, *arguments):
-    """A command that runs beside the test."""
+    """A command that runs in the background."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mpctl.cli.main", *arguments],
         cwd=mpctl.directory,

@@ -1,4 +1,4 @@
-"""The main job from up to history, with a scripted engine: what a user types and what comes back."""
+"""The main job from ``local up`` to ``history``, with a scripted engine."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Engines without a supervisor: looking names them and starts nothing; what changes the service adopts them."""
+"""Engines without a supervisor: ``status`` reports them and starts nothing; a command that changes the service adopts
+them."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Each method on a real vLLM with this project's own models: rolled out, checked, judged, taken back byte for byte. One
-baseline engine serves all tests of this file.
+"""Each method on a real vLLM with this project's own models: rolled out, judged by the gate, rolled back byte for byte.
+One baseline engine serves all tests of this file.
 
 Verdicts rest on counters: speed is left out of the policy, so that a shared machine does not decide a test. What the
 default gate says, speed included, is in docs/reference/methods.md, measured by scripts/methods-table.
@@ -86,7 +86,7 @@ def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(e
 
 
 def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
-    """They keep no keys and values, and accept less than a head that sees the earlier positions."""
+    """Medusa heads keep no keys and values, and fewer of their tokens are accepted than of an EAGLE head's."""
     options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
     operation = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
     assert operation.result("match", Matched).outcome is Outcome.PASS
@@ -95,7 +95,7 @@ def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
 
 
 def test_a_head_of_random_weights_fails_the_warm_up(engine):
-    """It loads, starts and serves; only what the target accepts of it tells."""
+    """The engine loads, starts and serves; only the acceptance rate shows the mismatch."""
     before = engine.live_text()
     head = engine.directory / "random-eagle3"
     made = [sys.executable, str(DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]

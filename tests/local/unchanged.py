@@ -1,4 +1,4 @@
-"""What tests of failures share: nothing has changed, and the message says what and what to do."""
+"""Checks shared by tests of errors: nothing changed, and the error names its object and the next step."""
 
 import time
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ _TRACES = {"lease.lock", "lease.json", "desired.lock", "supervisor.lock", "super
 
 
 def snapshot(mpctl):
-    """Every file that holds state, and every engine."""
+    """The contents of every state file, and the engines."""
     files = {
         str(p.relative_to(mpctl.state)): p.read_bytes()
         for p in mpctl.state.rglob("*")
@@ -25,7 +25,7 @@ def unchanged(mpctl):
 
 
 def said(done, *parts):
-    """The error line holds the parts, a hint follows, and there is no stack trace."""
+    """Check that the error line holds the parts, a hint follows, and there is no stack trace."""
     error = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
     for part in parts:
         assert part in done.stderr, f"{part!r} is missing from {done.stderr!r}"
