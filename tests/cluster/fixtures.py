@@ -95,7 +95,7 @@ class Namespace:
         return sum((c.verb, c.resource) == ("create", "jobs") for c in calls)
 
     def delete(self):
-        """Delete what tests create first, so that pods end at once, then the namespace; return when all pods are gone."""
+        """Delete what tests create, so that pods end at once, then the namespace; return when all pods are gone."""
         for kind in ("isvc", "jobs", "deployments"):
             for found in self.client.list(kind):
                 self.client.delete(kind, found["metadata"]["name"])
