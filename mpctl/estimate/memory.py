@@ -128,7 +128,7 @@ class Served:
 
 
 def default_sequences(gpu: str, gib: float) -> int:
-    """--max-num-seqs of a server that is told none (vLLM 0.32.0, EngineArgs.get_batch_defaults); ``gib`` of ``gpu``."""
+    """Default --max-num-seqs of a server (vLLM 0.32.0, EngineArgs.get_batch_defaults); ``gib`` of ``gpu``."""
     return DEFAULT_SEQUENCES[gib >= 160 or (gib >= 70 and "a100" not in gpu.lower())]
 
 

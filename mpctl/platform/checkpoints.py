@@ -1,7 +1,7 @@
 """Small files of a checkpoint from where it lies: a directory, a listing of a volume, or a hub. Weights are not read.
 
 Every source offers the same: the text of a small file, the sizes of all, and the shapes in a safetensors header.
-:func:`read_checkpoint` makes facts of them. A file that is not there is unknown; one that is there and broken is an
+:func:`read_checkpoint` makes facts of them. A missing file is unknown; a broken one is an
 error with its name.
 """
 
@@ -26,7 +26,7 @@ class Files(Protocol):
     where: str
 
     def text(self, name: str) -> str | None:
-        """A small file's text, None when it is not there or was not kept."""
+        """A small file's text, None when it is missing or was not kept."""
 
     def sizes(self) -> Mapping[str, int]:
         """Bytes of every file by its name."""

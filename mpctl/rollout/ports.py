@@ -235,7 +235,7 @@ class Platform(Protocol):
         """Stop every other arm."""
 
     def stop(self, arm: Arm) -> None:
-        """Stop this arm alone, which does not serve; nothing happens when it is not there."""
+        """Stop this arm alone, which does not serve; no-op when it does not exist."""
 
     def state(self, arm: Arm) -> ArmState:
         """What is known of an arm; phase ABSENT if nothing."""

@@ -46,7 +46,7 @@ def test_an_unusable_manifest_is_named_and_nothing_is_created(mpctl):
 
 def test_a_missing_engine_is_named_and_nothing_is_created(mpctl):
     for vllm, code, parts in [
-        ("/nowhere/bin/vllm", 2, ["--vllm: /nowhere/bin/vllm is not there"]),
+        ("/nowhere/bin/vllm", 2, ["--vllm: /nowhere/bin/vllm not found"]),
         (str(mpctl.manifest()), 2, ["--vllm", "cannot be executed"]),
     ]:
         mpctl.environment["MPCTL_VLLM"] = vllm

@@ -24,7 +24,7 @@ class Rendered(NamedTuple):
 
 
 def run(source: Source, console: Console, request: RenderRequest) -> Rendered:
-    """The manifest with the change; the console is told what the preflight found.
+    """The manifest with the change; the console shows the preflight's findings.
 
     Raises:
         Refused: the preflight forbids the change.

@@ -64,7 +64,7 @@ class Desired:
         """With that arm alone.
 
         Raises:
-            Conflict: it is not there.
+            Conflict: it is missing.
         """
         if arm_id not in self.arms:
             raise Conflict(

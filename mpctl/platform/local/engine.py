@@ -64,7 +64,7 @@ def model_of(service: Service) -> str:
 
 
 def check_model(service: Service, cwd: Path) -> None:
-    """Refuse a model path that is not there, before an engine spends half a minute to find out.
+    """Refuse a model path that does not exist before an engine spends half a minute to find out.
 
     Raises:
         Refused: the model, or the draft of the speculation, looks like a path and does not exist.
@@ -78,7 +78,7 @@ def check_model(service: Service, cwd: Path) -> None:
         if value.startswith(("/", ".", "~")) and not (cwd / Path(value).expanduser()).exists():
             raise Refused(
                 f"{flag} {value} does not exist on this machine",
-                hint=f"relative paths start from {cwd}; a container's mount is not there on the local platform",
+                hint=f"relative paths start from {cwd}; mounts of containers do not exist on the local platform",
             )
 
 
@@ -123,7 +123,7 @@ def notes(service: Service) -> tuple[str, ...]:
         found.append(f"image {service.image} is ignored: the installed engine runs instead")
     missing = [name for name, value in service.env if value is None and name not in os.environ]
     if missing:
-        found.append(f"environment from the cluster is not there: {', '.join(missing)}")
+        found.append(f"environment from the cluster is missing: {', '.join(missing)}")
     if service.command.get("port") or service.command.get("host"):
         found.append("--host and --port are replaced: engines answer on loopback ports of their own")
     return tuple(found)
@@ -144,7 +144,7 @@ def python_of(vllm: str | None) -> str:
         return sys.executable
     script = shutil.which(vllm or "vllm")
     if script is None and vllm is not None:
-        reason = "cannot be executed" if Path(vllm).exists() else "is not there"
+        reason = "cannot be executed" if Path(vllm).exists() else "not found"
         raise InputError(f"{vllm} {reason}", field="--vllm", hint="name a vllm command or its python")
     if script is not None:
         if Path(script).name.startswith("python"):

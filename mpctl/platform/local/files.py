@@ -27,7 +27,7 @@ from typing import Any
 from mpctl import bounded
 from mpctl.errors import MpctlError
 
-RESTORE = "restore this file from a copy; leave what lies beside it, revisions and ledger are the way back"
+RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
 
 
 def state_root() -> Path:

@@ -52,7 +52,7 @@ class Router:
             finally:
                 upstream_writer.close()
         except OSError:
-            return  # the arm is not there: the client sees a closed connection, as with a Service without endpoints
+            return  # the arm does not run: the client sees a closed connection, as with a Service without endpoints
         finally:
             writer.close()
             self._serving.discard(me)

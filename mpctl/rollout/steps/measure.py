@@ -62,7 +62,7 @@ def workload_of(context: Context, operation: Operation) -> Workload:
     """The stored workload that the plan names.
 
     Raises:
-        MpctlError: it is not there any more.
+        MpctlError: it no longer exists.
     """
     workload = load_record(context.store, operation.plan.workload, "workload", Workload.from_record)
     if workload is None:

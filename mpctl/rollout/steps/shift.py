@@ -71,7 +71,7 @@ def _await_counters(context: Context, operation: Operation, before: ArmState | N
         if restarted or not up:
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
             hint = context.platform.describe_failure(arm)
-            raise MpctlError(f"{arm.id} fell over under users' traffic: {why}", hint=hint)
+            raise MpctlError(f"candidate {arm.id} became unhealthy under production traffic: {why}", hint=hint)
         why = state.message
         if state.phase is Phase.READY and state.endpoint is not None:
             try:

@@ -93,7 +93,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
 @pytest.mark.parametrize(
     ("changes", "world", "said"),
     [
-        ({}, {"falls_at": 10}, "fell over under users' traffic: the engine exited with code 3"),
+        ({}, {"falls_at": 10}, "became unhealthy under production traffic: the engine exited with code 3"),
         ({}, {"accepted": 5}, "at 1 % of the traffic: tokens per step 1.05 (at least 1.10), over"),
         ({"draft": "a head"}, {"accepted": 15}, "first-position acceptance 15.0% of 100 drafts (at least 30%"),
     ],
@@ -153,8 +153,8 @@ def test_a_connection_that_is_lost_for_a_moment_ends_no_step(by):
     [
         ("state", {}, "was not reached for 30 s under users' traffic: does not answer", 30),
         ("counters", {}, "was not reached for 30 s under users' traffic: its counters cannot be read", 30),
-        ("state", {"pods_ready": 0}, "fell over under users' traffic", 0),
-        ("state", {"restarts": 1}, "fell over under users' traffic: it restarted", 0),
+        ("state", {"pods_ready": 0}, "became unhealthy under production traffic", 0),
+        ("state", {"restarts": 1}, "became unhealthy under production traffic: it restarted", 0),
     ],
 )
 def test_an_engine_that_is_not_reached_again_or_whose_pod_is_not_ready_is_taken_back(by, changes, said, after_s):
