@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 from mpctl.app.files import read_file
@@ -12,9 +11,9 @@ from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
 from mpctl.errors import InputError
+from mpctl.experiment.built_in import BUILT_IN, built_in_prompts
 from mpctl.experiment.workload import Traffic, Workload, read_prompts
 
-BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
 _MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<rest>.+)", re.DOTALL)
@@ -55,9 +54,8 @@ def read_traffic(text: str) -> Traffic:
         InputError: the file cannot be used, or the name or the share is none.
     """
     source, share = _share(text)
-    if source in BUILT_IN and not Path(source).exists():
-        built_in = resources.files("mpctl.experiment") / "prompts" / f"{source}.jsonl"
-        prompts, repeated = read_prompts(built_in.read_text(encoding="utf-8"), file=source)
+    if not Path(source).exists() and (found := built_in_prompts(source)) is not None:
+        prompts, repeated = found
         return Traffic(source, prompts, share, repeated)
     name, path = _named(source)
     prompts, repeated = read_prompts(read_file(path, "the prompts"), file=path)

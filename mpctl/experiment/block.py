@@ -204,6 +204,7 @@ def _read_samples(rows: Any) -> tuple[Sample, ...]:
 _SampleRow = tuple[float | None, float | None, int, str, str, str]
 _SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
+_REPEATED = 24  # characters of a prompt in a message that are no coincidence
 _DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")
 
 
@@ -227,11 +228,17 @@ def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str, 
     name = prompt_digest(prompt)
     if error or not tokens:
         lines = (error or "").strip().splitlines() or ["no output"]
-        return Sample(None, None, 0, digest, lines[-1][:300], name)
+        return Sample(None, None, 0, digest, _without_prompt(lines[-1], prompt)[:300], name)
     total = ttft + math.fsum(itls)  # the intervals telescope, whatever the chunks were
     if not math.isfinite(total):
         raise BlockError(f"bench result: a request took {total} s")
     return Sample(1000.0 * ttft, 1000.0 * total, int(tokens), digest, prompt=name)
+
+
+def _without_prompt(message: str, prompt: str) -> str:
+    """The engine's message, unless it repeats a part of the prompt, which no record keeps."""
+    repeats = any(prompt[at : at + _REPEATED] in message for at in range(0, max(len(prompt) - _REPEATED, 0) + 1, 8))
+    return "the engine's message repeats the prompt and is left out" if prompt and repeats else message
 
 
 def prompt_digest(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""The bench client's own JSON: stored whole, and corrected where it is known to be wrong."""
+"""The bench client's own JSON: stored without its texts, and corrected where it is known to be wrong."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from mpctl.experiment.cell import Cell
 _ENCODING = "gzip+base64"
 
 
+_TEXTS = ("generated_texts", "errors")  # answers, and messages that may repeat a prompt
+
+
 def pack(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a small JSON object that holds a large one."""
-    data = gzip.compress(json.dumps(result).encode(), mtime=0)
+    """Return a small JSON object that holds a large one. Texts are left out: they may be users'; a block has their
+    digests."""
+    kept = {key: value for key, value in result.items() if key not in _TEXTS}
+    data = gzip.compress(json.dumps(kept).encode(), mtime=0)
     return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.errors import InputError
@@ -28,14 +28,24 @@ _FILL = 2  # requests of a block per request in flight, at least, so that the co
 
 
 @dataclass(frozen=True)
+class StoredPrompts:
+    """What a record keeps of prompts: their number and the sha256 over them. The texts may be users'."""
+
+    count: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class Traffic:
     """One class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
-    service's requests; ``repeated``: duplicates in its file, left out."""
+    service's requests; ``repeated``: duplicates in its file, left out. ``stored``: of a class read from a record, whose
+    prompts are not at hand."""
 
     name: str
     prompts: tuple[str, ...]
     share: float = 1.0
     repeated: int = 0
+    stored: StoredPrompts | None = None
 
     def __post_init__(self) -> None:
         check_traffic(self.name)
@@ -44,9 +54,25 @@ class Traffic:
         if len(set(self.prompts)) != len(self.prompts):
             raise InputError(f"prompts of {self.name} repeat", field="prompts")
 
+    @property
+    def count(self) -> int:
+        """Number of distinct prompts."""
+        return len(self.prompts) if self.stored is None else self.stored.count
+
     def digest(self) -> str:
         """sha256 over the prompts in their order, hex."""
+        if self.stored is not None:
+            return self.stored.digest
         return hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
+
+    def with_prompts(self, prompts: tuple[str, ...]) -> Traffic:
+        """The class with its prompts; the same class where ``prompts`` are others than those that were recorded."""
+        given = replace(self, prompts=prompts, stored=None)
+        return given if given.digest() == self.digest() else self
+
+    def without_prompts(self) -> Traffic:
+        """The class as a record keeps it."""
+        return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest()))
 
 
 @dataclass(frozen=True)
@@ -104,17 +130,17 @@ class Workload:
         counted = sum(self.repeats * self.requests_of(c) for c in self.cells if c.traffic == kind.name)
         needed = self.warmup + counted
         largest = max(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
-        if len(kind.prompts) < self.warmup + largest:
+        if kind.count < self.warmup + largest:
             raise InputError(
-                f"{len(kind.prompts)} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
+                f"{kind.count} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
                 f"{largest} in a block",
                 field="prompts",
                 hint="add prompts, or lower --requests or --concurrency",
             )
-        if len(kind.prompts) < needed and not self.reuse:
+        if kind.count < needed and not self.reuse:
             cells = len(self.cells) // len(self.traffic)
             raise InputError(
-                f"{len(kind.prompts)} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
+                f"{kind.count} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
                 f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need {needed}",
                 field="prompts",
                 hint="add prompts, lower --repeats or --requests, or use them again with --reuse-prompts",
@@ -158,23 +184,52 @@ class Workload:
 
     def warmup_prompts(self, cell: Cell) -> tuple[str, ...]:
         """Return the prompts sent to each arm before its first block in the cell; they are not measured."""
-        return self.traffic_of(cell).prompts[: self.warmup]
+        return self._prompts_of(cell)[: self.warmup]
+
+    def _prompts_of(self, cell: Cell) -> tuple[str, ...]:
+        kind = self.traffic_of(cell)
+        if kind.stored is not None:
+            raise InputError(
+                f"the {kind.count} prompts of {kind.name} are not at hand, and no record keeps them",
+                field="--prompts",
+                hint=f"give the same file again: --prompts {kind.name}=FILE",
+            )
+        return kind.prompts
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the classes whose prompts are not at hand."""
+        return tuple(t.name for t in self.traffic if t.stored is not None)
+
+    def with_prompts(self, known: Callable[[str], tuple[str, ...] | None]) -> Workload:
+        """The workload with the prompts that ``known`` has for a class's name, where they are those recorded."""
+
+        def filled(kind: Traffic) -> Traffic:
+            prompts = known(kind.name) if kind.stored is not None else None
+            return kind if prompts is None else kind.with_prompts(prompts)
+
+        return replace(self, traffic=tuple(filled(kind) for kind in self.traffic))
 
     def slice(self, cell: Cell, repeat: int) -> tuple[str, ...]:
         """The prompts of block ``repeat`` (0-based) in the cell, the same for both arms."""
-        prompts = self.traffic_of(cell).prompts[self.warmup :]
+        prompts = self._prompts_of(cell)[self.warmup :]
+        return tuple(prompts[i] for i in self._indexes(cell, repeat))
+
+    def _indexes(self, cell: Cell, repeat: int) -> tuple[int, ...]:
+        """Positions of a block's prompts among those of the class that are not for warming up."""
+        count = self.traffic_of(cell).count - self.warmup
         start = repeat * self.requests_of(cell)
         for other in self.cells:
             if other == cell:
                 break
             if other.traffic == cell.traffic:
                 start += self.repeats * self.requests_of(other)
-        return tuple(prompts[(start + i) % len(prompts)] for i in range(self.requests_of(cell)))
+        return tuple((start + i) % count for i in range(self.requests_of(cell)))
 
     def repeated(self, name: str, rounds: int | None = None) -> int:
         """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""
         count = self.repeats if rounds is None else rounds
-        sent = [p for c in self.cells if c.traffic == name for r in range(count) for p in self.slice(c, r)]
+        sent = [p for c in self.cells if c.traffic == name for r in range(count) for p in self._indexes(c, r)]
         return len(sent) - len(set(sent))
 
     def digest(self) -> str:
@@ -182,12 +237,12 @@ class Workload:
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return encode(self)
+        """Return a JSON object, without the texts of the prompts."""
+        return encode(replace(self, traffic=tuple(kind.without_prompts() for kind in self.traffic)))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Workload:
-        """Read the value that :meth:`to_record` wrote."""
+        """Read the value that :meth:`to_record` wrote; :meth:`with_prompts` adds the prompts again."""
         return decode(cls, record)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from mpctl.experiment.built_in import built_in_prompts
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
 
 @dataclass(frozen=True)
 class Context:
-    """Everything outside that an operation touches, and who asks for it."""
+    """Everything outside that an operation touches, and who asks for it. ``prompts``: those that the command was given,
+    by class of traffic, since no record keeps them."""
 
     platform: Platform
     store: Store
@@ -17,6 +20,14 @@ class Context:
     clock: Clock
     progress: Progress
     who: str
+    prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def prompts_of(self, name: str) -> tuple[str, ...] | None:
+        """Prompts of a class: those that the command was given, else the built-in set of that name."""
+        if name in self.prompts:
+            return self.prompts[name]
+        found = built_in_prompts(name)
+        return None if found is None else found[0]
 
     @property
     def scaler(self) -> Scaler:

@@ -152,8 +152,7 @@ class Measurement:
             mpctl_version=__version__,
             arms=arms,
             prompts={
-                kind.name: PromptSet(kind.name, kind.digest(), len(kind.prompts), kind.repeated)
-                for kind in workload.traffic
+                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated) for kind in workload.traffic
             },
             shares=workload.shares,
             calibration=load_record(self.store, self.id, "calibration", lambda record: decode(Calibration, record)),

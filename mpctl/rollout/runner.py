@@ -18,6 +18,7 @@ from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.sequences import Step, steps_of
 from mpctl.rollout.steps.abandon import abandon as leave_service
 from mpctl.rollout.steps.judge import verdict_of
+from mpctl.rollout.steps.measure import require_prompts
 from mpctl.rollout.steps.record import revision_of
 from mpctl.rollout.steps.redirect import RouteReturn
 
@@ -74,10 +75,13 @@ def run(context: Context, operation: Operation) -> Operation:
     ``detail`` say why.
 
     Raises:
+        InputError: a rollout still measures, and its prompts are not at hand.
         MpctlError: a rollback could not be finished; the same call again continues from the failed step.
     """
     journal = Journal(context)
-    return _run(context, journal, journal.read(operation.id))
+    operation = journal.read(operation.id)
+    require_prompts(context, operation)
+    return _run(context, journal, operation)
 
 
 def _run(context: Context, journal: Journal, operation: Operation) -> Operation:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.session.base import Session
+from mpctl.app.workload import read_traffic
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
 from mpctl.rollout.revision import text_digest
 
 
-def run(session: Session) -> Outcome:
-    """Continue a rollout, rollback or retirement from its last finished step.
+def run(session: Session, prompts: tuple[str, ...] = ()) -> Outcome:
+    """Continue a rollout, rollback or retirement from its last finished step. ``prompts``: classes of traffic as the
+    rollout was given them, since no record keeps their texts.
 
     Raises:
         Conflict: another operator works on the service.
@@ -22,8 +26,9 @@ def run(session: Session) -> Outcome:
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         confirm_resume(session, operation)
+        given = {kind.name: kind.prompts for kind in map(read_traffic, prompts)}
         with session.context() as context:
-            return carry_out(session, context, operation)
+            return carry_out(session, replace(context, prompts=given), operation)
 
 
 def _unfinished(session: Session) -> Operation | None:

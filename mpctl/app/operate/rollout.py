@@ -51,7 +51,8 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         return Outcome.of_preview(session, preview(session, plan, explanation))
     if decision.act is Act.OPEN:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
-    with session.store.lease("rollout"), session.context() as context:
+    with session.store.lease("rollout"), session.context() as outside:
+        context = replace(outside, prompts={kind.name: kind.prompts for kind in workload.traffic})
         operation = _resume_or_open(session, context, request, plan, workload)
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from mpctl.errors import MpctlError
+from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.workload import Workload
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -59,7 +60,7 @@ def target_of(context: Context, arm: Arm, spec: str) -> Target:
 
 
 def workload_of(context: Context, operation: Operation) -> Workload:
-    """The stored workload that the plan names.
+    """The stored workload that the plan names, with the prompts that are at hand.
 
     Raises:
         MpctlError: it no longer exists.
@@ -67,4 +68,23 @@ def workload_of(context: Context, operation: Operation) -> Workload:
     workload = load_record(context.store, operation.plan.workload, "workload", Workload.from_record)
     if workload is None:
         raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")
-    return workload
+    return workload.with_prompts(context.prompts_of)
+
+
+def require_prompts(context: Context, operation: Operation) -> None:
+    """Refuse to continue a rollout that still measures when its prompts are not at hand: no record keeps them.
+
+    Raises:
+        InputError: the message names the class and the option.
+    """
+    plan = operation.plan
+    if plan.kind is not Kind.ROLLOUT or operation.failure or "judge" in operation.done or not plan.workload:
+        return
+    workload = load_record(context.store, plan.workload, "workload", Workload.from_record)
+    if workload is not None and (missing := workload.with_prompts(context.prompts_of).missing):
+        files = " ".join(f"--prompts {name}=FILE" for name in missing)
+        raise InputError(
+            f"{operation.id} still measures, and its prompts of {', '.join(missing)} are stored as digests only",
+            field="--prompts",
+            hint=f"give the same files again: mpctl resume {files}; mpctl rollback restores the service without them",
+        )

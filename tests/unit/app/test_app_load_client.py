@@ -16,6 +16,7 @@ from mpctl.app.session.load_client import place_load
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
 from mpctl.methods import Spec
+from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -75,7 +76,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         live_text=lambda: None,
         store=SimpleNamespace(entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()),
         platform=SimpleNamespace(name="kubernetes", read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
-        context=lambda: nullcontext(None),
+        context=lambda: nullcontext(Context(*[None] * 6)),
     )
     carried = []
     monkeypatch.setattr(

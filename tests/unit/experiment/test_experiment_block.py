@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_samples import EDITS, STARTED, bench, block, captured
 
-from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, Sample, prompt_digest
+from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, Sample, _without_prompt, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 
@@ -197,3 +197,12 @@ def test_blocks_round_trip_through_json(some, duration, repeat, steps):
 def test_a_real_block_round_trips():
     made = read(bench())
     assert Block.from_record(json.loads(json.dumps(made.to_record()))) == made
+
+
+def test_an_error_that_repeats_the_prompt_is_left_out():
+    prompt = "my name is Ada and my account is DE02 1203 0000 0000 2020 51"
+    assert _without_prompt(f"400: invalid input: {prompt[5:45]}...", prompt) == (
+        "the engine's message repeats the prompt and is left out"
+    )
+    assert _without_prompt("400: the prompt is too long", prompt) == "400: the prompt is too long"
+    assert _without_prompt("anything", "") == "anything"

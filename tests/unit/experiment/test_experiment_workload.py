@@ -134,7 +134,15 @@ def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, con
     assert {made.warmup_prompts(c) for c in made.cells} == {prompts(warmup)}
     assert not set(sent) & set(prompts(warmup))
     assert made.repeated("edits") == 0
-    assert Workload.from_record(json.loads(json.dumps(made.to_record()))) == made
+    record = json.dumps(made.to_record())
+    assert not any(prompt in record for prompt in (*sent, *prompts(warmup)))
+    again = Workload.from_record(json.loads(record))
+    assert again.missing == ("edits",)
+    assert again.digest() == made.digest()
+    assert again.with_prompts({"edits": made.traffic[0].prompts}.get) == made
+    assert again.with_prompts({"edits": made.traffic[0].prompts[::-1]}.get).missing == (
+        () if len(made.traffic[0].prompts) == 1 else ("edits",)
+    )
 
 
 @few

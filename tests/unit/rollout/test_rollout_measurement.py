@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, PROMPTS, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
 
-from mpctl.errors import MpctlError
+from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.built_in import built_in_prompts
 from mpctl.experiment.raw import unpack
 from mpctl.experiment.run import Calibration, Run
 from mpctl.experiment.workload import Traffic
@@ -33,7 +35,7 @@ both = pytest.mark.parametrize("strategy", list(Strategy))
 
 
 def world_with(workload, behaviours=FASTER):
-    memory = MemoryWorld(behaviours)
+    memory = MemoryWorld(behaviours, prompts={kind.name: kind.prompts for kind in workload.traffic})
     memory.disk.records["workload-1", "workload"] = workload.to_record()
     return memory
 
@@ -163,12 +165,45 @@ def test_the_run_holds_what_is_needed_to_repeat_it():
     assert (run.planned, run.max_tokens) == (2, WORKLOAD.max_tokens)
 
 
-def test_the_clients_own_json_is_kept():
+def test_the_clients_own_json_is_kept_without_its_texts():
     memory = MemoryWorld(FASTER)
     done = rollout(memory)
     raw = unpack(memory.disk.records[done.id, "bench-edits-c1-t0-candidate-1"])
     assert raw["output_lens"] == [TOKENS] * 4
-    assert raw["generated_texts"][0].startswith("text prompt")
+    assert raw.keys().isdisjoint({"generated_texts", "errors"})
+    everything = json.dumps(
+        [list(memory.disk.records.items()), [e.to_record() for e in memory.disk.ledger]], default=str
+    )
+    assert not any(prompt in everything for prompt in PROMPTS)
+
+
+@both
+@pytest.mark.parametrize("point", ["after save", "before run", "after run"])
+def test_a_rollout_that_still_measures_is_resumed_with_the_same_prompts_only(strategy, point):
+    memory = MemoryWorld(FASTER)
+
+    def die(where):
+        if where == point:
+            raise Crash(where)
+
+    memory.watch = die
+    with pytest.raises(Crash):
+        runner.run(memory.context, runner.open_plan(memory.context, plan(strategy)))
+    for prompts in ({}, {"edits": (*PROMPTS, "one more")}, {"other": PROMPTS}):
+        without = MemoryWorld(FASTER, memory.disk.copy(), prompts)
+        with pytest.raises(InputError, match=r"its prompts of edits are stored as digests only") as caught:
+            runner.run(without.context, without.unfinished())
+        assert "mpctl resume --prompts edits=FILE; mpctl rollback restores the service" in caught.value.hint
+        assert without.trail == []  # refused before anything was done
+    again = memory.again()
+    assert runner.run(again.context, again.unfinished()).ending is Ending.PROMOTED
+
+
+def test_a_built_in_set_is_read_again_from_the_package():
+    assert MemoryWorld(FASTER).context.prompts_of("edits") == PROMPTS
+    context = replace(MemoryWorld(FASTER).context, prompts={})
+    assert context.prompts_of("edits") == built_in_prompts("edits")[0]
+    assert context.prompts_of("mine") is None
 
 
 def test_without_calibration_the_client_is_not_calibrated():

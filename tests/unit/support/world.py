@@ -345,8 +345,11 @@ class Disk:
 class MemoryWorld:
     """One disk and a command that works on it. ``watch`` is called at every boundary."""
 
-    def __init__(self, behaviours: dict[str, Behaviour], disk: Disk | None = None) -> None:
+    def __init__(
+        self, behaviours: dict[str, Behaviour], disk: Disk | None = None, prompts: dict[str, Any] | None = None
+    ) -> None:
         self.behaviours = behaviours
+        self.prompts = {"edits": PROMPTS} if prompts is None else prompts
         self.disk = disk or Disk()
         self.meter = MemoryMeter(self)
         self.progress = Silent()
@@ -354,7 +357,13 @@ class MemoryWorld:
         self.watch = lambda where: None
         self._fatal = 0
         self.context = Context(
-            MemoryPlatform(self), MemoryStore(self), self.meter, MemoryClock(), self.progress, "somebody@here"
+            MemoryPlatform(self),
+            MemoryStore(self),
+            self.meter,
+            MemoryClock(),
+            self.progress,
+            "somebody@here",
+            self.prompts,
         )
 
     def die_at(self, boundary: int) -> None:
@@ -363,7 +372,7 @@ class MemoryWorld:
 
     def again(self) -> MemoryWorld:
         """A new command on a copy of the same disk."""
-        return MemoryWorld(self.behaviours, self.disk.copy())
+        return MemoryWorld(self.behaviours, self.disk.copy(), self.prompts)
 
     def boundary(self, where: str) -> None:
         self.trail.append(where)
