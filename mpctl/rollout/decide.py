@@ -231,6 +231,7 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
     """The revision asked for; without a number the baseline of the last promotion, or what its rollback restored."""
     revisions, last, lost = history.revisions, history.last, history.lost
     known = ", ".join(str(r.number) for r in revisions) or "none"
+    wanted = None
     if number is None and last is not None:
         wanted = last.plan.baseline if last.plan.kind is Kind.ROLLOUT else last.plan.goal
         number = wanted.number
@@ -249,6 +250,8 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
         )
     for revision in revisions:
         if revision.number == number:
+            if wanted is not None:
+                wanted.read(revisions)  # raises where the revision is not the one that the ledger names
             return revision
     raise InputError(
         f"service {live.name} has no revision {number}; there are {known}", field="--to-revision", hint="mpctl history"

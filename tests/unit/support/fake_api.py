@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from mpctl.errors import InputError
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
 
@@ -34,7 +35,8 @@ class FakeApi:
 
     def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
         found = self.get(kind, name, namespace)
-        assert found is not None
+        if found is None:
+            raise InputError(f"{kind.plural} {name} not found")
         return found
 
     def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:

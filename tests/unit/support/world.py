@@ -25,7 +25,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.manifest import load_one
+from mpctl.manifest import foreign_changes, load_one
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Decision, History, decide_rollback
@@ -106,7 +106,7 @@ class MemoryPlatform:
         return () if live.text == arm.manifest else None
 
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
-        return ()
+        return foreign_changes(before, after) if "apiVersion" in before else ()
 
     def live_text(self) -> str:
         return self._world.disk.text
