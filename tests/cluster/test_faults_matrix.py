@@ -73,8 +73,9 @@ def entries_of_a_rollout(run, namespace, before):
     return len([entry for entry in entries if entry["data"]["operation"] == "rollout-1"]), promoted
 
 
+@pytest.mark.parametrize("half", [0, 1], ids=["odd entries", "even entries"])  # so that each ends within its time
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])
-def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(cluster, namespace, mpctl, met):
+def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(cluster, namespace, mpctl, met, half):
     namespace.deploy(CONTAINERS)
     cluster.metrics.set("queue_wait_ms", 150)
     namespace.client.apply(hpa())
@@ -84,7 +85,8 @@ def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_faul
     count, promoted = entries_of_a_rollout(run, namespace, before)
     faults = list(FAULTS) if met == IN_TURN else [met]
     failures, began = [], time.monotonic()
-    for number in range(count):
+    points = range(half, count, 2)
+    for number in points:
         point, fault = number + 1, faults[number % len(faults)]
         way_on = ("resume",) if (number // len(faults) + list(FAULTS).index(fault)) % 2 else ("rollback",)
         with Watcher(namespace) as watcher:
@@ -95,12 +97,13 @@ def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_faul
         if problem:
             failures.append(f"killed after entry {point}, {fault}, {way_on[0]}: {problem}")
         cluster.proxy.clear()
-        again = run("rollback", code=None)  # back to where the next case starts; also a rollback of what was promoted
-        if again.returncode != 0 or text_of(namespace.client.get("isvc", "demo")) != before:
-            failures.append(f"killed after entry {point}, {fault}: not back: {again.stderr[-400:]}")
-            break
+        if text_of(namespace.client.get("isvc", "demo")) != before:  # the next case starts from there
+            again = run("rollback", code=None)
+            if again.returncode != 0 or text_of(namespace.client.get("isvc", "demo")) != before:
+                failures.append(f"killed after entry {point}, {fault}: not back: {again.stderr[-400:]}")
+                break
     took = time.monotonic() - began
-    sys.stdout.write(f"\nfault matrix, {met}: {count} cases, {len(failures)} failures, {took:.0f} s\n")
+    sys.stdout.write(f"\nfault matrix, {met}: {len(points)} cases, {len(failures)} failures, {took:.0f} s\n")
     assert not failures, "\n".join(failures)
 
 
