@@ -2,7 +2,7 @@
 
 Everything is written to the store under the measurement's id: the conditions of each arm, the calibration, then for
 every block first the bench client's own JSON and then the block read from it. A block counts as finished when it can be
-loaded; whoever comes after a crash goes on with the first one that cannot.
+loaded; after a crash the measurement continues with the first one that cannot.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured, where it is kept, and how to reach an arm (asked anew for every block, since engines end)."""
+    """A measurement: its workload, where its records go, and how to reach an arm (resolved for every block)."""
 
     id: str
     created: str

@@ -157,8 +157,8 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
 
 
 def last_change(entries: Iterable[Entry]) -> Operation | None:
-    """The last operation that changed what is served: promoted, or taken back by hand. Rejected ones and their
-    automatic ways back changed nothing in the end."""
+    """The last operation that changed what is served: promoted, or rolled back by hand. Rejected ones and their
+    automatic rollbacks changed nothing in the end."""
     changed = [
         op
         for op in operations(entries)
@@ -170,14 +170,14 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
 def open_operation(entries: Iterable[Entry]) -> Operation | None:
     """The last operation that has not ended, or None. A rollback stands for what it undoes.
 
-    One that only ends a kept arm does not count: it changes nothing that serves and can be repeated at any time, so it
-    must neither stand in the way nor be undone in the place of what was promoted (:func:`open_retirement`).
+    One that only stops a retained baseline does not count (:func:`open_retirement`): it changes nothing that serves and
+    can be repeated at any time, so it must neither block others nor be undone in place of what was promoted.
     """
     return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK))
 
 
 def open_retirement(entries: Iterable[Entry]) -> Operation | None:
-    """The interrupted operation that ends a kept arm, or None. Whatever is opened after it takes its place."""
+    """The interrupted operation that stops a retained baseline, or None. The next operation takes its place."""
     return _last_unfinished(entries, (Kind.RETIRE,))
 
 

@@ -1,8 +1,7 @@
-"""What a rollout needs from the world, as protocols: a platform, a store, a meter, a clock, and somebody to tell.
+"""What a rollout needs from outside, as protocols: a platform, a store, a meter, a clock and a progress display.
 
 An *arm* is one way the service can run: a manifest and the engine made from it. Its id follows from the manifest's
-bytes, so starting the same arm twice is one arm, and an arm kept alive is found again by whoever wants to go back to
-it.
+bytes, so starting the same arm twice is one arm, and a retained arm is found again by its id.
 
 Every method that acts is idempotent: called again after a crash it finishes what it began, or finds it done.
 """
@@ -134,27 +133,27 @@ class Live:
 
 
 class Scaler(Protocol):
-    """What adds and removes engines of a service by itself."""
+    """Adds and removes engines of a service by itself."""
 
     def pin(self, scaling: dict[str, Any]) -> None:
-        """Hold the autoscaler at the recorded number of engines, unless somebody else changed it since."""
+        """Pin the autoscaler at the recorded number of engines, unless another writer changed it since."""
 
     def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
-        """Put the autoscaler back as recorded; returns what was left because somebody else changed it."""
+        """Unpin the autoscaler as recorded. Returns what was left unchanged because another writer changed it."""
 
 
 class Router(Protocol):
-    """What shares users' traffic between a service and the arm beside it."""
+    """Splits users' traffic between a service and its second arm."""
 
     def shift(self, route: dict[str, Any], percent: int) -> None:
-        """Give the arm beside the service so much of the route's traffic, 1..100; returns once it is so."""
+        """Give the second arm ``percent`` of the route's traffic, 1..100. Returns once the route is in effect."""
 
     def require_shifted(self, route: dict[str, Any], percent: int) -> None:
         """Raise MpctlError unless the route is as :meth:`shift` left it."""
 
     def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
-        """Put the route back as recorded and let the arm beside the service finish what it was sent; returns what was
-        left because somebody else changed it."""
+        """Restore the route as recorded and let the second arm finish its requests. Returns what was left unchanged
+        because another writer changed it."""
 
     def start_retained(self, arm: Arm, route: dict[str, Any]) -> None:
         """Start a retained baseline with as many engines as the service, without traffic."""
@@ -199,7 +198,7 @@ class Platform(Protocol):
         """The retained baseline, which one write can give the traffic back; None without one."""
 
     def start(self, arm: Arm) -> None:
-        """Start ``arm`` beside whatever runs, without traffic."""
+        """Start ``arm`` side by side with the serving one, without traffic."""
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
@@ -245,16 +244,16 @@ class Platform(Protocol):
 
 
 class Store(Protocol):
-    """Where one service's history lives, apart from the service itself."""
+    """Stores the history of one service, apart from the service itself."""
 
     def revisions(self) -> tuple[Revision, ...]:
         """All recorded revisions, oldest first."""
 
     def add_revision(self, revision: Revision) -> None:
-        """Keep a revision for good; the number must be the next one."""
+        """Record a revision for good; the number must be the next one."""
 
     def entries(self) -> tuple[Entry, ...]:
-        """The ledger, oldest first; raises MpctlError when its chain is broken."""
+        """The ledger, oldest first. Raises Tampered when an entry is missing or forged."""
 
     def append(self, entry: Entry) -> None:
         """Write an entry durably before returning."""
@@ -263,14 +262,14 @@ class Store(Protocol):
         """Keep a record of an operation; atomic, replaces one of the same name."""
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None."""
+        """A record kept by :meth:`save`, or None. Raises Tampered when another writer replaced it."""
 
     def lease(self, purpose: str) -> AbstractContextManager[None]:
-        """Hold the service for one operator; raises Conflict naming the holder."""
+        """Lock the service for one operator. Raises Conflict, which names the holder."""
 
 
 class Meter(Protocol):
-    """Drives load and reads counters."""
+    """Sends load and reads counters."""
 
     def prepare(self) -> None:
         """Called before engines start, so that a client that is slow to load can do so meanwhile."""
@@ -292,8 +291,7 @@ class Meter(Protocol):
         """
 
     def calibrate(self, concurrency: int) -> Calibration | None:
-        """What the client itself adds to the times it reports, measured against a server of known timing; None where
-        that cannot be measured."""
+        """Measure the load client's own error against a server of known timing; None where that is not possible."""
 
 
 class Clock(Protocol):
@@ -324,16 +322,16 @@ class RoundProgress:
 
 
 class Progress(Protocol):
-    """Told what happens, while it happens."""
+    """Reports what happens, while it happens."""
 
     def step(self, name: str, detail: str) -> None:
-        """A step begins."""
+        """Report that a step begins."""
 
     def update(self, detail: str) -> None:
-        """The current step goes on."""
+        """Report that the current step continues."""
 
     def note(self, text: str) -> None:
-        """Something worth keeping on the screen."""
+        """Report a line that stays on the screen."""
 
     def round(self, progress: RoundProgress) -> None:
         """Show that a round of the measurement ended."""

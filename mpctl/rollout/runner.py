@@ -61,10 +61,9 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
     for other in taken:
         if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
-    baseline = revision_of(
-        context, plan.baseline, operation_id, why=f"as found before {operation_id}", spec=plan.baseline_spec
-    )
-    goal = revision_of(context, plan.goal, operation_id, why=f"goal of {operation_id}", spec=plan.spec, live=False)
+    baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
+    candidate = f"candidate of {operation_id}"
+    goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     return journal.open(operation_id, replace(plan, baseline=baseline, goal=goal))
 
 

@@ -87,7 +87,7 @@ _BACK_ROLLING: dict[str, Step] = {
     "verify": verify,
     "record-restored": record_restored,
 }
-# With the old arm kept, users are back on it first, and stay there until the service is restored behind it.
+# With a retained baseline, users are routed to it first, and stay there until the service is restored behind it.
 _BACK_INSTANTLY: dict[str, Step] = {
     "redirect": redirect,
     "pin": pin,
@@ -110,7 +110,7 @@ STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
 
 
 def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
-    """The steps of a plan on a platform; those that have nothing to do there are left out."""
+    """The steps of a plan on a platform, without those that have nothing to do there."""
     every = STEPS[plan.kind, plan.strategy]
     if rolls and plan.kind is Kind.ROLLBACK:
         every = _BACK_INSTANTLY if plan.instant else _BACK_ROLLING

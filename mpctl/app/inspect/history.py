@@ -7,19 +7,27 @@ from typing import Any
 
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError
-from mpctl.rollout.ledger import lost_history
+from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.revision import Revision, spec_text
 
 
 @dataclass(frozen=True)
 class History:
-    """``live``: the number of the revision that is the live manifest; None when none is."""
+    """``live``: the number of the revision that is the live manifest; None when none is. ``served``: numbers of those
+    that were live; the others are candidates that were not promoted."""
 
     revisions: tuple[Revision, ...]
     operations: tuple[Operation, ...]
     live: int | None
     gaps: tuple[str, ...]
+    served: frozenset[int] = frozenset()
+
+    def status(self, revision: Revision) -> str:
+        """``live``, ``superseded``, or ``candidate`` for one that was not promoted."""
+        if revision.number == self.live:
+            return "live"
+        return "superseded" if revision.number in self.served else "candidate"
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object, without the manifests."""
@@ -52,7 +60,7 @@ def read_history(session: Session) -> History:
     revisions, entries = session.store.revisions(), session.store.entries()
     text = session.live_text()
     live = max((r.number for r in revisions if r.text == text), default=None)
-    return History(revisions, operations(entries), live, lost_history(entries, revisions))
+    return History(revisions, operations(entries), live, lost_history(entries, revisions), live_revisions(entries))
 
 
 def read_revision(session: Session, number: int) -> Revision:

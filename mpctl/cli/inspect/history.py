@@ -78,7 +78,6 @@ def _ended(operation: Operation) -> str:
 
 
 def _row(revision: Revision, history: History) -> list[str]:
-    status = "live" if revision.number == history.live else "superseded"
     from mpctl.rollout.revision import spec_text
 
-    return [str(revision.number), revision.created, status, spec_text(revision.spec), revision.why]
+    return [str(revision.number), revision.created, history.status(revision), spec_text(revision.spec), revision.why]

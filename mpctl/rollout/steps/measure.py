@@ -28,7 +28,7 @@ def measure_candidate(context: Context, operation: Operation) -> Measured:
 
 
 def measurement(context: Context, operation: Operation) -> Measurement:
-    """What the operation measures; its blocks are kept under the operation's id."""
+    """The measurement of an operation; its records are stored under the operation's id."""
     plan = operation.plan
     targets = {BASELINE: (plan.baseline_arm, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
     return Measurement(

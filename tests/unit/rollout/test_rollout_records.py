@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import NGRAM, NONE, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, NGRAM, NONE, plan
 
 from mpctl.errors import MpctlError, Tampered
 from mpctl.gate.policy import Policy
@@ -196,3 +196,23 @@ def test_of_two_unfinished_operations_the_later_one_counts():
     back = plan(Strategy.SIDE_BY_SIDE, undoes="rollout-1").to_record()
     later = Entry.after(FOUR[-1], at=AT, operation="rollback-2", event=Event.OPENED, who="x", data={"plan": back})
     assert open_operation([*FOUR, later]).id == "rollback-2"
+
+
+def test_the_ledger_of_an_older_mpctl_is_refused_by_name():
+    record = {k: v for k, v in FOUR[0].to_record().items() if k != "format"}
+    with pytest.raises(MpctlError, match=r"^ledger.jsonl was recorded by an older mpctl$") as caught:
+        read_ledger(json.dumps(record) + "\n", where="ledger.jsonl")
+    assert "finish or roll back with that version" in caught.value.hint
+
+
+def test_a_revision_of_an_older_mpctl_is_refused_by_name():
+    record = Revision(3, "a\n", "2026-01-01", "x", "as found", NONE, "rollout-1").to_record()
+    with pytest.raises(MpctlError, match=r"^0003.json: revision 3 was recorded by an older mpctl$"):
+        Revision.from_record({**record, "spec": "ngram K=4"}, where="0003.json")
+
+
+def test_no_entry_of_the_ledger_contains_a_manifest():
+    record = json.dumps(OPENED)
+    assert BASELINE_TEXT.strip() not in record
+    assert CANDIDATE_TEXT.strip() not in record
+    assert text_digest(CANDIDATE_TEXT) in record
