@@ -6,11 +6,12 @@ difference that remains was made by another writer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load
+from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.storage.cuts import VOLUME
 
 _STORAGE = ("storageUri", "storageUris")
@@ -18,21 +19,43 @@ _STORAGE = ("storageUri", "storageUris")
 
 def foreign_changes(before: str, after: str) -> tuple[str, ...]:
     """Paths of the fields that differ, other than the speculative setting and the draft's staging; () when none do."""
-    left, right = _stripped(before), _stripped(after)
+    left, right = _comparable(before, after)
     if len(left) != len(right):
         return ("the number of documents",)
     return tuple(dict.fromkeys(path for a, b in zip(left, right, strict=True) for path in _differences(a, b, "")))
 
 
-def _stripped(text: str) -> list[Any]:
-    """The documents without speculation and without a staged draft. A text whose setting cannot be read stays whole."""
+def _comparable(before: str, after: str) -> tuple[list[Any], list[Any]]:
+    """The documents of both without a staged draft, and with the same speculative setting where it can be edited."""
+    for alike in (_without_speculation, _with_the_same_speculation):
+        try:
+            left, right = alike(before, after)
+            break
+        except (InputError, ValueError):
+            continue  # not one service, or its setting cannot be edited: every difference counts
+    else:
+        left, right = before, after
+    return _documents(left), _documents(right)
+
+
+def _without_speculation(before: str, after: str) -> tuple[str, str]:
+    return _edited(before, None), _edited(after, None)
+
+
+def _with_the_same_speculation(before: str, after: str) -> tuple[str, str]:
+    """Where a runtime has a setting, it can be replaced and not be removed."""
+    (service,) = load(after)
+    return _edited(before, service.speculation()), after
+
+
+def _edited(text: str, config: Mapping[str, Json] | None) -> str:
+    (service,) = load(text)
+    return service.with_speculation(config).to_yaml()
+
+
+def _documents(text: str) -> list[Any]:
     import yaml
 
-    try:
-        (service,) = load(text)
-        text = service.with_speculation(None).to_yaml()
-    except (InputError, ValueError):
-        pass  # not one service that can be edited: every difference counts
     try:
         return [_without_staging(document) for document in yaml.safe_load_all(text)]
     except yaml.YAMLError:

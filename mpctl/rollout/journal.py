@@ -41,7 +41,7 @@ class Journal:
 
     def open(self, operation_id: str, plan: Plan) -> Operation:
         """Write a plan down as a new operation."""
-        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record(), "digest": plan.digest()})
+        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()})
         return self._keep(_with_texts(opened(entry), plan))
 
     def begin(self, operation: Operation, step: str) -> Operation:

@@ -94,3 +94,24 @@ def test_the_setting_is_read_from_what_an_engine_was_started_with(argv):
 @pytest.mark.parametrize("argv", [(), ("vllm", "serve", "m"), ("--model", "m")])
 def test_an_engine_without_the_setting_has_none(argv):
     assert speculation_of(argv) is None
+
+
+RUNTIME = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: {name: mine}
+spec:
+  containers:
+  - name: kserve-container
+    image: vllm/vllm-openai:v0.32.0
+    args: ['--speculative-config={"method": "ngram", "num_speculative_tokens": 2}']
+---
+"""
+
+
+def test_a_setting_that_a_runtime_has_is_replaced_and_nothing_else_is_foreign():
+    before = RUNTIME + SERVICE.replace("name: vLLM}", "name: vLLM}\n      runtime: mine")
+    after = load_one(before, None).with_speculation(NGRAM).to_yaml()
+    assert before != after
+    assert foreign_changes(before, after) == foreign_changes(after, before) == ()
+    assert foreign_changes(before, after.replace("team: ml", "team: x")) == ("metadata.labels.team",)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from service_samples import HEAD
 
-from mpctl.manifest import load
+from mpctl.manifest import foreign_changes, load
 from mpctl.manifest.text.shell import quote
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,6 +111,7 @@ def test_turning_speculation_on_and_off_gives_the_original_bytes(text, newline, 
         assert changed.speculation() == setting
         assert load(changed.to_yaml())[0].speculation() == setting
         assert changed.with_speculation(None).to_yaml() == text
+        assert foreign_changes(text, changed.to_yaml()) == ()
 
 
 @few
@@ -121,3 +122,4 @@ def test_replacing_and_putting_back_gives_the_original_bytes(text, first, second
     assert changed.speculation() == second
     assert changed.with_speculation(None).to_yaml() == text
     assert changed.with_speculation(first).to_yaml() == original.to_yaml()
+    assert foreign_changes(original.to_yaml(), changed.to_yaml()) == ()

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.manifest import load
+from mpctl.manifest import foreign_changes, load
 from mpctl.manifest.storage.edits import without_draft
 from mpctl.methods import METHODS, build
 from mpctl.staging.kserve import problems
@@ -133,6 +133,7 @@ def test_every_method_by_every_mode_on_every_release(release, mode, target):
         spec, _ = build(name, draft=plan.path)
         rolled = plan.service.with_speculation(spec.config())
         assert json.dumps(plan.path)[1:-1] in rolled.text
+        assert foreign_changes(text, rolled.text) == foreign_changes(rolled.text, text) == ()
         if accepted_before:
             accepted(rolled.text, release)
         for left in (without_draft(rolled.with_speculation(None)), without_draft(rolled).with_speculation(None)):
