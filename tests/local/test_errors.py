@@ -233,15 +233,15 @@ def test_a_damaged_revision_is_named_and_not_overwritten(up):
     path = up.service / "revisions" / "0001.json"
     whole = path.read_text()
     record = json.loads(whole)
-    for text, parts in [
-        (whole[: len(whole) // 2], [str(path), "is damaged"]),
-        ("{}", [str(path), "is damaged"]),
-        (
-            json.dumps({**record, "text": record["text"] + "x"}),
-            [str(path), "revision 1: its text does not have the recorded digest", record["digest"][:12]],
-        ),
+    edited = json.dumps({**record, "text": record["text"] + "x"})
+    digest = ["tampering", str(path), "its text does not have the recorded digest", record["digest"][:12]]
+    for text, parts, codes in [
+        (whole[: len(whole) // 2], [str(path), "is damaged"], (1, 2, 1)),
+        ("{}", [str(path), "is damaged"], (1, 2, 1)),
+        (edited, digest, (3, 3, 3)),
     ]:
         path.write_text(text)
         with unchanged(up):
-            for command, code in ((["history"], 1), (["diff"], 2), (["rollback", "--to-revision", "1"], 1)):
+            commands = (["history"], ["diff"], ["rollback", "--to-revision", "1"])
+            for command, code in zip(commands, codes, strict=True):
                 said(up(*command, code=code), *parts)

@@ -157,6 +157,6 @@ def test_an_edited_ledger_is_refused_with_its_line(up):
     lines = ledger.read_text().splitlines(keepends=True)
     assert json.loads(lines[1])["previous"] == json.loads(lines[0])["digest"]
     ledger.write_text("".join(lines[:2] + lines[3:]))
-    done = up("history", code=1)
+    done = up("history", code=3)
     assert "ledger.jsonl:3" in done.stderr
     assert "chain is broken" in done.stderr
