@@ -75,13 +75,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Pa
 def documents(folder: Path) -> None:
     from stacks.driver_installer import daemonset
     from stacks.main import load_fleet, load_settings, plans
+    from stacks.platform import gpu_driver
     from stacks.serving import documents as serving
     from stacks.serving import example_services
 
     folder.mkdir()
     for name, environ in (("production", production(folder.parent)), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
-        found = [*serving(plan), *example_services(plan), daemonset(plan.versions.image("gke-pause"))]
+        installer = daemonset(plan.versions.image("gke-pause"), gpu_driver(plan))
+        found = [*serving(plan), *example_services(plan), installer]
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(found), "utf-8")
 
 
