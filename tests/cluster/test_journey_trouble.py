@@ -130,7 +130,7 @@ def test_abandon_names_and_keeps_a_foreign_edit(cluster, namespace, service, run
     assert service.text() == edited
     assert namespace.client.find("isvc", "demo-candidate") is None
     assert set(ended(run)) == {"abandoned"}
-    assert run("history", "--revision", "2", "-o", "yaml").stdout == edited
+    assert run("history", "--revision", "3", "-o", "yaml").stdout == edited  # 2 is the candidate
 
 
 def test_a_forced_rollback_records_a_foreign_edit_as_a_revision(cluster, namespace, service, run):
@@ -140,7 +140,7 @@ def test_a_forced_rollback_records_a_foreign_edit_as_a_revision(cluster, namespa
     assert service.text() == edited
     run("rollback", "--force")
     assert service.text() == service.before
-    assert run("history", "--revision", "2", "-o", "yaml").stdout == edited
+    assert run("history", "--revision", "3", "-o", "yaml").stdout == edited  # 2 is the candidate
     assert None not in ended(run)
     assert namespace.client.find("isvc", "demo-candidate") is None
 
@@ -164,7 +164,7 @@ def test_the_autoscaler_is_pinned_and_restored(cluster, namespace, service, run)
     assert (held["minReplicas"], held["maxReplicas"]) == (1, 1)
     cluster.metrics.set("queue_wait_ms", 900)  # it would want two
     done = run("resume")
-    assert "putting the autoscaler back" in done.stderr
+    assert "unpinning the autoscaler" in done.stderr
     assert namespace.client.get("hpa", "demo-queue")["spec"] == spec
     namespace.client.wait(
         "it scales again", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2
