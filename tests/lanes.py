@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from pathlib import PurePosixPath
+from typing import Any
 
 import hypothesis
 import pytest
@@ -99,14 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """Say what a lane left out, and how long it took. Contracts that passed are due again when an input changes."""
-    lanes, stats = _lanes(config), terminalreporter.stats
-    if (
-        "contracts" in lanes
-        and exitstatus == 0
-        and stats.get("passed")
-        and not stats.get("skipped")
-        and passed.changed()
-    ):
+    lanes = _lanes(config)
+    ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    whole = "contracts" in lanes and config.args == ["tests"] and ended
+    if whole and _contracts_passed(terminalreporter.stats) and passed.changed():
         passed.record()
         terminalreporter.write_line("the contracts passed: commit tests/contracts/passed.json")
     if lanes == {"fast"}:
@@ -119,6 +116,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         terminalreporter.write_line(
             f"lane {', '.join(sorted(lanes))}: {minutes} min {seconds} s, load {os.getloadavg()[1]:.1f}"
         )
+
+
+def _contracts_passed(stats: dict[str, list[Any]]) -> bool:
+    """Whether every contract ran and passed; ``stats``: reports by outcome."""
+    outcomes = {outcome for outcome, reports in stats.items() for report in reports if _is_contract(report)}
+    return "passed" in outcomes and not outcomes & {"failed", "error", "skipped"}
+
+
+def _is_contract(report: Any) -> bool:
+    return isinstance(report, pytest.TestReport | pytest.CollectReport) and room(report.nodeid) == "contracts"
 
 
 def _lanes(config: pytest.Config) -> set[str]:
