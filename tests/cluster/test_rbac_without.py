@@ -18,6 +18,7 @@ from mpctl.platform.kubernetes.access.calls import TABLE
 from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
+from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service.reader import ReadBudget
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.revision import Revision
@@ -29,6 +30,8 @@ from .roles import without_row
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
 from .unmeasured import Unmeasured
 
+# Commands run in this process, whose end would close the streams that a refused one leaves open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 # Rows by the command that misses them, in the order in which it makes the calls.
 LOOKS = {
     ("status",): ["list inferenceservices"],
@@ -58,7 +61,6 @@ LOOKS = {
 DOCTOR = [
     "list deployments",
     "list leases",
-    "list controllerrevisions",
     "list resourceclaimtemplates",
     "list clusterservingruntimes cluster",
     "list deviceclasses cluster",
@@ -174,6 +176,16 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
             client.delete(document["kind"], document["metadata"]["name"])
 
 
+def remembering(opened, real):
+    """``real``, an ``__init__`` whose objects are kept in ``opened``."""
+
+    def init(self, *given, **more):
+        real(self, *given, **more)
+        opened.append(self)
+
+    return init
+
+
 @pytest.fixture
 def say(shared, monkeypatch, capsys):
     """Runs a command in this process as the user who lacks a row, or as administrator: exit code and output."""
@@ -182,13 +194,9 @@ def say(shared, monkeypatch, capsys):
         monkeypatch.setenv(key, hand.environment[key])
     monkeypatch.setenv("KUBECONFIG", str(hand.kubeconfig))
     monkeypatch.setattr(ReadBudget, "wait", lambda self: None)
-    opened, real = [], Client.__init__
-
-    def remembered(self, *connection, **more):
-        real(self, *connection, **more)
-        opened.append(self)
-
-    monkeypatch.setattr(Client, "__init__", remembered)
+    opened = []
+    for kind in (Client, Forwards):
+        monkeypatch.setattr(kind, "__init__", remembering(opened, kind.__init__))
 
     def command(*words, without=None):
         who = ("--as", user_of(ROWS[without])) if without else ()

@@ -25,7 +25,7 @@ from mpctl import bounded
 from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.platform.kubernetes.lease import Lease
@@ -121,10 +121,15 @@ class KubernetesStore:
         """Create an object that nobody can change. Returns the one that already has the name, which may be ours from a
         try that was not answered."""
         body = {"metadata": self._metadata(name, part), "revision": number, "data": data}
-        try:
-            self._create(CONTROLLER_REVISION, body)
-        except AlreadyExists:
-            return self._client.require(CONTROLLER_REVISION, name, self._namespace)
+        for left in reversed(range(_TRIES)):
+            try:
+                self._create(CONTROLLER_REVISION, body)
+                return None
+            except AlreadyExists:
+                return self._client.require(CONTROLLER_REVISION, name, self._namespace)
+            except Stale:  # not of this object, which nobody can change: quota is counted optimistically
+                if not left:
+                    raise
         return None
 
     # Records

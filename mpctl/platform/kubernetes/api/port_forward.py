@@ -8,10 +8,12 @@ which cannot use unix sockets, gets a loopback port.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import tempfile
 import threading
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,7 +46,7 @@ class Forwards:
         self._client = client
         self._namespace = namespace
         self._open: dict[tuple[str, int], Forward] = {}
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
         self._loopback = False
 
     def use_loopback(self) -> None:
@@ -62,8 +64,10 @@ class Forwards:
     def _private_listener(self) -> socket.socket:
         """Return a unix socket in a directory of its own, both for this user alone."""
         if self._directory is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="mpctl-", dir=_short_directory())
-        path = Path(self._directory.name) / str(len(self._open))
+            self._directory = Path(tempfile.mkdtemp(prefix="mpctl-", dir=_short_directory()))
+            # A command that only reads ends without closing; its sockets go with the process.
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        path = self._directory / str(len(self._open))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         path.chmod(0o600)
@@ -80,7 +84,7 @@ class Forwards:
             forward.close()
         self._open.clear()
         if self._directory is not None:
-            self._directory.cleanup()
+            shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
 
