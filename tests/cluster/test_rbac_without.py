@@ -5,6 +5,7 @@ command line runs in this process, as ``--as`` that user. Commands are the cheap
 change something follow each other along one unfinished operation: each is refused one call further on.
 """
 
+import gc
 import json
 import re
 import secrets
@@ -207,7 +208,8 @@ def say(shared, monkeypatch, capsys):
         told = capsys.readouterr()
         return code, f"{told.out}\n{told.err}"
 
-    return command
+    yield command
+    gc.collect()  # here, where such a stream is expected, not in the next test
 
 
 def missed(say, command, key):

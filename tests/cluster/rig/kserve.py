@@ -133,10 +133,23 @@ class KServe:
         return True
 
     def _established(self, crd: dict) -> bool:
-        found = self._cluster.client.get("crd", crd["metadata"]["name"])
-        return any(
-            c["type"] == "Established" and c["status"] == "True" for c in found["status"].get("conditions") or ()
-        )
+        """Whether a definition is served and listed: the manager reads the listing once, at its start."""
+        client, spec = self._cluster.client, crd["spec"]
+        conditions = client.get("crd", crd["metadata"]["name"])["status"].get("conditions") or ()
+        if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+            return False
+        return all(self._listed(spec, version["name"]) for version in spec["versions"] if version.get("served"))
+
+    def _listed(self, spec: dict, version: str) -> bool:
+        from .api import ApiError
+
+        try:
+            found = self._cluster.client.request("GET", f"/apis/{spec['group']}/{version}")
+        except ApiError as error:
+            if error.status in (404, 503):
+                return False
+            raise
+        return any(one["name"] == spec["names"]["plural"] for one in found.get("resources", ()))
 
     def _documents(self, name: str) -> list[dict]:
         return [d for d in self._cluster.assets.documents(name) if d["kind"] != "Kustomization"]
