@@ -10,6 +10,9 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.revision import text_digest
+from mpctl.rollout.steps.ready import POLL_S
+
+FOLLOW_S = 30.0  # the Deployment controller observes a change within a second, on a busy control plane within a few
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def verify(context: Context, operation: Operation) -> Verified:
         raise MpctlError(f"verification failed: service {live.name} is not byte for byte what was written")
     for field in added:
         context.progress.note(f"added by admission: {field}; every field that was written is as written")
-    state = context.platform.state(plan.arm)
+    state = _settled_state(context, operation)
     growing = _grows(operation, state)
     if live.routed != Arm(live.text).id or not state.matches or (state.phase is not Phase.READY and not growing):
         raise MpctlError(
@@ -48,6 +51,18 @@ def verify(context: Context, operation: Operation) -> Verified:
             f"the autoscaler asks for more than the {state.pods_ready} pods that serve: {state.message}"
         )
     return Verified(text_digest(live.text), redacted(state.argv or ()), added)
+
+
+def _settled_state(context: Context, operation: Operation) -> ArmState:
+    """Return the arm's state once the controllers have followed the autoscaler, which may have asked for more pods the
+    moment it was unpinned; the state at the end of :data:`FOLLOW_S` if they have not."""
+    began = context.clock.now()
+    while True:
+        state = context.platform.state(operation.plan.arm)
+        passing = state.phase is Phase.STARTING and not _grows(operation, state)
+        if not passing or (context.clock.now() - began).total_seconds() > FOLLOW_S:
+            return state
+        context.clock.sleep(POLL_S)
 
 
 def _grows(operation: Operation, state: ArmState) -> bool:

@@ -156,3 +156,22 @@ def test_pods_that_the_freed_autoscaler_asks_for_undo_nothing(monkeypatch, ready
     told = "the autoscaler asks for more than the 2 pods that serve: 3 wanted" in memory.progress.lines
     assert told == (ready == SCALING["replicas"])
     check(memory, CANDIDATE_TEXT if told else BASELINE_TEXT)
+
+
+def test_a_deployment_that_its_controller_has_not_observed_again_yet_undoes_nothing(monkeypatch):
+    """The moment the autoscaler is unpinned it may write the Deployment; until that is observed no pod is counted."""
+    memory = RollingWorld(FASTER)
+    platform = memory.context.platform
+    state, looks = platform.state, []
+
+    def unobserved(arm):
+        found = state(arm)
+        if last_step(memory) != "verify" or arm.manifest != CANDIDATE_TEXT or len(looks) > 3:
+            return found
+        looks.append(arm)
+        return replace(found, phase=Phase.STARTING, pods_ready=0, matches=False, message="not observed yet")
+
+    monkeypatch.setattr(platform, "state", unobserved)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert len(looks) > 3
+    check(memory, CANDIDATE_TEXT)

@@ -47,6 +47,24 @@ def assess_capacity(
     return Fit(fit.verdict, 0, reasons, fit.unchecked)
 
 
+def without_leaving(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[list[Json], list[Json]]:
+    """Return the claims and pods that remain once the pods that terminate, or are gone, have released theirs."""
+    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    uids = {pod["metadata"].get("uid") for pod in staying}
+    return [claim for claim in claims if _held(claim, uids)], staying
+
+
+def _held(claim: Json, pods: set[str | None]) -> bool:
+    """Whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
+    users = (claim.get("status") or {}).get("reservedFor") or []
+    if claim["metadata"].get("deletionTimestamp"):
+        return False
+    owners = [o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o.get("kind") == "Pod"]
+    if not users:  # allocated to nobody: its pod is gone, or it was made by hand and its devices are kept
+        return not owners or any(uid in pods for uid in owners)
+    return any(user.get("resource") != "pods" or user.get("uid") in pods for user in users)
+
+
 def exclusion_reason(pod_spec: Json, node: Json) -> str:
     """Reason why node selector or taints exclude a node for a pod; empty when they do not."""
     labels = node["metadata"].get("labels") or {}

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import Need
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
-from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of
+from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of, without_leaving
+
+AFTER_GRACE_S = 60.0  # until a pod that was killed is gone from the API and its claim is released
+_GRACE_S = 30.0  # the default of Kubernetes
+_POLL_S = 1.0
 
 
 def require_capacity(
-    client: Client, template: Json, running: Json, *, title: str, pods: int, purpose: str, hint: str
+    client: Client,
+    template: Json,
+    running: Json,
+    *,
+    title: str,
+    pods: int,
+    purpose: str,
+    hint: str,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[str, ...]:
     """Return notes on the capacity for ``pods`` more pods of the Deployment's pod ``template``.
 
-    ``running``: the spec of a running pod, to which admission has added tolerations (GKE does for GPUs).
+    ``running``: the spec of a running pod, to which admission has added tolerations (GKE does for GPUs). GPUs of pods
+    that terminate are waited for, at most their grace period and a minute: a rollback leaves such pods behind.
 
     Raises:
         Refused: the GPUs are not free; the message names the ``purpose`` of the pods and has the ``hint``.
@@ -22,16 +38,22 @@ def require_capacity(
     gpus = gpus_of(template)
     if gpus == 0:
         return ("the pods request no GPU: capacity for a second engine was not checked",)
-    lists = [client.list(kind) for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM)]
-    try:
-        lists.append(client.list(POD))
-    except NotPermitted as error:  # the one right that mpctl rbac can leave out
-        return (f"capacity for {purpose} is unknown: {error.message}",)
-    nodes, slices, claims, everything = (items or [] for items in lists)
-    need = Need(pods, gpus)
-    fit = assess_capacity(need, nodes, slices, claims, everything)
-    if fit.verdict != "fits":
-        raise Refused(f"{title}: no free GPU for {purpose}: {'; '.join(fit.reasons)}", hint=hint)
+    need, began = Need(pods, gpus), time.monotonic()
+    while True:
+        lists = [client.list(kind) or [] for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM)]
+        try:
+            everything = client.list(POD) or []
+        except NotPermitted as error:  # the one right that mpctl rbac can leave out
+            return (f"capacity for {purpose} is unknown: {error.message}",)
+        nodes, slices, claims = lists
+        fit = assess_capacity(need, nodes, slices, claims, everything)
+        if fit.verdict == "fits":
+            break
+        soon = assess_capacity(need, nodes, slices, *without_leaving(claims, everything))
+        waited = time.monotonic() - began
+        if soon.verdict != "fits" or waited > _grace_s(everything) + AFTER_GRACE_S:
+            raise Refused(f"{title}: no free GPU for {purpose}: {'; '.join(fit.reasons)}", hint=hint)
+        sleep(_POLL_S)
     # Admission may add other tolerations to a new pod, so this is a note and no refusal.
     excluded = {node["metadata"]["name"]: exclusion_reason(running, node) for node in nodes}
     usable = [node for node in nodes if not excluded[node["metadata"]["name"]]]
@@ -39,3 +61,9 @@ def require_capacity(
         return fit.reasons
     reasons = "; ".join(reason for reason in excluded.values() if reason)
     return (*fit.reasons, f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {reasons}")
+
+
+def _grace_s(pods: list[Json]) -> float:
+    """Longest grace period among the pods that terminate."""
+    leaving = [pod["metadata"] for pod in pods if pod["metadata"].get("deletionTimestamp")]
+    return max((float(meta.get("deletionGracePeriodSeconds") or _GRACE_S) for meta in leaving), default=_GRACE_S)

@@ -1,0 +1,101 @@
+"""GPUs of pods that terminate are waited for; those of pods that stay are not."""
+
+import pytest
+
+from mpctl.errors import Refused
+from mpctl.platform.kubernetes.capacity import free_gpus
+from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
+
+NODE = {
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "spec": {},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+SLICE = {
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s"},
+    "spec": {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "n"}, "devices": [{"name": "gpu-0"}]},
+}
+TEMPLATE = {"containers": [{"name": "engine"}], "resourceClaims": [{"name": "gpu"}]}
+LEAVING = {"deletionTimestamp": "2026-11-22T10:00:00Z", "deletionGracePeriodSeconds": 30}
+
+
+def pod(uid="u", **more):
+    return {"metadata": {"name": "old", "uid": uid} | more, "spec": TEMPLATE | {"nodeName": "n"}, "status": {}}
+
+
+def claim(users=("u",), owner="u", **more):
+    results = [{"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}]
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "uid": owner}] if owner else []} | more,
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "uid": user} for user in users],
+        },
+    }
+
+
+class Cluster:
+    """Lists what there is; ``sleep`` lets time pass and, after ``free_after_s``, removes pods and claims."""
+
+    def __init__(self, pods, claims, free_after_s):
+        self.lists = {"Node": [NODE], "ResourceSlice": [SLICE], "ResourceClaim": claims, "Pod": pods}
+        self.free_after_s, self.passed_s = free_after_s, 0.0
+
+    def list(self, kind, *_, **__):
+        return self.lists[kind.name]
+
+    def sleep(self, seconds):
+        self.passed_s += seconds
+        if self.passed_s >= self.free_after_s:
+            self.lists |= {"ResourceClaim": [], "Pod": []}
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    def ask(pods, claims, free_after_s=20.0):
+        cluster = Cluster(pods, claims, free_after_s)
+        monkeypatch.setattr(free_gpus.time, "monotonic", lambda: cluster.passed_s)
+        asked = {"title": "service a/b", "pods": 1, "purpose": "a candidate", "hint": "", "sleep": cluster.sleep}
+        try:
+            require_capacity(cluster, TEMPLATE, TEMPLATE, **asked)
+        except Refused as error:
+            return error.message, cluster.passed_s
+        return "fits", cluster.passed_s
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims"),
+    [
+        ([pod(**LEAVING)], [claim()]),
+        ([], [claim()]),  # the pod is gone, its claim is not released yet
+        ([], [claim(users=())]),
+        ([], [claim(deletionTimestamp="2026-11-22T10:00:00Z")]),
+    ],
+)
+def test_a_gpu_that_is_being_released_is_waited_for(ask, pods, claims):
+    assert ask(pods, claims) == ("fits", 20.0)
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims"),
+    [
+        ([pod()], [claim()]),
+        ([pod(**LEAVING), pod("v")], [claim(users=("u", "v"))]),
+        ([], [claim(users=(), owner="")]),  # a claim that somebody made by hand
+    ],
+)
+def test_a_gpu_that_stays_in_use_is_refused_at_once(ask, pods, claims):
+    message, waited_s = ask(pods, claims)
+    assert "service a/b: no free GPU for a candidate: 0 of 1 GPUs on 1 nodes are free" in message
+    assert waited_s == 0
+
+
+def test_a_pod_that_never_ends_is_waited_for_no_longer_than_its_grace_period_and_a_minute(ask):
+    message, waited_s = ask([pod(**LEAVING)], [claim()], free_after_s=1e9)
+    assert "no free GPU" in message
+    assert 90 < waited_s <= 92
