@@ -11,6 +11,7 @@ from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
+from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
@@ -22,22 +23,24 @@ if TYPE_CHECKING:
 @click.command("history", cls=SectionedCommand)
 @name_argument
 @option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
+@show_secrets_option
 @output_option
 @shared_options
 @in_context
-def command(context: CliContext, /, name: str | None, revision: int | None) -> None:
-    """List recorded revisions and operations, or print one revision byte for byte.
+def command(context: CliContext, /, name: str | None, revision: int | None, *, show_secrets: bool) -> None:
+    """List recorded revisions and operations, or print the manifest of one revision.
 
     \b
     Examples:
       mpctl history
-      mpctl history --revision 1 -o yaml > service.yaml
+      mpctl history --revision 1 -o yaml
+      mpctl history --revision 1 -o yaml --show-secrets > service.yaml     byte for byte
     """
     from mpctl.app.inspect.history import read_history, read_revision
 
     session = context.open_session(name, gone=True)
     if revision is not None:
-        _show_revision(context, read_revision(session, revision))
+        _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
         return
     history = read_history(session)
     for gap in history.gaps:
@@ -52,14 +55,18 @@ def command(context: CliContext, /, name: str | None, revision: int | None) -> N
         context.terminal.note(f"{session.title} has no recorded revision")
 
 
-def _show_revision(context: CliContext, revision: Revision) -> None:
+def _show_revision(context: CliContext, revision: Revision, *, show_secrets: bool) -> None:
     """The manifest as it was, whatever ``-o`` says but json and name."""
+    text = presentable(context.terminal, revision.text, show_secrets=show_secrets) if context.output != "name" else ""
     if context.output in ("json", "name"):
         context.emit(
-            "Revision", record=revision.to_record, names=lambda: [str(revision.number)], table=lambda _wide: ""
+            "Revision",
+            record=lambda: {**revision.to_record(), "text": text},
+            names=lambda: [str(revision.number)],
+            table=lambda _wide: "",
         )
     else:
-        context.terminal.exact(revision.text)
+        context.terminal.exact(text)
 
 
 def history_table(history: History, *, wide: bool) -> str:

@@ -11,6 +11,7 @@ from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import file_option, name_argument, shared_options
 from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
+from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
 
 
@@ -19,6 +20,7 @@ from mpctl.cli.settings import in_context
 @file_option
 @change_options()
 @option("--candidate", is_flag=True, help="Print only the second InferenceService that runs the change.")
+@show_secrets_option
 @shared_options
 @in_context
 def command(
@@ -28,6 +30,7 @@ def command(
     file: str | None,
     *,
     candidate: bool,
+    show_secrets: bool,
     **given: Unpack[SpeculationOptions],
 ) -> None:
     """Print the manifest with another speculative setting, for Argo CD, Flux, Helm or kubectl to apply.
@@ -41,7 +44,7 @@ def command(
 
     Only the bytes of the setting change; other documents of the file stay as they are. KServe's InferenceService and
     Modelplane's ModelDeployment (both generations) are read. Findings of the preflight go to standard error; a refusal
-    prints no manifest.
+    prints no manifest. Secrets of a running service's manifest are hidden; a file's are not.
     """
     from mpctl.app.inspect import render
     from mpctl.app.requests import RenderRequest
@@ -49,6 +52,7 @@ def command(
     request = RenderRequest(speculation_request(given), candidate)
     source = context.open_source(name, file)
     rendered = render.run(source, context.terminal, request)
-    context.terminal.exact(rendered.text)
+    own = file is not None or show_secrets
+    context.terminal.exact(presentable(context.terminal, rendered.text, show_secrets=own))
     if rendered.unchanged:
         context.terminal.note(f"{source.name} already has {rendered.change.spec.describe()}")

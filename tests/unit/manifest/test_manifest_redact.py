@@ -36,6 +36,14 @@ SECRETS = {
     "a header": "Authorization: Bearer PLANTED",
     "a basic header": "authorization: Basic PLANTED==",
     "a header of its own": "{'Authorization': 'PLANTED'}",
+    "a block scalar": "- name: TLS_KEY\n  value: |\n    PLANTED\n    more PLANTED\n\n    PLANTED\n- name: A\n  value: b",
+    "a block scalar before its name": "- value: >-\n    PLANTED\n    PLANTED\n  name: TLS_KEY",
+    "a comment behind the name": "- name: HF_TOKEN  # of the team\n  value: PLANTED",
+    "a query": "https://hub/x?a=b&token=PLANTED&c=d",
+    "an ADO.NET connection string": "Server=db;User Id=u;Password=PLANTED;Encrypt=true",
+    "a storage account": "AccountName=a;AccountKey=PLANTED==;EndpointSuffix=core",
+    "a token under a harmless name": "- name: EXTRA\n  value: hf_PLANTEDabcdefghij",
+    "line ends of Windows": "- name: HF_TOKEN\r\n  value: PLANTED\r\n- name: A\r\n",
     "a connection string": "postgresql://user:PLANTED@db:5432/x",
 }
 
@@ -59,6 +67,11 @@ def test_no_planted_secret_is_in_a_masked_text(text):
 )
 def test_what_is_no_secret_stays(text):
     assert masked(text) == text
+
+
+def test_a_masked_manifest_keeps_its_other_lines():
+    text = "- name: TLS_KEY\n  value: |\n    one\n    two\n- name: PATH\n  value: |\n    kept\n"
+    assert masked(text) == text.replace("|\n    one\n    two", "<hidden>\n    <hidden>\n    <hidden>")
 
 
 def test_secrets_in_plain_text_are_named():

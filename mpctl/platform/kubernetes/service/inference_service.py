@@ -57,8 +57,8 @@ class LiveService:
         if isvc is None:
             raise InputError(
                 f"{self.title}: InferenceService not found",
-                hint=f"run 'mpctl history {self.service} --revision 1 -o yaml' for a recorded manifest to create it "
-                f"again; "
+                hint=f"run 'mpctl history {self.service} --revision 1 -o yaml --show-secrets' for a recorded manifest "
+                f"to create it again; "
                 f"'mpctl abandon {self.service}' ends an unfinished operation and removes the candidate",
             )
         return isvc

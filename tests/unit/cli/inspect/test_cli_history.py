@@ -85,6 +85,41 @@ def test_a_new_way_back_has_the_time_that_fits_the_service(recorded, asked):
     assert decide(LocalSession("default", "demo", None), request, 5.0).plan.ready_timeout_s == 5.0
 
 
+SECRET = MANIFEST + "      env:\n      - name: HF_TOKEN\n        value: PLANTED\n"
+
+
+@pytest.mark.parametrize("form", ["yaml", "json", "table"])
+def test_a_revision_is_printed_without_its_secrets_unless_asked(cli, recorded, form):
+    store = LocalStore(recorded, "ann@here")
+    store.add_revision(Revision(3, SECRET, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1"))
+    shown = cli("history", "--revision", "3", "-o", form)
+    assert shown.code == 0
+    assert "PLANTED" not in shown.out + shown.err
+    assert "value: <hidden>" in shown.out
+    assert "--show-secrets prints them" in shown.err
+    exact = cli("history", "--revision", "3", "-o", form, "--show-secrets")
+    assert "PLANTED" in exact.out
+    assert exact.err == ""
+
+
+def test_a_revision_without_secrets_is_printed_byte_for_byte(cli, recorded):
+    shown = cli("history", "--revision", "1", "-o", "yaml")
+    assert (shown.out, shown.err) == (MANIFEST, "")
+
+
+def test_the_changed_manifest_of_a_running_service_is_printed_without_its_secrets(cli, recorded):
+    desired = Desired("demo", "default", SECRET, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(SECRET, 8001)})
+    write_json(recorded / "desired.json", desired.to_record())
+    render = ("render", "demo", "--spec", "ngram")
+    shown = cli(*render)
+    assert shown.code == 0, shown.err
+    assert "PLANTED" not in shown.out + shown.err
+    assert "PLANTED" in cli(*render, "--show-secrets").out
+    file = recorded / "mine.yaml"
+    file.write_text(SECRET)
+    assert "PLANTED" in cli("render", "-f", str(file), "--spec", "ngram").out
+
+
 HISTORY = """\
 REVISION   RECORDED     STATUS       SPEC   WHY
 1          2026-01-01   superseded   none   as found
