@@ -36,7 +36,7 @@ SECRETS = {
     "a header": "Authorization: Bearer PLANTED",
     "a basic header": "authorization: Basic PLANTED==",
     "a header of its own": "{'Authorization': 'PLANTED'}",
-    "a block scalar": "- name: TLS_KEY\n  value: |\n    PLANTED\n    more PLANTED\n\n    PLANTED\n- name: A\n  value: b",
+    "a block": "- name: TLS_KEY\n  value: |\n    PLANTED\n    a PLANTED\n\n    PLANTED\n- name: A\n  value: b",
     "a block scalar before its name": "- value: >-\n    PLANTED\n    PLANTED\n  name: TLS_KEY",
     "a comment behind the name": "- name: HF_TOKEN  # of the team\n  value: PLANTED",
     "a query": "https://hub/x?a=b&token=PLANTED&c=d",
