@@ -20,8 +20,9 @@ class Console(Progress, Protocol):
     def next_command(self, arguments: str) -> None:
         """Suggest the command to type next."""
 
-    def confirm(self, question: str) -> None:
-        """Ask before something is changed.
+    def confirm(self, question: str, *, typed: str = "") -> None:
+        """Ask before something is changed. ``typed``: the answer has to be this word instead of yes, where nothing can
+        undo it.
 
         Raises:
             Cancelled: the answer is no.

@@ -167,8 +167,7 @@ class CapacityRequest:
 @dataclass(frozen=True, slots=True)
 class RbacRequest:
     """What a user asked of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
-    lists
-    the pods of all namespaces."""
+    lists the pods of all namespaces; ``purge``: whether it deletes what was recorded."""
 
     role: Literal["reader", "operator"] = "operator"
     namespace: str | None = None
@@ -177,6 +176,7 @@ class RbacRequest:
     secrets: tuple[str, ...] = ()
     load: Literal["job", "local"] = "job"
     all_pods: bool = True
+    purge: bool = False
     admission_policy: bool = False
 
 

@@ -206,8 +206,8 @@ class Terminal:
         self._finish_line()
         self._tell(text + "\n")
 
-    def confirm(self, question: str) -> None:
-        """Ask before something is changed.
+    def confirm(self, question: str, *, typed: str = "") -> None:
+        """Ask before something is changed. ``typed``: the answer has to be this word instead of yes.
 
         Raises:
             Cancelled: the answer is no.
@@ -221,7 +221,11 @@ class Terminal:
             raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
         self._finish_line()
         try:
-            agreed = click.confirm(escaping.lines(question), err=True)
+            if typed:
+                self._say(escaping.lines(question))
+                agreed = click.prompt(f"Type {typed} to confirm", err=True, default="", show_default=False) == typed
+            else:
+                agreed = click.confirm(escaping.lines(question), err=True)
         except click.Abort:
             self._say("")
             agreed = False

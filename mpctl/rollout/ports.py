@@ -243,6 +243,32 @@ class Platform(Protocol):
         """The engine's own last words, for an error message."""
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """How much is recorded about a service. ``records``: of measurements, with pieces and seals; ``others``: locks,
+    logs of stopped engines, and what an older version left."""
+
+    revisions: int = 0
+    entries: int = 0
+    records: int = 0
+    others: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of objects or files."""
+        return self.revisions + self.entries + self.records + self.others
+
+    def describe(self) -> str:
+        """The numbers in words, for a question."""
+        counted = (
+            (self.revisions, "revision", "revisions"),
+            (self.entries, "ledger entry", "ledger entries"),
+            (self.records, "record of measurements", "records of measurements"),
+            (self.others, "lock or log", "locks and logs"),
+        )
+        return ", ".join(f"{number} {one if number == 1 else many}" for number, one, many in counted if number)
+
+
 class Store(Protocol):
     """Stores the history of one service, apart from the service itself."""
 
@@ -263,6 +289,12 @@ class Store(Protocol):
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None. Raises Tampered when another writer replaced it."""
+
+    def recorded(self) -> Recorded:
+        """How much is recorded, also where it cannot be read."""
+
+    def purge(self) -> None:
+        """Delete all of it; may be repeated. The lease must be held. Raises NotPermitted before anything is deleted."""
 
     def lease(self, purpose: str) -> AbstractContextManager[None]:
         """Lock the service for one operator. Raises Conflict, which names the holder."""

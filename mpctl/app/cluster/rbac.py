@@ -27,6 +27,8 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     for secret in request.secrets:
         require_name(secret, "--secret")
     subjects = [subject_of(text) for text in request.bind_to]
+    if request.purge and request.role != "operator":
+        raise InputError("needs --role operator", field="--purge")
     if request.admission_policy and not subjects:
         raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
     made = roles(
@@ -36,10 +38,11 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         secrets=request.secrets,
         load=request.load,
         all_pods=request.all_pods,
+        purge=request.purge,
     )
     return (*made, *admission_policies(namespace, subjects)) if request.admission_policy else made
 
 
-def list_calls(role: Role, *, load: Load = "job", all_pods: bool = True) -> tuple[Row, ...]:
+def list_calls(role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False) -> tuple[Row, ...]:
     """Return the API calls that a role permits, each with its purpose."""
-    return needs(role, load=load, all_pods=all_pods)
+    return needs(role, load=load, all_pods=all_pods, purge=purge)

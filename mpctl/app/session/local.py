@@ -70,6 +70,11 @@ class LocalSession(Session):
         """Relative paths start from where the service was started."""
         return read_model(name, Path(self.platform.desired().cwd))
 
+    def live_text(self) -> str | None:
+        """The manifest as it is; None when the service is not up."""
+        pair = (self.namespace, self.name)
+        return self.platform.read().text if pair in known_services(self.namespace) else None
+
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
         from mpctl.platform.local.supervisor import log_path
@@ -136,8 +141,9 @@ class LocalSession(Session):
                 meter.close()
 
 
-def open_local(place: Place, console: Console, name: str | None) -> LocalSession:
-    """The service asked for; without a name the only one of this machine.
+def open_local(place: Place, console: Console, name: str | None, *, gone: bool = False) -> LocalSession:
+    """The service asked for; without a name the only one of this machine. ``gone``: one that is named and not up, but
+    has a history, will do too.
 
     Raises:
         InputError: there is none, or several; the message lists them.
@@ -146,6 +152,8 @@ def open_local(place: Place, console: Console, name: str | None) -> LocalSession
     known, none = known_services(place.namespace), "run 'mpctl local up -f MANIFEST' to start one"
     if name is not None and all(n != name for _, n in known) and _has_cluster():
         none += "; use --platform kubernetes for the cluster of the kubeconfig"
+    if gone and name is not None:
+        known += [pair for pair in known_services(place.namespace, with_history=True) if pair not in known]
     return LocalSession(*choose(known, name, where=where, none=none), console)
 
 
@@ -158,7 +166,8 @@ def _has_cluster() -> bool:
         return False
 
 
-def known_services(namespace: str | None) -> list[tuple[str, str]]:
-    """(namespace, name) of every service that is up on this machine, in one namespace or in all."""
-    pairs = [(d.parent.name, d.name) for d in service_dirs()]
+def known_services(namespace: str | None, *, with_history: bool = False) -> list[tuple[str, str]]:
+    """(namespace, name) of every service that is up on this machine, in one namespace or in all; ``with_history``: of
+    every one that has a history."""
+    pairs = [(d.parent.name, d.name) for d in service_dirs("ledger.jsonl" if with_history else "desired.json")]
     return [(ns, n) for ns, n in pairs if namespace in (None, ns)]

@@ -13,8 +13,8 @@ from mpctl.manifest import load_one
 
 
 def open_session(place: Place, console: Console, name: str | None, *, gone: bool = False) -> Session:
-    """The service asked for; without a name the only one. ``gone``: in a cluster, a deleted service that has a history
-    will do too.
+    """The service asked for; without a name the only one. ``gone``: a service that was deleted or is not up, but has a
+    history, will do too.
 
     Raises:
         InputError: there is none, or several; the message lists them.
@@ -23,7 +23,7 @@ def open_session(place: Place, console: Console, name: str | None, *, gone: bool
         from mpctl.app.session.cluster import open_cluster
 
         return open_cluster(place, console, name, gone=gone)
-    return open_local(place, console, name)
+    return open_local(place, console, name, gone=gone)
 
 
 def open_named_in(place: Place, console: Console, file: str, name: str | None) -> Session:

@@ -29,6 +29,7 @@ class _Options(TypedDict):
     secrets: tuple[str, ...]
     load: Literal["job", "local"]
     all_pods: bool
+    purge: bool
     admission_policy: bool
 
 
@@ -61,8 +62,10 @@ class _Options(TypedDict):
     "all_pods",
     flag_value=False,
     default=True,
+    show_default=False,
     help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
 )
+@option("--purge", is_flag=True, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge.")
 @option(
     "--admission-policy",
     is_flag=True,
@@ -97,7 +100,8 @@ def command(
 
     if calls:
         context.output = form or "table"
-        _emit_calls(context, list_calls(options["role"], load=options["load"], all_pods=options["all_pods"]))
+        role, load, all_pods = options["role"], options["load"], options["all_pods"]
+        _emit_calls(context, list_calls(role, load=load, all_pods=all_pods, purge=options["purge"]))
         return
     if form == "table":
         raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")

@@ -8,14 +8,16 @@ import click
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import name_argument, output_option, shared_options
+from mpctl.cli.options.shared import ask_options, name_argument, output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
 from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
+from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.app.inspect.history import History
+    from mpctl.app.session.base import Session
     from mpctl.rollout.operation import Operation
     from mpctl.rollout.revision import Revision
 
@@ -24,10 +26,22 @@ if TYPE_CHECKING:
 @name_argument
 @option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
 @show_secrets_option
+@option("--purge", is_flag=True, envvar=None, help="Delete all that is recorded about the service, which stays.")
+@option("--force", is_flag=True, envvar=None, help="With --purge: also a history that cannot be read.")
+@ask_options
 @output_option
 @shared_options
 @in_context
-def command(context: CliContext, /, name: str | None, revision: int | None, *, show_secrets: bool) -> None:
+def command(
+    context: CliContext,
+    /,
+    name: str | None,
+    revision: int | None,
+    *,
+    show_secrets: bool,
+    purge: bool,
+    force: bool,
+) -> None:
     """List recorded revisions and operations, or print the manifest of one revision.
 
     \b
@@ -35,10 +49,18 @@ def command(context: CliContext, /, name: str | None, revision: int | None, *, s
       mpctl history
       mpctl history --revision 1 -o yaml
       mpctl history --revision 1 -o yaml --show-secrets > service.yaml     byte for byte
+      mpctl history qwen --purge
     """
     from mpctl.app.inspect.history import read_history, read_revision
 
+    if (revision is not None) + purge > 1:
+        raise InputError("cannot be combined with --revision", field="--purge")
+    if force and not purge:
+        raise InputError("is for --purge only", field="--force")
     session = context.open_session(name, gone=True)
+    if purge:
+        _purge(context, session, force=force)
+        return
     if revision is not None:
         _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
         return
@@ -53,6 +75,16 @@ def command(context: CliContext, /, name: str | None, revision: int | None, *, s
     )
     if context.output in ("table", "wide") and not history.operations and not history.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
+
+
+def _purge(context: CliContext, session: Session, *, force: bool) -> None:
+    from mpctl.app.operate import purge
+
+    deleted = purge.run(session, force=force)
+    if deleted.total:
+        context.terminal.note(f"deleted {deleted.describe()} of {session.title}")
+    else:
+        context.terminal.note(f"nothing is recorded about {session.title}")
 
 
 def _show_revision(context: CliContext, revision: Revision, *, show_secrets: bool) -> None:

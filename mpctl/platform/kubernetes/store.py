@@ -28,9 +28,11 @@ from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.api.last_writer import last_writer
+from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import entries_of
 from mpctl.rollout.ledger import Entry, older_ledger
+from mpctl.rollout.ports import Recorded
 from mpctl.rollout.revision import Revision
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
@@ -201,6 +203,22 @@ class KubernetesStore:
                 return False
             self._sealed.add(seal)
         return True
+
+    # Deletion
+
+    def recorded(self) -> Recorded:
+        """Number of objects of each kind."""
+        return RecordedObjects(self._client, self._namespace, self._service).recorded()
+
+    def purge(self) -> None:
+        """Delete every object of the history.
+
+        Raises:
+            NotPermitted: nothing was deleted; the message names the right that is missing.
+        """
+        objects = RecordedObjects(self._client, self._namespace, self._service)
+        objects.require_permitted()
+        objects.delete()
 
     # Lease
 

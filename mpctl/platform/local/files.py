@@ -45,9 +45,9 @@ def service_dir(namespace: str, name: str) -> Path:
     return state_root() / "local" / namespace / name
 
 
-def service_dirs() -> tuple[Path, ...]:
-    """Every service directory, by namespace and name."""
-    return tuple(sorted(p.parent for p in (state_root() / "local").glob("*/*/desired.json")))
+def service_dirs(holding: str = "desired.json") -> tuple[Path, ...]:
+    """Every service directory that holds a file of this name, by namespace and name."""
+    return tuple(sorted(p.parent for p in (state_root() / "local").glob(f"*/*/{holding}")))
 
 
 def write_text(path: Path, text: str) -> None:

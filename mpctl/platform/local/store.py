@@ -12,8 +12,10 @@ from typing import Any, BinaryIO
 
 from mpctl import bounded, escaping
 from mpctl.errors import Conflict, MpctlError
+from mpctl.platform.local.deletion import RecordedFiles
 from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.ports import Recorded
 from mpctl.rollout.revision import Revision
 
 _REVISION_DIGITS = 4
@@ -91,6 +93,14 @@ class LocalStore:
         if record is not None and not isinstance(record, dict):
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
+
+    def recorded(self) -> Recorded:
+        """Number of files of each kind."""
+        return RecordedFiles(self._directory).recorded()
+
+    def purge(self) -> None:
+        """Delete the files of the history; the whole directory of a service that is not up."""
+        RecordedFiles(self._directory).delete()
 
     @contextmanager
     def lease(self, purpose: str) -> Iterator[None]:

@@ -10,6 +10,8 @@ from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
 
 COMMANDS = list(every_command())
+# A variable of the shell must never delete anything, nor permit it.
+TYPED = {("history", "--purge"), ("history", "--force"), ("rbac", "--purge")}
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output")}
 
 
@@ -97,7 +99,7 @@ def test_every_flag_names_its_variable_and_its_help(path, command):
             long = next(o for o in param.opts if o.startswith("--"))
             assert param.help, long
             assert not param.help.endswith(" ")
-            own = (path[0], long) in OWN_FORMATS
+            own = (path[0], long) in OWN_FORMATS | TYPED
             assert param.envvar == (None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"), long
 
 

@@ -27,6 +27,18 @@ def granted(documents):
     }
 
 
+def test_only_a_role_that_is_asked_for_deletes_a_history():
+    deletes = {(verb, resource) for *_, verb, _, resource, _ in granted(roles("operator", "chat")) if verb == "delete"}
+    assert deletes == {("delete", "inferenceservices"), ("delete", "jobs")}
+    more = granted(roles("operator", "chat", purge=True)) - granted(roles("operator", "chat"))
+    assert {(verb, resource) for *_, verb, _, resource, _ in more} == {
+        ("list", "configmaps"),
+        ("delete", "configmaps"),
+        ("delete", "controllerrevisions"),
+        ("delete", "leases"),
+    }
+
+
 @pytest.mark.parametrize("role", ["reader", "operator"])
 def test_roles_grant_the_table_and_nothing_else(role):
     kinds = {"service": ("Role", "chat"), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")}

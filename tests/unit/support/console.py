@@ -26,8 +26,8 @@ class RecordingConsole(Silent):
     def next_command(self, arguments: str) -> None:
         self.suggested.append(arguments)
 
-    def confirm(self, question: str) -> None:
-        self.questions.append(question)
+    def confirm(self, question: str, *, typed: str = "") -> None:
+        self.questions.append(f"{question} [{typed}]" if typed else question)
         if self._declines:
             raise Cancelled("cancelled; nothing was changed")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, NotPermitted
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
 
@@ -28,6 +28,7 @@ class FakeApi:
         self.reads = self.writes = self.unanswered = 0
         self._version = 0
         self.guard = None
+        self.forbids = ""  # plural of the kind that may not be deleted
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
         self.reads += 1
@@ -57,8 +58,11 @@ class FakeApi:
     def apply(self, kind: Kind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
-    def delete(self, kind: Kind, name: str) -> None:
-        del self.objects[kind.plural, name]
+    def delete(self, kind: Kind, name: str, namespace: str | None = None, *, dry_run: bool = False) -> None:
+        if self.forbids == kind.plural:
+            raise NotPermitted(f"cannot delete {kind.plural}")
+        if not dry_run:
+            del self.objects[kind.plural, name]
 
     def _keep(self, key: tuple[str, str], body: Json, writer: str) -> Json:
         self.writes += 1

@@ -47,7 +47,7 @@ class Keeping(Silent):
     def next_command(self, arguments: str) -> None:
         self.lines.append(f"next: {arguments}")
 
-    def confirm(self, question: str) -> None:
+    def confirm(self, question: str, *, typed: str = "") -> None:
         self.questions.append(question)
 
     def stoppable(self) -> AbstractContextManager[None]:

@@ -1,8 +1,7 @@
 """ValidatingAdmissionPolicies that limit operators to objects of mpctl, which RBAC cannot: its names have no prefixes.
 
 Without them an operator may write every ConfigMap of the namespace, and mount every Secret in the pod of a Job. They
-need
-Kubernetes 1.30. InferenceServices are not limited: whoever may change them chooses what runs in their pods.
+need Kubernetes 1.30. InferenceServices are not limited: whoever may change them chooses what runs in their pods.
 """
 
 from __future__ import annotations

@@ -144,6 +144,12 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
     *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
+# `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
+PURGE = (
+    *_rows("list delete", kinds.CONFIG_MAP, ("history --purge",), "delete what was recorded", "operator"),
+    *_rows("delete", kinds.CONTROLLER_REVISION, ("history --purge",), "delete what was recorded", "operator"),
+    *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
+)
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
@@ -155,11 +161,12 @@ API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's 
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 
-def needs(role: Role, *, load: Load = "job", all_pods: bool = True) -> tuple[Row, ...]:
+def needs(role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False) -> tuple[Row, ...]:
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
+    ``purge``: with deleting what was recorded.
     """
     rows = TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
-    return tuple(row for row in rows if row not in left_out)
+    return (*(row for row in rows if row not in left_out), *(PURGE if purge else ()))

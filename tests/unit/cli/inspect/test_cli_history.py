@@ -141,3 +141,71 @@ def test_the_whole_history(cli, recorded):
 
 def test_the_whole_status(cli, recorded):
     assert cli("status").out == STATUS
+
+
+def files(directory):
+    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+
+
+def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded):
+    LocalStore(recorded, "ann@here").save("rollout-1", "workload", {"a": 1})
+    (recorded / "arms").mkdir()
+    for arm in ("arm-0", "arm-1"):
+        (recorded / "arms" / f"{arm}.log").write_text("loaded")
+    before = (recorded / "desired.json").read_bytes()
+    done = cli("history", "--purge", "--yes")
+    assert done.code == 0, done.err
+    assert "deleted 2 revisions, 4 ledger entries, 1 record of measurements, 1 lock or log of" in done.err
+    assert files(recorded) == ["arms/arm-1.log", "desired.json", "lease.lock"]
+    assert (recorded / "desired.json").read_bytes() == before
+    assert "nothing is recorded about service default/demo" in cli("history", "--purge").err
+    assert cli("status").code == 0
+
+
+def test_a_purge_asks_for_the_name_and_says_what_is_lost(cli, recorded, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.prompt", lambda text, **_more: asked.append(text) or "yes")
+    kept = files(recorded)
+    done = cli("history", "--purge")
+    assert done.code == 2
+    assert "Delete 2 revisions, 4 ledger entries of service default/demo (this machine)?" in done.err
+    assert "revision 1 cannot be restored afterwards" in done.err
+    assert asked == ["Type demo to confirm"]
+    assert files(recorded) == kept
+
+
+def test_a_purge_without_a_terminal_needs_a_yes(cli, recorded):
+    kept = files(recorded)
+    assert cli("history", "--purge", "--no-input").code == 2
+    assert files(recorded) == kept
+
+
+def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
+    store = LocalStore(recorded, "ann@here")
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of(MANIFEST, 1), Manifest.of(MANIFEST, 1), Spec("ngram"))
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    more = {"event": Event.OPENED, "who": "ann@here", "data": {"plan": plan.to_record()}}
+    store.append(Entry.after(store.entries()[-1], at=at, operation="rollout-2", **more))
+    kept = files(recorded)
+    done = cli("history", "--purge", "--yes", "--force")
+    assert done.code == 3
+    assert "rollout-2 of service default/demo is unfinished" in done.err
+    assert files(recorded) == kept
+
+
+def test_a_purge_of_a_history_that_cannot_be_read_needs_force(cli, recorded):
+    (recorded / "revisions" / "0001.json").write_text("{")
+    done = cli("history", "--purge", "--yes")
+    assert done.code == 3
+    assert "--purge --force" in done.err
+    assert cli("history", "--purge", "--yes", "--force").code == 0
+    assert files(recorded) == ["desired.json", "lease.lock"]
+
+
+def test_a_service_that_is_down_is_purged_by_name(cli, recorded):
+    (recorded / "desired.json").unlink()
+    assert cli("history", "demo").out.startswith("REVISION")
+    assert cli("history", "demo", "--purge", "--yes").code == 0
+    assert not recorded.exists()

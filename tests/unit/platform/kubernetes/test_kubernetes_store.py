@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from fake_api import FakeApi, Immutable
 
-from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl.errors import Conflict, MpctlError, NotPermitted, Tampered
 from mpctl.methods import Spec
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.revision import Revision
@@ -208,3 +208,58 @@ def test_a_record_that_cannot_be_read_is_tampering(api, data):
     api.apply(CONFIG_MAP, {**item, "binaryData": data}, force=True, as_="kubectl-edit")
     with pytest.raises(Tampered):
         mine.load("rollout-1", "block")
+
+
+def filled(api):
+    """Three entries, a revision, and two records, the second in pieces; those of another service are beside them."""
+    three(api)
+    for service in ("demo", "other"):
+        store(api, service).add_revision(revision(1))
+        store(api, service).save("rollout-1", "workload", {"a": 1})
+    store(api).save("rollout-1", "block", {"noise": os.urandom(600_000).hex()})
+    api.apply(LEASE, {"metadata": {"name": "mpctl-demo", "labels": {}}})
+
+
+def of_demo(api):
+    return [name for _, name in api.objects if "demo" in name]
+
+
+def test_a_purge_deletes_every_object_of_the_service_and_of_no_other(api):
+    filled(api)
+    found = store(api).recorded()
+    assert (found.revisions, found.entries, found.others) == (1, 3, 1)
+    assert found.total == len(of_demo(api)) > 8
+    kept = {name for _, name in api.objects} - set(of_demo(api))
+    store(api).purge()
+    assert {name for _, name in api.objects} == kept
+    assert store(api).recorded().total == 0
+    assert store(api).entries() == ()
+
+
+@pytest.mark.parametrize("kind", [CONFIG_MAP, CONTROLLER_REVISION, LEASE])
+def test_a_purge_that_is_not_permitted_deletes_nothing(api, kind):
+    filled(api)
+    before = of_demo(api)
+    api.forbids = kind.plural
+    with pytest.raises(NotPermitted):
+        store(api).purge()
+    assert of_demo(api) == before
+
+
+def test_an_interrupted_purge_is_continued(api, monkeypatch):
+    """Without its ledger a service has no unfinished operation, so the second purge is not refused."""
+    filled(api)
+    left = iter(range(4))
+
+    def delete(kind, name, namespace=None, *, dry_run=False):
+        if dry_run or next(left, None) is not None:
+            return FakeApi.delete(api, kind, name, namespace, dry_run=dry_run)
+        raise Conflict("no connection")
+
+    monkeypatch.setattr(api, "delete", delete)
+    with pytest.raises(Conflict):
+        store(api).purge()
+    assert store(api).entries() == ()
+    monkeypatch.undo()
+    store(api).purge()
+    assert of_demo(api) == []

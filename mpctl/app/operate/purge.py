@@ -1,0 +1,71 @@
+"""Delete what was recorded about a service."""
+
+from __future__ import annotations
+
+from mpctl.app.session.base import Session
+from mpctl.errors import Conflict, MpctlError, NotPermitted
+from mpctl.platform.kubernetes.api.failure import Unreachable
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.rollout.ports import Recorded
+from mpctl.rollout.retention import only_copies, require_finished
+
+
+def run(session: Session, *, force: bool = False) -> Recorded:
+    """Delete revisions, ledger, records and lock; the service itself stays as it is. Returns what was deleted.
+
+    ``force``: also a history that cannot be read, in which an unfinished operation would not show.
+
+    Raises:
+        Conflict: an operation is unfinished, a retained baseline runs, or the history cannot be read.
+        NotPermitted: with the roles that permit it.
+        Cancelled: the user declined.
+    """
+    recorded = session.store.recorded()
+    if not recorded.total:
+        return recorded
+    lost = _lost(session, force=force)
+    consequence = "the live service does not change"
+    if lost is None:
+        consequence += "; its history cannot be read, so an unfinished operation would not show"
+    elif lost:
+        numbers = ", ".join(str(number) for number in lost)
+        consequence += (
+            f"\nrevision{'s' if len(lost) > 1 else ''} {numbers} cannot be restored afterwards: no other copy is known"
+        )
+    session.console.confirm(
+        f"Delete {recorded.describe()} of {session.title} ({session.place})?\n{consequence}",
+        typed="" if lost == () else session.name,
+    )
+    with session.store.lease("purge"):
+        _lost(session, force=force)
+        try:
+            session.store.purge()
+        except NotPermitted as error:
+            raise NotPermitted(error.message, hint=_hint(session)) from error
+    return recorded
+
+
+def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
+    """Revisions that nothing else restores; None where the history cannot be read."""
+    try:
+        entries, revisions = session.store.entries(), session.store.revisions()
+    except (NotPermitted, Unreachable):
+        raise
+    except MpctlError as error:
+        if force:
+            return None
+        raise Conflict(
+            f"{error.message}; an unfinished operation would not show",
+            hint=f"mpctl history {session.name} --purge --force deletes it all the same",
+        ) from error
+    live = session.live_text()
+    require_finished(
+        session.title, session.name, entries, None if live is None else session.platform.retained_baseline()
+    )
+    return only_copies(entries, revisions, live)
+
+
+def _hint(session: Session) -> str | None:
+    if not isinstance(session.store, KubernetesStore):
+        return None
+    return f"the operator role deletes no history; 'mpctl rbac -n {session.namespace} --purge' prints roles that do"

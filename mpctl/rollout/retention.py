@@ -1,0 +1,34 @@
+"""When the history of a service may be deleted, and what is lost then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpctl.errors import Conflict
+from mpctl.rollout.ledger import Entry, live_revisions
+from mpctl.rollout.operation import open_operation, open_retirement
+from mpctl.rollout.ports import RetainedBaseline
+from mpctl.rollout.revision import Revision
+
+
+def require_finished(title: str, name: str, entries: Sequence[Entry], retained: RetainedBaseline | None) -> None:
+    """Refuse to delete a history that something still needs.
+
+    Raises:
+        Conflict: an operation is unfinished, or a retained baseline runs.
+    """
+    operation = open_operation(entries)
+    if operation is not None:
+        raise Conflict(
+            f"{operation.id} of {title} is unfinished",
+            hint=f"'mpctl rollback {name}' undoes it, 'mpctl resume {name}' continues it, 'mpctl abandon {name}' ends "
+            "it where it stands",
+        )
+    if retained is not None or open_retirement(entries) is not None:
+        raise Conflict(f"{title} has a retained baseline", hint=f"stop it with 'mpctl retire {name}'")
+
+
+def only_copies(entries: Sequence[Entry], revisions: Sequence[Revision], live: str | None) -> tuple[int, ...]:
+    """Numbers of the revisions that served and differ from the live manifest: nothing else restores them."""
+    served = live_revisions(entries)
+    return tuple(r.number for r in revisions if r.text != live and (r.number in served or not entries))
