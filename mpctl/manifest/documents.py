@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from mpctl.errors import InputError
-from mpctl.manifest.kinds import kserve, modelplane
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
+from mpctl.manifest.kinds.leader_worker_set import LEADER_WORKER_SET
+from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
+from mpctl.manifest.kinds.unsupported import UNSUPPORTED
+from mpctl.manifest.kinds.workload import DEPLOYMENT, STATEFUL_SET
 from mpctl.manifest.service import Place, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
-_KINDS = "an InferenceService (serving.kserve.io/v1beta1) or a ModelDeployment (modelplane.ai/v1alpha1) is needed"
-_SERVED = {("InferenceService", kserve.API), ("ModelDeployment", modelplane.API)}
-_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+ADAPTERS = (INFERENCE_SERVICE, MODEL_DEPLOYMENT, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+_SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 
 def load_one(text: str, name: str | None, *, file: str = "<input>") -> Service:
@@ -32,28 +36,29 @@ def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[
     for services that are not one vLLM engine in one pod.
     """
     documents = [(document, View(file, "", document.root)) for document in parse(text, file)]
-    for _, root in documents:
+    whole = ManifestFile(text, tuple(root for _, root in documents))
+    for root in whole.roots:
         _check_kind(root)
-    runtimes = _runtimes([root for _, root in documents])
-    routes = _routes([root for _, root in documents])
-    served = [(number, *entry) for number, entry in enumerate(documents) if _identity(entry[1]) in _SERVED]
+    served = [(i, document, root, found) for i, (document, root) in enumerate(documents) if (found := _adapter(root))]
     if not served:
-        kinds = sorted({kind for _, root in documents if (kind := _identity(root)[0])})
-        seen = f"; it holds {', '.join(kinds)}" if kinds else ""
-        raise InputError(f"no served model in this file{seen}", file=file, hint=_KINDS)
-    found: dict[tuple[str, str | None, str], Service] = {}
-    for number, document, root in served:
-        place = Place(document, number, len(found), partial(_load_again, name=name))
+        raise no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
+    services: dict[tuple[str, str | None, str], Service] = {}
+    for number, document, root, adapter in served:
+        place = Place(document, number, len(services), partial(_load_again, name=name))
         try:
-            service = _read(root, place, text, runtimes, routes)
+            service = adapter.read(root, whole, place)
         except InputError:
-            if name is None or _place(root)[1] == name:
+            if name is None or name_and_namespace(root)[0] == name:
                 raise
             continue
-        if _key(service) in found:
+        if _key(service) in services:
             raise root.error(f"{service.kind} {service.name} is defined twice in this file", hint="remove one of them")
-        found[_key(service)] = service
-    return tuple(found.values())
+        services[_key(service)] = service
+    return tuple(services.values())
+
+
+def _adapter(root: View) -> Adapter | None:
+    return next((adapter for adapter in ADAPTERS if adapter.is_read(root)), None)
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:
@@ -79,64 +84,13 @@ def _key(service: Service) -> tuple[str, str | None, str]:
     return service.kind, service.namespace, service.name
 
 
-def _identity(root: View) -> tuple[str | None, str | None]:
-    return text_of(root.get("kind")), text_of(root.get("apiVersion"))
-
-
 def _check_kind(root: View) -> None:
     if not isinstance(resolve(root.node), Mapping):
         raise root.error("a manifest must be a mapping with apiVersion and kind")
-    kind, api = _identity(root)
-    if kind == "List":
+    if text_of(root.get("kind")) == "List":
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
-    for known, version in _SERVED:
-        if kind == known and api != version:
-            same = (api or "").partition("/")[0] in ("", version.partition("/")[0])
-            hint = f"use apiVersion {version}" if same else f"only {kind} of {version.partition('/')[0]} is supported"
-            raise root.error(f"{kind} of {api or 'no apiVersion'} is not supported", hint=hint)
-
-
-def _runtimes(roots: Sequence[View]) -> dict[str, View]:
-    found: dict[str, View] = {}
-    for root in roots:
-        if _identity(root)[0] in _RUNTIMES and (container := kserve.runtime_container(root)) is not None:
-            found[root.need("metadata").need("name").text()] = container
-    return found
-
-
-def _routes(roots: Sequence[View]) -> dict[tuple[str | None, str], tuple[str, ...]]:
-    """ModelService names by the (namespace, deployment) they route to; each must be in the file."""
-    present = {_place(root) for root in roots if _identity(root) == ("ModelDeployment", modelplane.API)}
-    found: dict[tuple[str | None, str], tuple[str, ...]] = {}
-    for root in roots:
-        if _identity(root) != ("ModelService", modelplane.API):
-            continue
-        space, name = _place(root)
-        for view, target in modelplane.targets(root):
-            if (space, target) not in present:
-                raise view.error(
-                    f'ModelService {name} routes to deployment "{target}", which is not in this file',
-                    hint="put the ModelDeployment into the same file, or give only the deployment",
-                )
-            found[space, target] = (*found.get((space, target), ()), name)
-    return found
-
-
-def _place(root: View) -> tuple[str | None, str]:
-    metadata = root.need("metadata")
-    return text_of(metadata.get("namespace")), metadata.need("name").text()
-
-
-def _read(
-    root: View,
-    place: Place,
-    text: str,
-    runtimes: dict[str, View],
-    routes: dict[tuple[str | None, str], tuple[str, ...]],
-) -> Service:
-    if _identity(root)[0] == "InferenceService":
-        return kserve.read(root, text, runtimes, place)
-    return modelplane.read(root, text, routes.get(_place(root), ()), place)
+    for adapter in ADAPTERS:
+        adapter.require_version(root)
 
 
 def _load_again(text: str, file: str, name: str | None) -> tuple[Service, ...]:

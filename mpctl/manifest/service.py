@@ -14,9 +14,20 @@ from mpctl.manifest.speculation import rewrite, setting
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
 from mpctl.manifest.text.contents import at, contents
+from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Document
 
-Kind = Literal["InferenceService", "ModelDeployment"]
+Kind = Literal[
+    "InferenceService",
+    "LLMInferenceService",
+    "ServingRuntime",
+    "ClusterServingRuntime",
+    "ModelDeployment",
+    "Deployment",
+    "StatefulSet",
+    "LeaderWorkerSet",
+    "Values",
+]
 
 
 @dataclass(frozen=True)
@@ -39,10 +50,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """The place of a service in its file, and of its engine's words."""
+    """The place of a service in its file, and of its engine's words.
+
+    ``pod``: the mapping that holds the pod's volumes, None where a draft cannot be mounted. ``peers``: engines of the
+    service's other pods, which need the same setting.
+    """
 
     place: Place
     engine: Engine
+    pod: View | None = None
+    peers: tuple[Engine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,9 +91,17 @@ class Service:
     def speculation(self) -> dict[str, Json] | None:
         """The speculative setting on the command line, typed as vLLM types it; None when there is none.
 
-        Raises :class:`InputError` when variables or the shell build it, or when it is not valid.
+        Raises :class:`InputError` when variables or the shell build it, when it is not valid, or when the pods of one
+        engine have different ones.
         """
-        return setting.read(self._source.engine)
+        found = setting.read(self._source.engine)
+        for peer in self._source.peers:
+            if not setting.same(setting.read(peer), found):
+                raise peer.home.error(
+                    "the pods of this engine have different speculative settings",
+                    hint="write the same --speculative-config for the leader and the workers",
+                )
+        return found
 
     def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
@@ -85,17 +110,28 @@ class Service:
         change; that is verified by reading the result again. Raises :class:`InputError` when it cannot be done.
         """
         wanted = None if config is None else setting.check(config)
-        slots = setting.slots(self._source.engine)
+        edited = self
+        for number in range(1 + len(self._source.peers)):
+            edited = edited._with_setting(number, wanted, style)
+        return edited
+
+    def _with_setting(self, number: int, wanted: dict[str, Json] | None, style: Style | None) -> Service:
+        """This service with another setting of one of its engines."""
+        engine = self._engines()[number]
+        slots = setting.slots(engine)
         if wanted is None and not slots:
             self._require_no_inherited_setting()
             return self
-        if wanted is not None and setting.same(self.speculation(), wanted):
+        if wanted is not None and setting.same(setting.read(engine), wanted):
             styles = {slot.kind for slot in slots}
             if style is None or styles == {style}:
                 return self
-        editor = Editor(self.text, self._source.place.document, self._source.engine)
+        editor = Editor(self.text, self._source.place.document, engine)
         rewrite.apply(editor, wanted, style)
-        return self._verified(editor.result(), wanted)
+        return self._verified(editor.result(), wanted, number)
+
+    def _engines(self) -> tuple[Engine, ...]:
+        return (self._source.engine, *self._source.peers)
 
     def _require_no_inherited_setting(self) -> None:
         """Refuse to remove a setting of a ServingRuntime, which other services may use."""
@@ -120,37 +156,38 @@ class Service:
             raise ValueError("this Service was not made by load()")
         return self.source
 
-    def _verified(self, text: str, wanted: dict[str, Json] | None) -> Service:
-        """Read the edited text; refuse it when anything but the setting came out different."""
-        place = self._source.place
+    def _verified(self, text: str, wanted: dict[str, Json] | None, number: int) -> Service:
+        """Read the edited text; refuse it when anything but the setting of one engine came out different."""
+        place, engine = self._source.place, self._engines()[number]
         try:
             again = place.load(text, self.file)[place.index]
-            good = setting.same(again.speculation(), wanted)
-            good = good and _rest(again) == _rest(self) and self._beside(text) == self._beside(self.text)
+            good = setting.same(setting.read(again._engines()[number]), wanted)
+            good = good and _rest(again, number) == _rest(self, number)
+            good = good and self._beside(text, engine) == self._beside(self.text, engine)
         except (InputError, IndexError, KeyError):
             good = False
         if not good:
-            view = self._source.engine.home
-            raise view.error(
+            raise engine.home.error(
                 "the speculative setting cannot be changed here without changing something else",
                 hint="write --speculative-config as one quoted argument, or give the other style (json, dotted)",
             )
         return again
 
-    def _beside(self, text: str) -> list[Any]:
+    def _beside(self, text: str, engine: Engine) -> list[Any]:
         """The data of a file but for the engine's command line."""
         documents = contents(text, self.file)
-        home = at(documents[self._source.place.number], self._source.engine.home.path)
+        home = at(documents[self._source.place.number], engine.home.path)
         for key in ("command", "args"):
             home.pop(key, None)
         return documents
 
 
-def _rest(service: Service) -> tuple[Service, list[str]]:
-    """Everything of a service that an edit must leave alone."""
-    engine = service._source.engine
-    taken = {i for slot in setting.slots(engine) for i in slot.indexes}
-    words = [token.text for i, token in enumerate(engine.tokens) if i not in taken]
+def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
+    """Everything of a service that an edit of one of its engines must leave alone."""
+    words = []
+    for at_number, engine in enumerate(service._engines()):
+        taken = {i for slot in setting.slots(engine) for i in slot.indexes} if at_number == number else set()
+        words.append([token.text for i, token in enumerate(engine.tokens) if i not in taken])
     bare = EngineCommand((), service.command.entrypoint)
     return replace(service, text="", command=bare, line=0, source=None), words
 

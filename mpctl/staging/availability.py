@@ -71,7 +71,9 @@ def _no_disk(context: StagingContext) -> str | None:
 
 
 def _no_claim(context: StagingContext) -> str | None:
-    reason = _not_kserve(context)
+    source = context.service.source
+    mountable = source is not None and source.pod is not None
+    reason = None if mountable else f"a {context.service.kind} has no volumes that can be changed"
     if reason or context.draft.is_path:
         return reason or "a path needs no staging"
     if context.draft.uri.startswith("pvc://"):

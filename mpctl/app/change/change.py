@@ -69,10 +69,10 @@ class Change:
             hint=f"{first.todo}; or override with --ignore {first.id}",
         )
 
-    def diff(self) -> str:
-        """The change to the manifest."""
+    def diff(self, now: str = "live") -> str:
+        """The change to the manifest. ``now``: what the manifest without it is."""
         name = self.before.name
-        return unified(self.old_text, self.new_text, (f"{name} (live)", f"{name} ({self.spec.describe()})"))
+        return unified(self.old_text, self.new_text, (f"{name} ({now})", f"{name} ({self.spec.describe()})"))
 
     def report(self, console: Console) -> None:
         """Show the choice of the draft and the findings; with -v also what could not be checked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpctl.app.change import prepare
 from mpctl.app.change.change import unified
+from mpctl.app.change.source import Source
 from mpctl.app.requests import DiffRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError
@@ -21,6 +22,19 @@ def run(session: Session, request: DiffRequest) -> str:
     if request.revision is not None:
         raise InputError("cannot be combined with --revision", field="--spec")
     return prepare(session, request.speculation).diff()
+
+
+def of_manifest(source: Source, request: DiffRequest) -> str:
+    """A unified diff of a change to a manifest in a file; empty when it has the spec already.
+
+    Raises:
+        InputError: no change is named, or it cannot be prepared.
+    """
+    if request.speculation is None:
+        raise InputError("a manifest has no revisions", field="-f", hint="name the change with --spec METHOD")
+    if request.revision is not None:
+        raise InputError("cannot be combined with -f", field="--revision")
+    return prepare(source, request.speculation).diff("in the file")
 
 
 def _since(session: Session, number: int | None) -> str:

@@ -8,7 +8,7 @@ import click
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.shared import file_option, name_argument, shared_options
 from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
@@ -18,11 +18,14 @@ _FAILED = 2  # 1 means that something differs
 
 @click.command("diff", cls=SectionedCommand)
 @name_argument
+@file_option
 @option("--revision", type=click.IntRange(1), help="Revision to compare with (default: the one before).")
 @change_options(required=False)
 @shared_options
 @in_context
-def command(context: CliContext, /, name: str | None, revision: int | None, **given: Unpack[SpeculationOptions]) -> int:
+def command(
+    context: CliContext, /, name: str | None, file: str | None, revision: int | None, **given: Unpack[SpeculationOptions]
+) -> int:
     """Show what differs. Exit code 0: nothing, 1: something, more: an error (2 where it has no code of its own).
 
     \b
@@ -30,13 +33,17 @@ def command(context: CliContext, /, name: str | None, revision: int | None, **gi
       mpctl diff                      from the revision before to the service as it is
       mpctl diff --revision 1
       mpctl diff --spec ngram         what a rollout would change
+      mpctl diff -f service.yaml --spec ngram
     """
     context.failure = _FAILED
     from mpctl.app.inspect import diff
     from mpctl.app.requests import DiffRequest
 
     request = DiffRequest(revision, speculation_request(given) if given["spec"] else None)
-    text = diff.run(context.open_session(name), request)
+    if file is None:
+        text = diff.run(context.open_session(name), request)
+    else:
+        text = diff.of_manifest(context.open_source(name, file), request)
     if text:
         context.terminal.result(text)
     return 1 if text else 0

@@ -42,9 +42,9 @@ def command(
       mpctl render -f service.yaml --spec ngram --candidate >> service.yaml
       mpctl render qwen --spec ngram                               of a running service
 
-    Only the bytes of the setting change; other documents of the file stay as they are. KServe's InferenceService and
-    Modelplane's ModelDeployment (both generations) are read. Findings of the preflight go to standard error; a refusal
-    prints no manifest. Secrets of a running service's manifest are hidden; a file's are not.
+    Only the bytes of the setting change; other documents of the file stay as they are. Every kind of
+    docs/reference/kinds.md is read. Findings of the preflight go to standard error; a refusal prints no manifest.
+    Secrets of a running service's manifest are hidden; a file's are not.
     """
     from mpctl.app.inspect import render
     from mpctl.app.requests import RenderRequest

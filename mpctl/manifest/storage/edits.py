@@ -1,4 +1,4 @@
-"""A draft in an InferenceService's storage: added and removed, every other byte kept.
+"""A draft in a service's storage: added and removed, every other byte kept.
 
 A draft comes as an entry of ``storageUris`` (``storageUri`` moves there first, because KServe takes one or the
 other), as a volume claim with its mount, or in an image that replaces the target's. :func:`without_draft` removes an
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.manifest.kinds.kserve import MOUNT
+from mpctl.manifest.kinds.inference_service import MOUNT
 from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.storage.cuts import (
@@ -127,7 +127,7 @@ def without_draft(service: Service) -> Service:
     Raises:
         InputError: removing them would change something else.
     """
-    if service.kind != "InferenceService":
+    if service.source is None or service.source.pod is None:
         return service
     predictor, home = _homes(service)
     editor = _editor(service)
@@ -156,13 +156,12 @@ def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
 
 
 def _homes(service: Service) -> tuple[View, View]:
-    """The predictor, and the mapping of the engine (``model``, or its container)."""
-    if service.kind != "InferenceService" or service.source is None:
+    """The mapping of the pod (a predictor, or the spec of a pod template) and the mapping of the engine in it."""
+    if service.source is None or service.source.pod is None:
         raise InputError(
             f"{service.kind} {service.name} has no storage that can be changed", file=service.file, line=service.line
         )
-    root = View(service.file, "", service.source.place.document.root)
-    return root.need("spec").need("predictor"), service.source.engine.home
+    return service.source.pod, service.source.engine.home
 
 
 def _editor(service: Service) -> Editor:

@@ -45,3 +45,19 @@ def test_an_error_is_no_difference(cli, monkeypatch, cause):
 def test_other_commands_keep_their_code(cli, monkeypatch):
     damaged(cli, monkeypatch)
     assert cli("preflight", "qwen", "--spec", "ngram").code == 1
+
+
+def test_a_manifest_is_compared_with_a_change(cli):
+    path = cli.directory / "deployment.yaml"
+    path.write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: qwen}\nspec:\n  template:\n    spec:\n"
+        "      containers:\n      - name: engine\n        image: vllm/vllm-openai:v0.33.0\n        args:\n        - m\n"
+    )
+    found = cli("diff", "-f", str(path), "--spec", "ngram")
+    assert found.code == 1
+    assert "--- qwen (in the file)" in found.out
+    assert "+        - '--speculative-config=" in found.out
+    assert cli("diff", "-f", str(path), "--spec", "none").code == 0
+    without = cli("diff", "-f", str(path))
+    assert without.code == 2
+    assert "a manifest has no revisions" in without.err

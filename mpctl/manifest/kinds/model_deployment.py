@@ -1,7 +1,8 @@
 """Modelplane's ModelDeployment and ModelService (``modelplane.ai/v1alpha1``), both generations of the schema.
 
 Until release 0.1 engines stood in ``spec.engines``; since then in ``spec.template.spec.engines`` (Modelplane #257).
-One Standalone engine is one service; everything that spreads an engine over pods is refused with its reason.
+One Standalone engine is one service; everything that spreads an engine over pods is refused with its reason. Modelplane
+rolls a change; it is undone by writing the recorded object again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
 from mpctl.manifest.service import Place, Service, Source, model_of
 from mpctl.manifest.text.view import View, text_of
 
@@ -19,8 +21,9 @@ CONTAINER = "engine"
 _ONE = "only one Standalone engine in one pod can be changed"
 
 
-def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Service:
+def read(root: View, file: ManifestFile, place: Place) -> Service:
     """The ModelDeployment at ``root``. Raises :class:`InputError` for what is no single Standalone vLLM engine."""
+    endpoints = _routes(file).get(name_and_namespace(root), ())
     metadata, spec = root.need("metadata"), root.need("spec")
     container = _container(_engine(spec))
     engine = locate(container)
@@ -32,7 +35,7 @@ def read(root: View, text: str, endpoints: tuple[str, ...], place: Place) -> Ser
         name=metadata.need("name").text(),
         namespace=text_of(metadata.get("namespace")),
         file=root.file,
-        text=text,
+        text=file.text,
         image=text_of(container.get("image")),
         env=environment(container),
         container=CONTAINER,
@@ -94,3 +97,24 @@ def targets(service: View) -> tuple[tuple[View, str], ...]:
             )
         found.append((label, label.text()))
     return tuple(found)
+
+
+def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]:
+    """ModelService names by the deployment they route to; each must be in the file."""
+    present = {name_and_namespace(root) for root in file.of_kind("ModelDeployment") if text_of(root.get("apiVersion")) == API}
+    found: dict[tuple[str, str | None], tuple[str, ...]] = {}
+    for root in file.of_kind("ModelService"):
+        if text_of(root.get("apiVersion")) != API:
+            continue
+        name, space = name_and_namespace(root)
+        for view, target in targets(root):
+            if (target, space) not in present:
+                raise view.error(
+                    f'ModelService {name} routes to deployment "{target}", which is not in this file',
+                    hint="put the ModelDeployment into the same file, or give only the deployment",
+                )
+            found[target, space] = (*found.get((target, space), ()), name)
+    return found
+
+
+MODEL_DEPLOYMENT = Adapter("ModelDeployment", (API,), read)

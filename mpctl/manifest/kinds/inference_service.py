@@ -1,19 +1,21 @@
-"""KServe's InferenceService: which container is the engine, and what is staged beside it.
+"""KServe's InferenceService (``serving.kserve.io/v1beta1``): one predictor.
 
 ``predictor.containers`` carries the whole command; ``predictor.model`` carries args that KServe adds to those of a
-ServingRuntime. Multi-node predictors are refused: two pods with one command line are not one engine to edit.
+ServingRuntime. Multi-node predictors are refused: two pods with one command line are not one engine to edit. KServe
+rolls a change as its Deployment; it is undone by writing the recorded object again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
+from mpctl.manifest.kinds.containers import HINT, is_vllm, no_engine, words
 from mpctl.manifest.service import Place, Service, Source, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
@@ -22,11 +24,12 @@ CONTAINER = "kserve-container"
 MOUNT = "/mnt/models"
 # Model formats of KServe's own runtimes that serve large language models with vLLM.
 _FORMATS = frozenset(("huggingface", "transformers"))
-_HINT = "mpctl edits services whose engine is vLLM: a vLLM image, runtime, command or flag must be recognisable"
+_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 
 
-def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> Service:
+def read(root: View, file: ManifestFile, place: Place) -> Service:
     """The InferenceService at ``root``. Raises :class:`InputError` for what is no single vLLM engine."""
+    runtimes = _runtimes(file)
     metadata = root.need("metadata")
     predictor = root.need("spec").need("predictor")
     workers = predictor.get("workerSpec")
@@ -46,7 +49,7 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
         name=metadata.need("name").text(),
         namespace=text_of(metadata.get("namespace")),
         file=root.file,
-        text=text,
+        text=file.text,
         image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or CONTAINER,
@@ -56,7 +59,7 @@ def read(root: View, text: str, runtimes: Mapping[str, View], place: Place) -> S
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
         runtime_args=base,
-        source=Source(place, engine),
+        source=Source(place, engine, predictor),
     )
 
 
@@ -66,12 +69,12 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
     if model is not None:
         return model, _runtime_of(model, runtimes)
     if containers is None:
-        raise predictor.error("no vLLM engine container found in the predictor", hint=_HINT)
+        raise predictor.error("no vLLM engine container found in the predictor", hint=HINT)
     candidates = containers.items()
     named = [one for one in candidates if text_of(one.get("name")) == CONTAINER]
-    engines = [one for one in named or candidates if _is_vllm(one)]
+    engines = [one for one in named or candidates if is_vllm(one)]
     if not engines:
-        raise _no_engine(containers, named or candidates)
+        raise no_engine(containers, named or candidates, "predictor")
     if len(engines) > 1:
         raise engines[1].error(
             "more than one container of the predictor runs vLLM", hint=f'name the engine "{CONTAINER}"'
@@ -83,43 +86,31 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
     name = text_of(model.get("runtime"))
     model_format = text_of(model.at("modelFormat", "name"))
     runtime = runtimes.get(name or "")
-    inside = runtime is not None and _is_vllm(runtime)
-    if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or _is_vllm(model)):
-        other = other_engine([name, model_format, *_words(model), *(_words(runtime) if runtime is not None else ())])
+    inside = runtime is not None and is_vllm(runtime)
+    if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or is_vllm(model)):
+        other = other_engine([name, model_format, *words(model), *(words(runtime) if runtime is not None else ())])
         if other is not None:
             message, hint = not_measurable(other)
             raise model.error(message, hint=hint)
         missing = f"; or put the runtime {name} into the same file" if name and runtime is None else ""
         raise model.error(
-            "no vLLM engine found: neither runtime, model format nor arguments name it", hint=_HINT + missing
+            "no vLLM engine found: neither runtime, model format nor arguments name it", hint=HINT + missing
         )
     return runtime
-
-
-def _no_engine(containers: View, candidates: Sequence[View]) -> InputError:
-    """The error for containers without vLLM: another engine by name, or none that is known."""
-    other = other_engine(text for one in candidates for text in _words(one))
-    if other is None:
-        return containers.error("no vLLM engine container found in the predictor", hint=_HINT)
-    message, hint = not_measurable(other)
-    return containers.error(message, hint=hint)
-
-
-def _is_vllm(container: View) -> bool:
-    words = _words(container)
-    # SGLang and TensorRT-LLM share some of vLLM's flags, so their own names count first.
-    return mentions_vllm(*words) and other_engine(words) is None
-
-
-def _words(container: View) -> list[str]:
-    words = [item.text() for key in ("command", "args") if (part := container.get(key)) for item in part.items()]
-    return [text_of(container.get("image")) or "", *words]
 
 
 def _runtime_args(runtime: View | None) -> tuple[str, ...]:
     if runtime is None:
         return ()
     return locate(runtime).command.argv
+
+
+def _runtimes(file: ManifestFile) -> dict[str, View]:
+    found: dict[str, View] = {}
+    for root in file.of_kind(*_RUNTIMES):
+        if (container := runtime_container(root)) is not None:
+            found[root.need("metadata").need("name").text()] = container
+    return found
 
 
 def runtime_container(root: View) -> View | None:
@@ -138,3 +129,6 @@ def _storage(predictor: View) -> tuple[Storage, ...]:
         entries = () if several is None else several.items()
         found += [Storage(one.need("uri").text(), text_of(one.get("mountPath")) or MOUNT) for one in entries]
     return tuple(found)
+
+
+INFERENCE_SERVICE = Adapter("InferenceService", (API,), read)

@@ -1,0 +1,84 @@
+"""The adapter of one kind of service: which documents it reads, and the service each of them describes.
+
+Reading, editing and proving an edit are the same for every kind. A kind only says where its engine, its storage and
+its pod template are written, and how its pods are replaced and restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mpctl.errors import InputError
+from mpctl.manifest.service import Kind, Place, Service
+from mpctl.manifest.text.view import View, text_of
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """The text of a file and the roots of all its documents, where a service finds what it refers to."""
+
+    text: str
+    roots: tuple[View, ...]
+
+    def of_kind(self, *kinds: str) -> tuple[View, ...]:
+        """The documents of some kinds, in order."""
+        return tuple(root for root in self.roots if text_of(root.get("kind")) in kinds)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One kind of service.
+
+    ``apis``: the versions that are read, the newest first. ``own``: the kind's name belongs to this API alone, so the
+    same name under another API is an error. ``serves`` tells an engine from any other object of the kind.
+    """
+
+    kind: Kind
+    apis: tuple[str, ...]
+    read: Callable[[View, ManifestFile, Place], Service]
+    serves: Callable[[View], bool] = lambda _: True
+    own: bool = True
+
+    def is_read(self, root: View) -> bool:
+        """Return whether a document is a service of this kind."""
+        kind, api = _identity(root)
+        if kind != self.kind or api not in self.apis:
+            return False
+        try:
+            return self.serves(root)
+        except InputError:
+            return self.own  # its reader names the place; of a kind that may be anything, it is no service
+
+    def require_version(self, root: View) -> None:
+        """Refuse a document of this kind's name under an API that is not read.
+
+        Raises:
+            InputError: with the API to use.
+        """
+        kind, api = _identity(root)
+        if not self.own or kind != self.kind or api in self.apis:
+            return
+        group = self.apis[0].partition("/")[0]
+        same = (api or "").partition("/")[0] in ("", group)
+        hint = f"use apiVersion {self.apis[0]}" if same else f"only {kind} of {group} is supported"
+        raise root.error(f"{kind} of {api or 'no apiVersion'} is not supported", hint=hint)
+
+
+def _identity(root: View) -> tuple[str | None, str | None]:
+    return text_of(root.get("kind")), text_of(root.get("apiVersion"))
+
+
+def name_and_namespace(root: View) -> tuple[str, str | None]:
+    """The name and the namespace of a document."""
+    metadata = root.need("metadata")
+    return metadata.need("name").text(), text_of(metadata.get("namespace"))
+
+
+def no_service(roots: Sequence[View], file: str, supported: str, unsupported: dict[str, str]) -> InputError:
+    """The error for a file without a service; the kinds in it are named, with what can be done for them."""
+    kinds = sorted({kind for root in roots if (kind := _identity(root)[0])})
+    seen = f"; it holds {', '.join(kinds)}" if kinds else ""
+    advice = [f"{kind}: {unsupported[kind]}" for kind in kinds if kind in unsupported]
+    hint = "; ".join(advice) if advice else supported
+    return InputError(f"no served model in this file{seen}", file=file, hint=f"{hint} (docs/reference/kinds.md)")
