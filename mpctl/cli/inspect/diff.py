@@ -24,7 +24,12 @@ _FAILED = 2  # 1 means that something differs
 @shared_options
 @in_context
 def command(
-    context: CliContext, /, name: str | None, file: str | None, revision: int | None, **given: Unpack[SpeculationOptions]
+    context: CliContext,
+    /,
+    name: str | None,
+    file: str | None,
+    revision: int | None,
+    **given: Unpack[SpeculationOptions],
 ) -> int:
     """Show what differs. Exit code 0: nothing, 1: something, more: an error (2 where it has no code of its own).
 

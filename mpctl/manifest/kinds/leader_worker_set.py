@@ -27,7 +27,9 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
     workers = template.need("workerTemplate").need("spec")
     leader = template.at("leaderTemplate", "spec")
     if leader is None:
-        return service_of_pod("LeaderWorkerSet", root, file.text, place, workers, only_engine(workers, "workerTemplate"))
+        return service_of_pod(
+            "LeaderWorkerSet", root, file.text, place, workers, only_engine(workers, "workerTemplate")
+        )
     peers = (locate(only_engine(workers, "workerTemplate")),) if _starts(workers) else ()
     container = only_engine(leader, "leaderTemplate")
     return service_of_pod("LeaderWorkerSet", root, file.text, place, leader, container, peers)

@@ -101,7 +101,9 @@ def targets(service: View) -> tuple[tuple[View, str], ...]:
 
 def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]:
     """ModelService names by the deployment they route to; each must be in the file."""
-    present = {name_and_namespace(root) for root in file.of_kind("ModelDeployment") if text_of(root.get("apiVersion")) == API}
+    present = {
+        name_and_namespace(root) for root in file.of_kind("ModelDeployment") if text_of(root.get("apiVersion")) == API
+    }
     found: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for root in file.of_kind("ModelService"):
         if text_of(root.get("apiVersion")) != API:

@@ -145,7 +145,7 @@ def test_leader_and_workers_that_start_vllm_are_edited_together():
     for part in ("leaderTemplate", "workerTemplate"):
         assert setting_of(template[part]["spec"]["containers"][0]) == NGRAM
     assert changed.with_speculation(None).to_yaml() == text
-    one_sided = text + "          - '--speculative-config={\"method\": \"ngram\"}'\n"
+    one_sided = text + '          - \'--speculative-config={"method": "ngram"}\'\n'
     with pytest.raises(InputError, match="different speculative settings"):
         load_one(one_sided, None).speculation()
 
@@ -172,7 +172,9 @@ def test_a_draft_on_a_claim_is_mounted_and_unmounted():
 
 def test_the_claim_that_holds_the_model_is_its_storage():
     form = "args: [--model=/models/qwen]\nvolumeMounts: [{name: m, mountPath: /models, subPath: a}]\n"
-    text = DEPLOYMENT.replace("      containers:", "      volumes: [{name: m, persistentVolumeClaim: {claimName: c}}]\n      containers:", 1)
+    text = DEPLOYMENT.replace(
+        "      containers:", "      volumes: [{name: m, persistentVolumeClaim: {claimName: c}}]\n      containers:", 1
+    )
     service = load_one(text + textwrap.indent(form, " " * 8), None)
     assert [(one.uri, one.mount_path) for one in service.storage] == [("pvc://c/a", "/models")]
 
