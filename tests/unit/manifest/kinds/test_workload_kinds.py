@@ -68,7 +68,8 @@ FORMS = {
     "command": "command: [vllm, serve, Qwen/Qwen3-8B]\nargs:\n- --port=8000  # as the Service\n- --enforce-eager\n",
     "module": "command:\n- python3\n- -m\n- vllm.entrypoints.openai.api_server\nargs: ['--model', 'Qwen/Qwen3-8B']\n",
     "shell": "command: [/bin/sh, -c]\nargs:\n- >-\n  exec vllm serve Qwen/Qwen3-8B --port 8000 --enforce-eager\n",
-    "script": "command: [bash, -c]\nargs:\n- |\n  set -e\n  vllm serve Qwen/Qwen3-8B \\\n    --port 8000 \\\n    --enforce-eager\n",
+    "script": "command: [bash, -c]\nargs:\n- |\n  set -e\n  vllm serve Qwen/Qwen3-8B \\\n    --port 8000 \\\n"
+    "    --enforce-eager\n",
     "no-args": "command: [vllm, serve, Qwen/Qwen3-8B]\n",
 }
 
