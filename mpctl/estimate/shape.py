@@ -38,7 +38,8 @@ class Shape:
     """``layers`` with a KV cache; sizes are counts of elements; ``params_b`` billions of parameters, None if unknown.
 
     ``hybrid``: some layers keep a sliding window or a state instead of the whole context, so bytes per token are an
-    upper bound.
+    upper bound. ``tied``: input and output embeddings are one matrix. ``active_params_b``, ``experts`` and
+    ``experts_per_token``: of a mixture of experts.
     """
 
     layers: int
@@ -50,6 +51,10 @@ class Shape:
     intermediate: int | None = None
     params_b: float | None = None
     hybrid: bool = False
+    tied: bool = False
+    active_params_b: float | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
 
     @property
     def bf16_gib(self) -> float | None:

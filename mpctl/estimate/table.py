@@ -1,7 +1,8 @@
-"""The table of models' dimensions and GPUs' memory that comes with mpctl, and lookups in it."""
+"""The table of models' dimensions, and of GPUs' memory and speed, that comes with mpctl, and lookups in it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -11,13 +12,18 @@ from mpctl.estimate.shape import Shape
 # How GPUs name themselves (nvidia-smi, DRA's productName) where that is not the table's name.
 _PRODUCTS = {
     "h100 80gb hbm3": "H100-SXM",
+    "h100": "H100-SXM",
+    "h100-80gb": "H100-SXM",
     "h100 pcie": "H100-PCIe",
     "h100 nvl": "H100-SXM-94",
     "h200": "H200-SXM",
     "b200": "B200-SXM",
+    "a100-80gb": "A100-80GB-SXM",
     "a100-sxm4-40gb": "A100-40GB-SXM",
     "a100-sxm4-80gb": "A100-80GB-SXM",
     "a100 80gb pcie": "A100-80GB-PCIe",
+    "geforce rtx 4090": "RTX-4090",
+    "geforce rtx 3090": "RTX-3090",
 }
 
 
@@ -30,23 +36,58 @@ def _table() -> dict[str, Any]:
     return found
 
 
+# Spellings of a family that has the dimensions of another, and names with and without the fine-tune's suffix.
+_SAME = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("meta-llama/llama-3-", "meta-llama/llama-3.1-"))
+_SUFFIXES = ("-instruct", "-base", "-fp8", "-instruct-2507", "-instruct-fp8", "-awq")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: GiB that tools report, GB/s of its memory, dense TFLOPS; ``fp8_tflops`` None where it computes none."""
+
+    name: str
+    usable_gib: float
+    bandwidth_gb_s: float
+    bf16_tflops: float
+    fp8_tflops: float | None = None
+    nvlink: bool = False
+
+
 def model_shape(name: str | None) -> Shape | None:
-    """The dimensions of ``organisation/model``, matched without regard to case; None when it is not in the table."""
+    """The dimensions of ``organisation/model``, matched without regard to case; None when it is not in the table.
+
+    A model and its instruction-tuned or quantized form have the same dimensions.
+    """
     wanted = (name or "").lower()
-    for known, fields in _table()["models"].items():
+    known = {row.lower(): fields for row, fields in _table()["models"].items()}
+    for old, new in _SAME:
+        wanted = new + wanted.removeprefix(old) if wanted.startswith(old) else wanted
+    found = known.get(wanted)
+    if found is None:
+        bare = _bare(wanted)
+        found = next((fields for row, fields in known.items() if _bare(row) == bare), None)
+    return None if found is None else Shape(**found)
+
+
+def _bare(name: str) -> str:
+    suffix = max((one for one in _SUFFIXES if name.endswith(one)), key=len, default="")
+    return name.removesuffix(suffix)
+
+
+def find_gpu(product: str | None) -> Gpu | None:
+    """A GPU by the table's name or the product's own; None when it is not in the table."""
+    wanted = (product or "").lower().removeprefix("nvidia ").strip()
+    wanted = _PRODUCTS.get(wanted, wanted).lower()
+    for known, fields in _table()["gpus"].items():
         if known.lower() == wanted:
-            return Shape(**fields)
+            return Gpu(known, **fields)
     return None
 
 
 def gpu_gib(product: str | None) -> float | None:
     """Usable GiB of a GPU by the table's name or the product's own; None when it is not in the table."""
-    wanted = (product or "").lower().removeprefix("nvidia ").strip()
-    wanted = _PRODUCTS.get(wanted, wanted).lower()
-    for known, fields in _table()["gpus"].items():
-        if known.lower() == wanted:
-            return float(fields["usable_gib"])
-    return None
+    found = find_gpu(product)
+    return None if found is None else found.usable_gib
 
 
 def gpus() -> tuple[str, ...]:

@@ -1,0 +1,185 @@
+"""Time of a decoding step on a GPU, from bandwidth, compute and the KV pool: a roofline in milliseconds.
+
+Every figure may be a number or an array: one call computes a cell, a table, or a cell under many sets of constants.
+docs/explanation/payoff.md explains the terms; :data:`mpctl.estimate.payoff.constants` holds the fitted constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Real = Any  # float or NDArray[np.float64]; arithmetic is the same
+Constants = Mapping[str, Real]
+
+# Requests differ in length, so a pool limits the batch before its mean use is 1: where, and over which width.
+_FULL, _FULL_WIDTH = 0.95, 0.03
+_UNEVEN = 0.5  # requests of equal length end together, and their successors' prompts wait for each other; less so here
+_ROUNDS = 8  # of the fixed point of batch and time per token; it converges in four
+_NVLINK_BANDWIDTH, _NVLINK_LATENCY = 12.0, 0.4  # over a link without peer-to-peer access
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A target on its GPUs under a load.
+
+    Weights in GB, read once per step: ``dense_gb``, and ``expert_gb`` for all of ``experts``, of which every token uses
+    ``experts_per_token``. ``active_b``: billions of parameters that compute one token. ``kv_bytes``: of one token on
+    all GPUs together. ``bandwidth_gb_s`` and ``tflops`` of one GPU. ``pool``: tokens of the KV pool.
+    """
+
+    dense_gb: Real
+    expert_gb: Real
+    experts: Real
+    experts_per_token: Real
+    active_b: Real
+    kv_bytes: Real
+    layers: Real
+    hidden: Real
+    bandwidth_gb_s: Real
+    tflops: Real
+    tensor_parallel: Real
+    nvlink: Real
+    concurrency: Real
+    prompt: Real
+    output: Real
+    pool: Real
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """What proposes ``k`` tokens, and how many are accepted.
+
+    ``tokens_per_step``: with the target's own. ``coverage``: share of steps with a proposal. ``passes`` of the draft,
+    each over ``pass_tokens`` tokens per request, reading ``gb`` of weights and computing with ``active_b`` billion
+    parameters. ``model_layers``: of a draft model, 0 for a head. ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1
+    for a head or a lookup on a current or an old engine. ``pool``: tokens of the KV pool with the draft.
+    """
+
+    k: Real
+    tokens_per_step: Real
+    coverage: Real
+    passes: Real
+    pass_tokens: Real
+    gb: Real
+    active_b: Real
+    kv_bytes: Real
+    model_layers: Real
+    head: Real
+    head_old: Real
+    lookup: Real
+    lookup_old: Real
+    pool: Real
+
+
+NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One arm: ``tpot_ms`` per output token, ``rate`` in tokens per millisecond, ``batch`` requests that decode at
+    once, ``step_ms`` of the target, ``load``: tokens per step over the knee; ``bound``: the KV pool limits the batch;
+    ``host``: the share of the step that is neither bandwidth nor compute."""
+
+    tpot_ms: Real
+    rate: Real
+    batch: Real
+    step_ms: Real
+    load: Real
+    bound: NDArray[np.bool_]
+    host: Real
+
+
+def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing:
+    """The steady state of one arm under a closed loop of ``concurrency`` requests."""
+    s, c = serving, constants
+    context = s.prompt + s.output / 2
+    pool = np.minimum(s.pool, drafting.pool)
+    full = s.concurrency * context / pool
+    bound = 1 / (1 + np.exp(np.minimum((_FULL - full) / _FULL_WIDTH, 50.0)))
+    most = np.maximum(np.minimum(s.concurrency, pool / context), 1.0)
+    batch = most
+    for _ in range(_ROUNDS):
+        step, tokens, memory, compute = _step(s, drafting, c, batch, bound)
+        extra = _draft_ms(s, drafting, c, batch) + np.where(np.asarray(drafting.k) > 0, c["e0"], 0.0)
+        tpot = (step + extra) / drafting.tokens_per_step
+        wave = c["wave"] * np.where(np.asarray(drafting.k) > 0, _UNEVEN, 1.0) * np.maximum(batch - 1, 0.0) / 2
+        first = c["kt"] * (step + extra) + _prefill_ms(s, c) * (1 + wave)
+        batch = np.maximum(most * s.output * tpot / (s.output * tpot + first), np.minimum(most, 1.0))
+    knee = _knee(s, c, batch, memory)
+    host = 1 - (memory ** c["p"] + compute ** c["p"]) ** (1 / c["p"]) / step
+    return Timing(tpot, batch / tpot, batch, step, tokens / knee, np.asarray(full > _FULL), host)
+
+
+def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tuple[Real, Real, Real, Real]:
+    """Milliseconds of a step of the target, tokens that it verifies, and its times for memory and compute."""
+    per_request = 1 + d.k * d.coverage
+    tokens = batch * per_request
+    prefill = np.maximum(batch - 1, 0) * d.tokens_per_step * s.prompt / s.output * c["mpf"]
+    prefill = prefill * (1 + bound * (c["pool"] - 1))
+    memory = _memory_ms(s, c, batch, batch * (1 + c["rho"] * (per_request - 1)))
+    compute = (tokens + prefill) * 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+    joint = (memory ** c["p"] + compute ** c["p"]) ** (1 / c["p"])
+    return c["t0"] + c["treq"] * batch + joint + _link_ms(s, c, tokens + prefill), tokens, memory, compute
+
+
+def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real) -> Real:
+    """Time to read the weights and the batch's keys and values; ``routed`` tokens choose experts of their own."""
+    share = 1 - (1 - s.experts_per_token / s.experts) ** routed
+    kv_gb = batch * (s.prompt + s.output / 2) * s.kv_bytes / 1e9
+    return 1e3 * (s.dense_gb + s.expert_gb * share + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
+
+
+def _prefill_ms(s: Serving, c: Constants) -> Real:
+    return s.prompt * 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+
+
+def _link_ms(s: Serving, c: Constants, tokens: Real) -> Real:
+    """Time of the all-reduces of tensor parallelism: two per layer."""
+    several = np.asarray(s.tensor_parallel) > 1
+    speed = c["link"] * np.where(np.asarray(s.nvlink) > 0, _NVLINK_BANDWIDTH, 1.0)
+    latency = c["lat"] * np.where(np.asarray(s.nvlink) > 0, _NVLINK_LATENCY, 1.0)
+    share = 2 * (s.tensor_parallel - 1) / s.tensor_parallel
+    moved_mb = tokens * 2 * s.layers * s.hidden * 2 * share / 1e6
+    return np.where(several, moved_mb / speed + 2 * s.layers * latency, 0.0)
+
+
+def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real) -> Real:
+    """Time of all passes of the draft in one step."""
+    kv_gb = batch * (s.prompt + s.output / 2) * d.kv_bytes / 1e9
+    memory = 1e3 * (d.gb + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
+    compute = batch * d.pass_tokens * 2 * d.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+    joint = (memory ** c["p"] + compute ** c["p"] + 1e-12) ** (1 / c["p"])
+    per_pass = joint + d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
+    lookup = d.lookup * c["ng"] + d.lookup_old * c["ng_old"] + (d.lookup + d.lookup_old) * c["ngB"] * batch
+    return d.passes * per_pass + lookup
+
+
+def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:
+    """Tokens per step at which computing takes as long as reading."""
+    return np.maximum(memory * c["ec"] * s.tflops * s.tensor_parallel / (2 * s.active_b), 1e-9)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Candidate over baseline: more than 1 is better for both. ``load``, ``bound`` and ``host`` as in Timing."""
+
+    throughput: Real
+    time_per_token: Real
+    load: Real
+    bound: NDArray[np.bool_]
+    host: Real
+    baseline: Timing
+    candidate: Timing
+
+
+def ratios(serving: Serving, drafting: Drafting, constants: Constants) -> Ratios:
+    """Throughput ratio and time-per-token ratio (baseline's time over the candidate's)."""
+    base, spec = timing(serving, NO_DRAFT, constants), timing(serving, drafting, constants)
+    tail = np.where(np.asarray(serving.concurrency) > 1, constants["tail"], 1.0)
+    throughput = spec.rate / base.rate * tail
+    return Ratios(throughput, base.tpot_ms / spec.tpot_ms, spec.load, spec.bound | base.bound, base.host, base, spec)

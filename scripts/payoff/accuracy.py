@@ -1,0 +1,101 @@
+"""How well the model predicts a system that the fit has not seen, by load and method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpctl.estimate.payoff.constants import Posterior
+from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.payoff.regimes import REGIMES, regime_of
+from scripts.payoff.fit import NAMES, fit, problem_of
+from scripts.payoff.rows import Row
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A row's throughput or time-per-token ratio: predicted, with its band, and measured."""
+
+    row: Row
+    regime: str
+    predicted: float
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return abs(self.predicted / self.measured - 1)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the 90 % band holds what was measured."""
+        return self.low <= self.measured <= self.high
+
+    @property
+    def right_sign(self) -> bool:
+        """Whether gain and loss are told apart."""
+        return (self.predicted > 1) == (self.measured > 1)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """All answers of the systems, each left out of the fit that predicts it."""
+
+    answers: tuple[Answer, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Figures per regime, and of all rows."""
+        groups = {"all": self.answers}
+        groups |= {name: tuple(a for a in self.answers if a.regime == name) for name in REGIMES}
+        return {name: _figures(answers) for name, answers in groups.items() if answers}
+
+
+def _figures(answers: Sequence[Answer]) -> dict[str, Any]:
+    errors = [a.error for a in answers]
+    clear = [a for a in answers if abs(a.measured - 1) > 0.05]
+    return {
+        "rows": len(answers),
+        "median_error": round(float(np.median(errors)), 3),
+        "p90_error": round(float(np.quantile(errors, 0.9)), 3),
+        "right_sign": round(float(np.mean([a.right_sign for a in answers])), 3),
+        "right_sign_beyond_5_percent": round(float(np.mean([a.right_sign for a in clear])), 3) if clear else None,
+        "covered": round(float(np.mean([a.covered for a in answers])), 3),
+    }
+
+
+def leave_one_out(rows: Sequence[Row], group: Callable[[Row], str]) -> Accuracy:
+    """Predict every row of a group from a fit of all others. Rows whose acceptance is implied have no answer."""
+    answers: list[Answer] = []
+    for name in sorted({group(row) for row in rows}):
+        unseen = [row for row in rows if group(row) == name and row.anchor is None and not row.uncertain]
+        if not unseen:
+            continue
+        logs, covariance = fit(problem_of([row for row in rows if group(row) != name]))
+        posterior = Posterior(NAMES, tuple(float(v) for v in logs), tuple(tuple(map(float, v)) for v in covariance))
+        for row in unseen:
+            answers += _answers(row, posterior)
+    return Accuracy(tuple(answers))
+
+
+def _answers(row: Row, posterior: Posterior) -> list[Answer]:
+    found = predict(row.cell, posterior)
+    regime = regime_of(row.cell, found.load, bound=found.pool_bound)
+    pairs = ((found.time_per_token, row.time_per_token), (found.throughput, row.throughput))
+    return [Answer(row, regime, ratio.value, ratio.low, ratio.high, measured) for ratio, measured in pairs if measured]
+
+
+def report(title: str, accuracy: Accuracy) -> str:
+    """A table of the figures."""
+    lines = [f"{title:22}{'rows':>6}{'median':>9}{'p90':>8}{'sign':>8}{'sign >5 %':>11}{'covered':>9}"]
+    for name, row in accuracy.record().items():
+        clear = row["right_sign_beyond_5_percent"]
+        lines.append(
+            f"{name:22}{row['rows']:>6}{row['median_error']:>9.1%}{row['p90_error']:>8.1%}{row['right_sign']:>8.1%}"
+            f"{'-' if clear is None else f'{clear:.1%}':>11}{row['covered']:>9.1%}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,218 @@
+"""The published rows as questions to the model with their measured answers; what is left out, and why.
+
+`published.csv` keeps what the sources state, errors included. Every correction and exclusion is a rule here.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
+from mpctl.estimate.payoff.cell import LOOKUPS, Cell, is_known
+from mpctl.estimate.table import find_gpu, model_shape
+from mpctl.methods import parse_version
+
+TABLE = Path(__file__).with_name("published.csv")
+Record = dict[str, str]
+
+# KV memory that the engines logged, GiB on one GPU (tomasruizt/vllm-scripts at d94d714, serve logs), as tokens.
+_POOLS = {
+    "": 69232.0,
+    "RedHatAI/Qwen3-32B-speculator.eagle3": 47264.0,
+    "Qwen/Qwen3-1.7B": 32528.0,
+    "Qwen/Qwen3-4B": 18560.0,
+}
+_GPUS = {"H100-94GB": "H100-SXM-94", "H100-80GB SXM": "H100-SXM", "H100-80GB": "H100-SXM"}
+# No GPU is stated; the baseline's time per token fits this one.
+_INFERRED_GPU = {"angelslim": "H100-SXM", "vllm-issue20780": "H100-SXM"}
+_ENGINES = {"vllm-issue20780": (0, 9, 2), "specdecode-bench": (0, 10, 1)}
+# Prompt and output tokens where a source names only the data set: their usual means.
+_LENGTHS = {
+    "MT-Bench": (76, 256),
+    "InstructCoder": (146, 200),
+    "GSM8K": (110, 220),
+    "ShareGPT": (220, 220),
+    "CNN/DailyMail": (900, 100),
+    "HumanEval": (150, 200),
+    "Alpaca": (60, 256),
+    "chat": (100, 256),
+    "code refactor": (400, 300),
+}
+_ONE_WAVE = 80  # prompts of the MT-Bench grid: from 16 on its throughput is a tail effect
+_NOT_COMPARABLE = {
+    "inferencex-dsv4": "compared at equal interactivity, not at equal concurrency",
+    "inferencex-glm5": "compared at equal interactivity, not at equal concurrency",
+    "inferencex-glm5-b300": "compared at equal interactivity, not at equal concurrency",
+    "gpustack-qwen8b": "engine, precision and speculation change together",
+    "vllm-issue49548": "its baseline speculates with K = 2",
+    "spec-bench": "measured under Hugging Face transformers",
+    "p-eagle-blog": "its baseline is EAGLE-3",
+    "pr24322": "GPU unknown: the baseline's time per token fits none that was named",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question with what was measured. ``system``: a source's target with one draft; ``source``: a machine.
+    ``anchor``: the published ratio at concurrency 1 of the same series, which stands in for an acceptance that is not published."""
+
+    id: str
+    system: str
+    source: str
+    cell: Cell
+    base_tpot_ms: float | None = None
+    time_per_token: float | None = None
+    throughput: float | None = None
+    anchor: float | None = None
+    uncertain: bool = False
+
+
+def read() -> list[Record]:
+    """Every published row."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def select(records: list[Record]) -> tuple[list[Row], dict[str, str]]:
+    """The rows to fit, and the reason for each other row by its id."""
+    anchors = {_series(r): float(r["speedup"]) for r in records if r["speedup"] and r["concurrency"] == "1"}
+    rows, reasons = [], {}
+    for record in records:
+        found = _row(record, anchors)
+        if isinstance(found, Row):
+            rows.append(found)
+        else:
+            reasons[record["id"]] = found
+    return rows, reasons
+
+
+def _series(record: Record) -> str:
+    return "/".join(record[key] for key in ("set", "target", "draft", "method", "k", "dataset"))
+
+
+def _row(record: Record, anchors: dict[str, float]) -> Row | str:
+    reason = _excluded(record)
+    if reason is not None:
+        return reason
+    charted = record["set"] == "specdecode-bench"
+    acceptance = Acceptance((0.5,), 0.5) if charted else _acceptance(record)
+    if isinstance(acceptance, str):
+        return acceptance
+    cell = _cell(record, acceptance)
+    if isinstance(cell, str):
+        return cell
+    times = _number(record, "base_tpot_ms"), _number(record, "spec_tpot_ms")
+    rates = _number(record, "base_tok_s"), _number(record, "spec_tok_s")
+    published = _number(record, "speedup")
+    ratio = times[0] / times[1] if times[0] and times[1] else published
+    through = rates[1] / rates[0] if rates[0] and rates[1] else None
+    if ratio is None:
+        ratio, through = through, None  # at concurrency 1 they are the same
+    if ratio is None:
+        return "no ratio to a baseline without speculation"
+    cell, through = _effective(record, cell, through)
+    if charted and cell.concurrency == 1:
+        return "concurrency 1 of a chart: used as the series' anchor"
+    anchor = anchors.get(_series(record)) if charted else None
+    if charted and anchor is None:
+        return "a chart without its point at concurrency 1"
+    return Row(
+        id=record["id"],
+        system="/".join((record["set"], record["target"], record["draft"], record["method"])),
+        source=record["set"].removesuffix("-mt-bench").removesuffix("-instructcoder"),
+        cell=cell,
+        base_tpot_ms=times[0] or (1000 / rates[0] if rates[0] and cell.concurrency == 1 else None),
+        time_per_token=ratio,
+        throughput=through,
+        anchor=anchor,
+        uncertain=record["kind"] == "stated",
+    )
+
+
+def _excluded(record: Record) -> str | None:
+    """Return the rule that leaves a row out before its figures are read."""
+    reason = _NOT_COMPARABLE.get(record["set"])
+    method = record["method"]
+    if reason is None and record["engine"] not in ("", "vllm"):
+        reason = f"measured on {record['engine']}"
+    if reason is not None:
+        return reason
+    if not is_known(method) or "tree" in method:
+        return f"method {method or 'unnamed'} has no term in the model"
+    if method in ("mtp", "dflash", "dspark", "suffix", "medusa", "pard"):
+        return f"{method}: too few rows with a baseline to fit its term"
+    if record["baseline"] not in ("", "no-spec"):
+        return f"its baseline is {record['baseline']}"
+    for key, name in (("k", "K"), ("concurrency", "concurrency")):
+        if not record[key].isdecimal() or int(record[key]) < 1:
+            return f"{name} is not stated"
+    if not any(record[key] for key in ("speedup", "spec_tpot_ms", "spec_tok_s")):
+        return "no time and no ratio is stated"
+    return None
+
+
+def _acceptance(record: Record) -> Acceptance | str:
+    k = int(record["k"])
+    rates = tuple(float(one) / 100 for one in record["per_position"].split("/")) if record["per_position"] else ()
+    length = _number(record, "acceptance_length")
+    if record["method"] in LOOKUPS:
+        if record["set"] == "alauda" and record["dataset"] == "chat":
+            return Acceptance((0.05,), 0.5)  # novel text: next to nothing is accepted
+        return "n-gram without tokens per step: acceptance length counts proposing steps only"
+    if rates:
+        if len(rates) != k:
+            return f"K = {k} but {len(rates)} rates per position"
+        wrong = check_rates(rates, length)
+        if wrong is not None and record["set"] != "alauda":  # there, the rates fit both published gains
+            return f"acceptance contradicts itself: {wrong}"
+        return Acceptance(rates)
+    if length is None:
+        return "no acceptance is stated"
+    return Acceptance(tuple((length - 1) / k for _ in range(k)))
+
+
+def _cell(record: Record, acceptance: Acceptance) -> Cell | str:
+    target = model_shape(record["target"])
+    name = _INFERRED_GPU.get(record["set"], record["gpu"])
+    gpu = find_gpu(_GPUS.get(name, name))
+    if target is None:
+        return f"dimensions of {record['target'] or 'the target'} are not in the table"
+    if gpu is None:
+        return "GPU unknown" if not record["gpu"] else f"speed of {record['gpu']} is not in the table"
+    drafts = {"small Llama": "meta-llama/Llama-3.1-8B-Instruct" if "70B" in record["target"] else ""}
+    named = drafts.get(record["draft"], record["draft"])
+    draft = model_shape(named) if record["method"] == "draft_model" else None
+    if record["method"] == "draft_model" and draft is None:
+        return f"dimensions of the draft {record['draft']} are not in the table"
+    prompt, output = _LENGTHS.get(record["dataset"].partition(" (")[0], (120, 256))
+    cell = Cell(
+        target=target,
+        gpu=gpu,
+        method=record["method"],
+        k=int(record["k"]),
+        concurrency=float(record["concurrency"]),
+        prompt=_number(record, "prompt") or prompt,
+        output=_number(record, "output") or output,
+        acceptance=acceptance,
+        gpus=int(record["gpus"] or 1),
+        draft=draft,
+        precision="fp8" if record["precision"] == "fp8" else "bf16",
+        engine=_ENGINES.get(record["set"]) or parse_version(record["engine_version"]),
+    )
+    if record["gpu"] == "H100-94GB":
+        return replace(cell, pool=_POOLS[""], draft_pool=_POOLS[record["draft"]])
+    return cell
+
+
+def _effective(record: Record, cell: Cell, through: float | None) -> tuple[Cell, float | None]:
+    """The MT-Bench grid has 80 prompts: the batch is what Little's law gives, its throughput is not used from 16 on."""
+    if record["set"] != "ruiz-qwen32b-mt-bench" or cell.concurrency < 16:
+        return cell, through
+    batch = (_number(record, "base_tok_s") or 0) * (_number(record, "base_tpot_ms") or 0) / 1000
+    return replace(cell, concurrency=min(batch, cell.concurrency)), None
+
+
+def _number(record: Record, key: str) -> float | None:
+    return float(record[key]) if record[key] else None

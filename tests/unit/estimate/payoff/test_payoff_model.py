@@ -1,0 +1,96 @@
+"""What a prediction must say whatever the constants are, and the shape of published results it must show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_length
+from mpctl.estimate.payoff.cell import Cell
+from mpctl.estimate.payoff.constants import fitted
+from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.table import find_gpu, model_shape
+
+RATES = Acceptance((0.65, 0.40, 0.23))
+
+
+def cell(**changed):
+    given = {
+        "target": model_shape("Qwen/Qwen3-32B"),
+        "gpu": find_gpu("H100-SXM-94"),
+        "method": "eagle3",
+        "k": 3,
+        "concurrency": 1,
+        "prompt": 146,
+        "output": 200,
+        "acceptance": RATES,
+        "pool": 69232,
+        "draft_pool": 47264,
+    }
+    return Cell(**{**given, **changed})
+
+
+def test_the_published_point_of_a_head_lies_in_its_band():
+    found = predict(cell(), fitted())
+    assert found.time_per_token.low < 1.98 < found.time_per_token.high  # tomasruizt/vllm-scripts, InstructCoder, c = 1
+    assert found.baseline_tpot_ms == pytest.approx(33.97, rel=0.05)
+
+
+def test_gain_falls_with_concurrency_and_is_lost_where_the_draft_takes_the_pool():
+    model = cell(method="draft_model", draft=model_shape("Qwen/Qwen3-4B"), draft_pool=18560)
+    ratios = [predict(replace(model, concurrency=c), fitted()).throughput.value for c in (1, 8, 32, 128, 256)]
+    assert ratios == sorted(ratios, reverse=True)
+    last = predict(replace(model, concurrency=256), fitted())
+    assert last.pool_bound
+    assert last.throughput.high < 1  # published: 0.6 to 0.7 of the baseline's throughput
+    assert last.time_per_token.value > last.throughput.value  # the two ratios part there
+
+
+def test_more_acceptance_is_never_less_gain_and_none_is_a_loss():
+    few, many = (predict(cell(acceptance=Acceptance((a, a / 2, a / 4))), fitted()) for a in (0.3, 0.8))
+    assert many.throughput.value > few.throughput.value
+    assert predict(cell(acceptance=Acceptance((0.0,))), fitted()).throughput.high < 1
+
+
+def test_bands_widen_with_what_is_not_known():
+    def width(**changed):
+        band = predict(cell(**changed), fitted()).throughput
+        return band.high / band.low
+
+    known = width()
+    assert (
+        known < width(acceptance=replace(RATES, origin="published")) < width(acceptance=replace(RATES, origin="class"))
+    )
+    assert known < width(concurrency=256)
+    assert known < width(acceptance=replace(RATES, drafts=40))
+
+
+def test_an_engine_before_async_scheduling_pays_less_for_lookup():
+    lookup = cell(method="ngram", acceptance=Acceptance((0.5, 0.4, 0.3), coverage=0.5), draft_pool=None)
+    new, old = (predict(replace(lookup, engine=version), fitted()) for version in ((0, 32, 0), (0, 11, 0)))
+    assert old.time_per_token.value > new.time_per_token.value
+
+
+def test_acceptance_of_other_k_follows_from_the_last_conditional_rate():
+    assert Acceptance((0.8, 0.4)).at(4) == pytest.approx((0.8, 0.4, 0.2, 0.1))
+    assert Acceptance((0.8, 0.4, 0.2)).at(1) == (0.8,)
+    assert Acceptance((0.5,), coverage=0.5).tokens_per_step(1) == 1.25
+    assert sum(from_length(2.5, 5)) + 1 == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("rates", "length", "words"),
+    [
+        ((0.5, 0.4, 0.33), 2.54, "which give 2.23"),
+        ((0.5, 0.6), None, "must not rise"),
+        ((50.0, 40.0), None, "from 0 to 1"),
+        ((), None, "no rate"),
+    ],
+)
+def test_rates_that_cannot_be_are_refused(rates, length, words):
+    assert words in (check_rates(rates, length) or "")
+
+
+def test_rates_that_agree_with_their_length_are_taken():
+    assert check_rates((0.73, 0.52, 0.35), 2.60) is None
