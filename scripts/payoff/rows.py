@@ -56,7 +56,7 @@ _NOT_COMPARABLE = {
 @dataclass(frozen=True)
 class Row:
     """A question with what was measured. ``system``: a source's target with one draft; ``source``: a machine.
-    ``anchor``: the published ratio at concurrency 1 of the same series, which stands in for an acceptance that is not published."""
+    ``anchor``: the published ratio at concurrency 1 of the same series, in place of an acceptance not published."""
 
     id: str
     system: str
