@@ -1,9 +1,10 @@
 """vLLM's counters, read from /metrics and differenced around a block.
 
 Drafts are counted only in steps that carried a proposal, so for methods that do not always propose (ngram, suffix) the
-acceptance length overstates the gain. Figures over all steps come from the generated tokens: with G tokens generated
-and A of them accepted from D drafts, ``steps = G - A``, but no fewer than D, ``tokens per step = G / steps`` and
-``coverage = D / steps`` (vLLM's scheduler updates the counters only for requests with scheduled draft tokens).
+acceptance length overstates the gain. Figures over all steps use the engine's own count of them,
+``steps = inter-token latencies + first tokens``: with G tokens generated from D drafts, ``tokens per step = G / steps``
+and ``coverage = D / steps``. Generated minus accepted tokens is no count of steps: what is accepted beyond the end of
+an answer is never generated (4.00 tokens per step were read so where 1.00 was true, with answers of 4 tokens).
 
 Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
 their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
@@ -22,10 +23,14 @@ _PLAIN = {
     "generation_tokens": "vllm:generation_tokens_total",
     "prompt_tokens": "vllm:prompt_tokens_total",
     "preemptions": "vllm:num_preemptions_total",
+    "prefix_queries": "vllm:prefix_cache_queries_total",
+    "prefix_hits": "vllm:prefix_cache_hits_total",
     "queue_seconds": "vllm:request_queue_time_seconds_sum",
     "queue_count": "vllm:request_queue_time_seconds_count",
     "ttft_seconds": "vllm:time_to_first_token_seconds_sum",
     "ttft_count": "vllm:time_to_first_token_seconds_count",
+    "itl_seconds": "vllm:inter_token_latency_seconds_sum",
+    "itl_count": "vllm:inter_token_latency_seconds_count",
     "tpot_seconds": "vllm:request_time_per_output_token_seconds_sum",
     "tpot_count": "vllm:request_time_per_output_token_seconds_count",
     "drafts": f"{_SPEC}drafts_total",
@@ -60,6 +65,10 @@ class Counters:
     ttft_count: float | None = None
     tpot_seconds: float | None = None
     tpot_count: float | None = None
+    itl_seconds: float | None = None
+    itl_count: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
     started: float | None = None
 
     @classmethod
@@ -128,6 +137,10 @@ class Window:
     ttft_count: float | None = None
     tpot_seconds: float | None = None
     tpot_count: float | None = None
+    itl_seconds: float | None = None
+    itl_count: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
 
     @classmethod
     def between(cls, before: Counters, after: Counters) -> Window:
@@ -158,7 +171,7 @@ class Window:
         width = max((len(w.per_position) for w in windows), default=0)
         positions = tuple(sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width))
         sums: dict[str, Any] = {}
-        for name in ("generation_tokens", "preemptions", "queue_seconds", "queue_count", *_TIME_FIELDS, *_SPEC_FIELDS):
+        for name in (*_PLAIN_FIELDS, *_TIME_FIELDS, *_PREFIX_FIELDS, *_SPEC_FIELDS):
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)
         return cls(per_position=positions, **sums)
@@ -182,15 +195,19 @@ class Window:
 
     @property
     def steps(self) -> float | None:
-        """Decode steps per sequence: every step commits one token of the target's own, and carries at most one draft.
+        """Steps per sequence: every step brings at least one token, and carries at most one draft.
 
-        Acceptances are counted before an answer is cut at its stop or its limit, so up to K tokens per answer are
-        accepted and never generated. Where K is large (suffix) and answers are short, generated minus accepted would
-        be fewer steps than there were drafts; there were no fewer than these.
+        The engine counts them: one inter-token latency per step after the first, and the first. An engine without
+        that count has at least generated minus accepted tokens, and at least a draft's step per draft and a first step
+        per request. That is too few for short answers: acceptances are counted before an answer is cut at its stop or
+        its limit, so up to K tokens per answer are accepted and never generated.
         """
-        if self.accepted is None or self.drafts is None:
+        if self.accepted is None or self.drafts is None or not self.generation_tokens:
             return None
-        return max(self.generation_tokens - self.accepted, self.drafts) or None
+        first = self.ttft_count if self.ttft_count is not None else self.queue_count
+        if self.itl_count is not None and first is not None:
+            return self.itl_count + first or None
+        return max(self.generation_tokens - self.accepted, self.drafts + (first or 0.0)) or None
 
     @property
     def tokens_per_step(self) -> float | None:
@@ -216,6 +233,11 @@ class Window:
         return _ratio(self.drafts, self.steps)
 
     @property
+    def prefix_hit_share(self) -> float | None:
+        """Share of the prompts' tokens that the prefix cache held, 0..1."""
+        return _ratio(self.prefix_hits, self.prefix_queries)
+
+    @property
     def position_rates(self) -> tuple[float, ...]:
         """Share of drafts whose token at position i was accepted, position 0 first."""
         return tuple(p / self.drafts for p in self.per_position) if self.drafts else ()
@@ -239,7 +261,9 @@ class Window:
         return None if ratio is None else 1000.0 * ratio
 
 
-_TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count")
+_PLAIN_FIELDS = ("generation_tokens", "preemptions", "queue_seconds", "queue_count")
+_TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count", "itl_seconds", "itl_count")
+_PREFIX_FIELDS = ("prefix_queries", "prefix_hits")
 _SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
 
 

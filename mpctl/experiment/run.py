@@ -24,7 +24,8 @@ API_VERSION = "mpctl.dev/v1alpha1"
 class ArmConditions:
     """The conditions of one arm. ``spec``: its speculation in words; ``argv``: the engine's arguments, without secrets;
     ``model_digest``: sha256 over the model's files or its revision, "" where unknown; ``device``: the driver's name of
-    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's log."""
+    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's log; ``served_tokens``: tokens that the
+    engine's process had generated before the measurement, None where unknown."""
 
     spec: str
     engine_version: str
@@ -33,6 +34,7 @@ class ArmConditions:
     model_digest: str
     device: str
     kv_pool_tokens: int | None
+    served_tokens: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A workload: which prompts are sent to which arm, in which order.
 
 A workload is a matrix: every class of traffic at every concurrency (or arrival rate) and temperature is a cell. It is
-measured round by round; in a round every cell has one block per arm, and the arm that goes first changes from block to
-block (A B B A ...), so that a slow drift of the machine falls on both alike.
+measured round by round; in a round every cell has one block per arm, and a coin decides which arm goes first, so that
+neither a drift nor a rhythm of the machine favours one of them.
 
 Within a class every prompt is sent once to each arm, over all cells: an engine that replays earlier answers (suffix
 decoding, prefix caches) looks faster on a repeated prompt than it is. A workload with too few prompts is refused unless
@@ -251,13 +251,19 @@ def _at_least(name: str, value: int, low: int) -> None:
         raise InputError(f"must be at least {low}, not {value}", field=name)
 
 
-def round_order(arms: tuple[str, ...], cells: tuple[Cell, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
-    """Return (cell, arm) in the order of one round: the arm that goes first changes from cell to cell and from round
-    to round."""
+def round_order(
+    arms: tuple[str, ...], cells: tuple[Cell, ...], repeat: int, *, seed: str
+) -> tuple[tuple[Cell, str], ...]:
+    """Return (cell, arm) in the order of one round. A coin decides for each cell and round which arm goes first; the
+    same ``seed`` gives the same order, also after an interruption.
+
+    A fixed order such as A B B A falls in step with noise of the same period: equal engines were told apart in 24 to
+    88 of 100 simulated measurements.
+    """
     order: list[tuple[Cell, str]] = []
-    for index, cell in enumerate(cells):
-        turn = arms if (repeat + index) % 2 == 0 else arms[::-1]
-        order.extend((cell, arm) for arm in turn)
+    for cell in cells:
+        toss = hashlib.sha256(f"{seed}\n{cell.key}\n{repeat}".encode()).digest()[0]
+        order.extend((cell, arm) for arm in (arms if toss % 2 == 0 else arms[::-1]))
     return tuple(order)
 
 

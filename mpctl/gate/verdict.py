@@ -13,6 +13,7 @@ from mpctl.gate.case import Case
 from mpctl.gate.outcome import Outcome, RuleResult
 
 _ANSWERS = ("errors", "outputs")  # rules about the answers themselves, not their speed
+_UNEQUAL = "caches"  # while it misses its data, neither arm's speed is its own: nothing that is measured rejects
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class CellVerdict:
     def reasons(self) -> tuple[str, ...]:
         """The messages that decided: of failed rules, else of missing and undecided ones, else of those passed."""
         failed = self._messages(Outcome.FAIL)
-        if failed:
+        if failed and self.outcome is not Outcome.UNDECIDED:
             return (self.sentence, *failed) if self.sentence else failed
         open_ = (*self._messages(Outcome.MISSING), *self._messages(Outcome.UNDECIDED))
         return open_ or self._messages(Outcome.PASS)
@@ -97,12 +98,14 @@ class Verdict:
 
 
 def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
-    """One rule that fails rejects; otherwise any that cannot be judged leaves it undecided."""
+    """One rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms whose caches help them
+    unequally are judged by their answers alone."""
     outcomes = {r.outcome for r in rules}
     c = case.comparison
-    if Outcome.FAIL in outcomes:
+    unequal = any(r.rule == _UNEQUAL and r.outcome is Outcome.MISSING for r in rules)
+    if any(r.outcome is Outcome.FAIL and (not unequal or r.rule in _ANSWERS) for r in rules):
         outcome = Outcome.REJECT
-    elif outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
+    elif unequal or outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE

@@ -38,7 +38,7 @@ class Method:
     the hidden states of every prompt token. ``target_layers``: without a draft it needs layers of the target's own.
     ``one_head_per_token``: the checkpoint's heads limit K.
 
-    The engine. ``v1_runner``, ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above
+    The engine. ``remembers_answers``: drafts from the answers to earlier requests. ``v1_runner``, ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above
     which it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
     ``notes``: true for every run, shown in docs/reference/methods.md.
     """
@@ -68,6 +68,7 @@ class Method:
     disables_async_scheduling: bool = False
     needs_gpu: bool = False
     prefix_caching_crashes: bool = False
+    remembers_answers: bool = False
     busy_above: int | None = None
     v1_runner: bool = True
     v2_runner: bool = True

@@ -63,6 +63,7 @@ _ROWS = (
         defaults_source="vLLM 0.32.0: K up to suffix_decoding_max_tree_depth (24), 10000 cached requests",
         floor=Floor((0, 12, 0), "vLLM PR #25784"),
         key_groups=frozenset({"trees"}),
+        remembers_answers=True,
         k_from="method",
         disables_async_scheduling=True,
         busy_above=20,

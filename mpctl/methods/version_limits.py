@@ -105,7 +105,8 @@ _ALL = (
         "metric",
         "0.10.0",
         "V0 exported a gauge; V1 exports counters",
-        "tokens per step: generated / (generated - accepted)",
+        "tokens per step: vllm:generation_tokens_total / (vllm:inter_token_latency_seconds_count + "
+        "vllm:time_to_first_token_seconds_count)",
         "vLLM 0.32.0 /metrics",
     ),
 )

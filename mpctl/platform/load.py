@@ -4,7 +4,7 @@ Faults of the bench client that are met here (vLLM 0.32; docs/how-to/bench.md ha
 applies the chat template although the chat endpoint does so again (``--skip-chat-template``); its own readiness probe
 sends the first prompt once more than counted (``--ready-check-timeout-sec 0``; its warm-ups repeat that one prompt, so
 ours are prompts of their own); it shuffles (``--disable-shuffle``); without a tokenizer it asks for one token
-(``--extra-body`` sets the limit).
+(``--extra-body`` sets the limit, and the salt that keeps the prefix cache of an earlier measurement out of this one).
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class LoadClient(Protocol):
         *,
         key: str,
         counters: Callable[[], Counters] | None,
+        salt: str = "",
     ) -> Sent:
-        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted."""
+        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted. ``salt``: of the
+        engine's prefix cache; requests with different salts share nothing in it."""
 
     def paced(self, pace: Pace) -> AbstractContextManager[PacedServer]:
         """A server of known timing beside the client."""
@@ -68,7 +70,14 @@ def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) 
 
 
 def bench_arguments(
-    endpoint: Endpoint, data: PurePath, result: PurePath, prompts: Sequence[str], cell: Cell, max_tokens: int
+    endpoint: Endpoint,
+    data: PurePath,
+    result: PurePath,
+    prompts: Sequence[str],
+    cell: Cell,
+    max_tokens: int,
+    *,
+    salt: str = "",
 ) -> list[str]:
     """What follows ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it runs.
 
@@ -96,9 +105,12 @@ def bench_arguments(
     if cell.rate is not None:
         options["request-rate"] = str(cell.rate)
     switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
+    extra: dict[str, object] = {"cache_salt": salt} if salt else {}
     if endpoint.tokenizer:
         options["tokenizer"] = endpoint.tokenizer
     else:
-        options["extra-body"] = json.dumps({"max_completion_tokens": max_tokens})
+        extra["max_completion_tokens"] = max_tokens
         switches.append("--skip-tokenizer-init")
+    if extra:
+        options["extra-body"] = json.dumps(extra)
     return [f"--{name}={value}" for name, value in options.items()] + switches

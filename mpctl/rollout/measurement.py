@@ -7,8 +7,10 @@ loaded; after a crash the measurement continues with the first one that cannot.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
@@ -64,6 +66,7 @@ class Measurement:
     meter: Meter
     progress: Progress
     target: Callable[[str], Target]
+    _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str]] = field(default_factory=set)
     _known: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
 
@@ -130,11 +133,14 @@ class Measurement:
         """What was measured so far, round by round."""
         found = []
         for repeat in range(self.workload.repeats):
-            for cell, arm in round_order((BASELINE, CANDIDATE), self.workload.cells, repeat):
+            for cell, arm in self._order((BASELINE, CANDIDATE), repeat):
                 block = self._load(cell, arm, repeat)
                 if block is not None:
                     found.append(block)
         return tuple(found)
+
+    def _order(self, arms: tuple[str, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
+        return round_order(arms, self.workload.cells, repeat, seed=f"{self.id} {self.created}")
 
     def run(self, blocks: tuple[Block, ...] | None = None) -> Run:
         """The measurement as it stands, with everything needed to judge or repeat it."""
@@ -203,6 +209,7 @@ class Measurement:
             model_digest=facts.model_digest,
             device=facts.device,
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
+            served_tokens=facts.served_tokens,
         )
         self.store.save(self.id, f"conditions-{arm}", encode(conditions))
 
@@ -221,7 +228,7 @@ class Measurement:
     def _round(self, arms: tuple[str, ...], repeat: int) -> None:
         total = self.workload.repeats * len(arms) * len(self.workload.cells)
         before = repeat * len(arms) * len(self.workload.cells)
-        for number, (cell, arm) in enumerate(round_order(arms, self.workload.cells, repeat), start=before + 1):
+        for number, (cell, arm) in enumerate(self._order(arms, repeat), start=before + 1):
             if self._load(cell, arm, repeat) is not None:
                 continue
             where = f"block {number} of at most {total}: {arm}, {cell.label}"
@@ -229,14 +236,20 @@ class Measurement:
             block = self._block(cell, arm, repeat)
             self.progress.update(f"{where}: {block.throughput:.0f} tok/s")
 
+    def _salt(self, arm: str) -> str:
+        """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
+        block that a kill cut off, would answer them from its cache here, and look faster than it is."""
+        return hashlib.sha256(f"{self.id}\n{self.created}\n{arm}\n{self._attempt}".encode()).hexdigest()[:32]
+
     def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
         endpoint, prompts = self.target(arm).endpoint, self.workload.slice(cell, repeat)
-        tokens = self.workload.max_tokens
+        tokens, salt = self.workload.max_tokens, self._salt(arm)
         try:
             if self.workload.warmup and (cell, arm) not in self._warm:
-                self.meter.send(endpoint, self.workload.warmup_prompts(cell), cell, tokens)
+                self.meter.send(endpoint, self.workload.warmup_prompts(cell), cell, tokens, salt=salt)
                 self._warm.add((cell, arm))
-            sent = self.meter.send(endpoint, prompts, cell, tokens, key=f"{self.id}/{_name(cell, arm, repeat)}")
+            key = f"{self.id}/{_name(cell, arm, repeat)}"
+            sent = self.meter.send(endpoint, prompts, cell, tokens, key=key, salt=salt)
             block = Block.from_bench(
                 corrected(sent.result, cell),
                 arm=arm,

@@ -74,7 +74,7 @@ class EngineFacts:
 
     ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
-    ``kv_pool_tokens``: tokens the KV cache holds.
+    ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated since the process started.
     """
 
     engine_version: str = ""
@@ -82,6 +82,7 @@ class EngineFacts:
     device: str = ""
     model_digest: str = ""
     kv_pool_tokens: int | None = None
+    served_tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -315,11 +316,20 @@ class Meter(Protocol):
     def describe(self, endpoint: Endpoint) -> EngineFacts:
         """What the running engine and the machine under it say of themselves; what is not known is None or empty."""
 
-    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: tuple[str, ...],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str = "",
+        salt: str = "",
+    ) -> Sent:
         """Send ``prompts`` once in order, as ``cell`` says.
 
         ``key``: names the block. A client that outlives a command finds by it what it sent already; without one it
-        is sent whatever was before.
+        is sent whatever was before. ``salt``: of the prefix cache; requests with different salts share nothing in it.
         """
 
     def calibrate(self, concurrency: int) -> Calibration | None:

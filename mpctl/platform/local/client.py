@@ -71,6 +71,7 @@ class BenchClient:
         *,
         key: str,
         counters: Callable[[], Counters] | None,
+        salt: str = "",
     ) -> Sent:
         """See :class:`LoadClient`. It ends with the command, so it never sent a ``key`` before.
 
@@ -78,7 +79,7 @@ class BenchClient:
             MpctlError: the client failed; its last lines are in the message.
         """
         before = counters() if counters else Counters()
-        result = self.run(endpoint, prompts, cell, max_tokens)
+        result = self.run(endpoint, prompts, cell, max_tokens, salt=salt)
         return Sent(result, before, counters() if counters else Counters())
 
     @contextmanager
@@ -109,7 +110,9 @@ class BenchClient:
             finally:
                 server.stdin.close()
 
-    def run(self, endpoint: Endpoint, prompts: Sequence[str], cell: Cell, max_tokens: int) -> dict[str, Any]:
+    def run(
+        self, endpoint: Endpoint, prompts: Sequence[str], cell: Cell, max_tokens: int, *, salt: str = ""
+    ) -> dict[str, Any]:
         """Send the prompts once, in order; the client's own JSON.
 
         Raises:
@@ -119,7 +122,7 @@ class BenchClient:
             data = scratch / "prompts.jsonl"
             data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
             result = scratch / "result.json"
-            arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens)
+            arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens, salt=salt)
             limit = limit_s(len(prompts), cell, max_tokens, least_s=self._timeout_s)
             loaded = self._ask({"arguments": arguments, "token": endpoint.token}, limit, result)
             if not isinstance(loaded, dict):

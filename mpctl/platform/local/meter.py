@@ -87,7 +87,8 @@ class LocalMeter:
         version = _get_json(endpoint, "/version").get("version")
         served = _get_json(endpoint, "/v1/models").get("data") or [{}]
         root = served[0].get("root") if isinstance(served, list) and isinstance(served[0], dict) else ""
-        pool = _POOL.search(self._metrics(endpoint))
+        metrics = self._metrics(endpoint)
+        pool = _POOL.search(metrics)
         here = is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=str(version or ""),
@@ -95,16 +96,28 @@ class LocalMeter:
             device=device() if here else "",
             model_digest=model_digest(str(root), self._cwd) if root and here else "",
             kv_pool_tokens=int(pool[1]) if pool else None,
+            served_tokens=Counters.parse(metrics).generation_tokens,
         )
 
-    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: tuple[str, ...],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str = "",
+        salt: str = "",
+    ) -> Sent:
         """Send the prompts once, in order, with the counters before and after.
 
         Raises:
             MpctlError: the client failed; its last lines are in the message.
             CounterError: the counters cannot be read.
         """
-        return self.client.send(endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint))
+        return self.client.send(
+            endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint), salt=salt
+        )
 
     def calibrate(self, concurrency: int) -> Calibration:
         """Measure a server of known timing, where the client is, with the client that measures the engines.

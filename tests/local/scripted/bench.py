@@ -22,10 +22,11 @@ def bench(arguments):
     limit = int(value_of(arguments, "--custom-output-len"))
     name = value_of(arguments, "--served-model-name") or value_of(arguments, "--model") or ""
     concurrency = int(value_of(arguments, "--max-concurrency") or 1)
+    extra = json.loads(value_of(arguments, "--extra-body") or "{}")
     sys.stderr.write(f"sent to {url}: {lines[:1]}\n")
     start = time.perf_counter()
     with ThreadPoolExecutor(concurrency) as pool:
-        answers = list(pool.map(lambda line: ask(url, name, json.loads(line)["prompt"], limit), lines))
+        answers = list(pool.map(lambda line: ask(url, name, json.loads(line)["prompt"], limit, extra), lines))
     took = time.perf_counter() - start
     result = {field: [answer[field] for answer in answers] for field in answers[0]} if answers else {}
     result |= {"duration": took, "max_concurrency": concurrency, "date": time.strftime("%Y%m%d-%H%M%S")}
@@ -33,7 +34,7 @@ def bench(arguments):
     (folder / value_of(arguments, "--result-filename")).write_text(json.dumps(result))
 
 
-def ask(url, name, prompt, limit):
+def ask(url, name, prompt, limit, extra):
     """One streamed request; its row of the result file."""
     body = {
         "model": name,
@@ -41,6 +42,7 @@ def ask(url, name, prompt, limit):
         "max_completion_tokens": limit,
         "stream": True,
         "stream_options": {"include_usage": True},
+        **extra,
     }
     headers = {"Content-Type": "application/json"}
     if os.environ.get("OPENAI_API_KEY"):

@@ -17,6 +17,8 @@ The environment variable SCRIPT changes it, as JSON:
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
 - ``queue_ms``: every request waits so long before it runs
+- ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer; ``saltless``: the
+  cache ignores the salt of a request
 
 A script under the key ``speculating`` holds for a speculating engine only.
 """
@@ -58,9 +60,11 @@ class Model:
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()
         self.slots = threading.Semaphore(int(self.script.get("slots", 10**6)))
-        self.counts = dict.fromkeys(("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting"), 0)
+        names = ("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting", "queries", "hits")
+        self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
         self.queued_s = 0.0
+        self.cache = set()
         self.serial = itertools.count(1)
         self.failed = 0.0
 
@@ -77,6 +81,17 @@ class Model:
             self.counts["waiting"] -= 1
             self.counts["running"] += 1
             self.queued_s += waited if "slots" in self.script or "queue_ms" in self.script else 0.0
+
+    def prefill(self, prompt, salt):
+        """Look the prompt up in the prefix cache, and take its time where it is not there."""
+        entry = (prompt, "" if self.script.get("saltless") else salt)
+        with self.lock:
+            known = entry in self.cache
+            self.cache.add(entry)
+            self.counts["queries"] += len(prompt.split())
+            self.counts["hits"] += len(prompt.split()) if known else 0
+        if not known:
+            time.sleep(self.script.get("prefill_ms", 0) / 1000)
 
     def leave(self):
         """Give the slot back."""
@@ -134,6 +149,8 @@ class Model:
             "vllm:generation_tokens_total": counts["generated"],
             "vllm:prompt_tokens_total": counts["prompt"],
             "vllm:num_preemptions_total": 0,
+            "vllm:prefix_cache_queries_total": counts["queries"],
+            "vllm:prefix_cache_hits_total": counts["hits"],
             "vllm:num_requests_running": counts["running"],
             "vllm:num_requests_waiting": counts["waiting"],
             "vllm:request_queue_time_seconds_sum": queued,
@@ -192,6 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             with self.model.lock:
                 self.model.counts["prompt"] += 1
+            self.model.prefill(prompt, body.get("cache_salt", ""))
             usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
             if body.get("stream"):
                 self.stream(body, words, usage, chat=chat)

@@ -32,6 +32,10 @@ def test_a_speculating_engine_after_load():
         ttft_count=33.0,
         tpot_seconds=0.07655604187430172,
         tpot_count=33.0,
+        itl_seconds=19.022574657000405,
+        itl_count=2926.0,
+        prefix_queries=9698.0,
+        prefix_hits=0.0,
         started=1.79521993544e09,
     )
 
@@ -54,11 +58,12 @@ def test_on_and_idle_is_zero_off_is_none():
 def test_the_window_of_a_speculating_engine():
     seen = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
     assert seen.speculating
-    assert seen.steps == 8252 - 5331 == 2921
-    assert seen.tokens_per_step == pytest.approx(8252 / 2921)
+    assert seen.steps == 2926 + 33 == 2959  # vllm:iteration_tokens_total_count of the same reading, one at a time
+    assert seen.tokens_per_step == pytest.approx(8252 / 2959)
     assert seen.acceptance_rate == pytest.approx(5331 / 9806)
     assert seen.acceptance_length == pytest.approx(1 + 5331 / 1983)
-    assert seen.coverage == pytest.approx(1983 / 2921)
+    assert seen.coverage == pytest.approx(1983 / 2959)
+    assert seen.prefix_hit_share == 0.0
     assert seen.position_rates == pytest.approx((0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5)
     assert seen.acceptance_length > seen.tokens_per_step  # what counting only drafted steps overstates
     assert seen.queue_wait_ms == pytest.approx(1.3882 / 33, abs=1e-4)
@@ -167,14 +172,19 @@ BEFORE = Counters(
     ttft_count=4.0,
     tpot_seconds=1.0,
     tpot_count=4.0,
+    itl_seconds=1.0,
+    itl_count=4.0,
+    prefix_queries=4.0,
+    prefix_hits=1.0,
 )
 AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
+SPECULATION = ("drafts", "draft_tokens", "accepted")
 NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started")]
 
 
 def test_a_window_is_the_difference():
-    idle = dict.fromkeys(("preemptions", "queue_seconds", "queue_count", "ttft_seconds", "ttft_count"), 0.0)
-    expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **idle, tpot_seconds=0.0, tpot_count=0.0)
+    unchanged = [n for n in NUMBERS if n not in ("generation_tokens", "prompt_tokens", *SPECULATION)]
+    expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **dict.fromkeys(unchanged, 0.0))
     assert Window.between(BEFORE, AFTER) == expected
 
 
@@ -221,6 +231,32 @@ def test_more_accepted_than_drafted_is_a_contradiction():
 def test_positions_must_add_up_to_the_accepted():
     with pytest.raises(CounterError, match="add up to 4, the accepted counter says 5"):
         Window.between(BEFORE, replace(AFTER, per_position=(5.0, 2.0)))
+
+
+@pytest.mark.parametrize(
+    ("generated", "drafts", "accepted", "steps"),
+    [  # vLLM 0.32, n-gram K=8, one request at a time; steps: vllm:iteration_tokens_total_count
+        (48.0, 12.0, 96.0, 48.0),  # answers of 4 tokens: speculation brings nothing
+        (192.0, 26.0, 192.0, 62.0),
+        (1536.0, 184.0, 1335.0, 237.0),
+        (4608.0, 554.0, 4020.0, 625.0),
+        (1480.0, 285.0, 249.0, 1231.0),
+    ],
+)
+def test_steps_are_those_that_the_engine_made(generated, drafts, accepted, steps):
+    """Generated minus accepted tokens is too few where the ends of drafts are cut off: 4.00 tokens per step for 1.00."""
+    requests = 12.0
+    seen = window(generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests)
+    assert seen.steps == steps
+    assert seen.tokens_per_step == generated / steps
+    assert seen.coverage == drafts / steps
+    floor = replace(seen, itl_count=None).steps
+    assert floor is not None
+    assert drafts + requests <= floor <= steps  # without the engine's count
+
+
+def test_without_any_count_of_requests_a_step_per_draft_is_the_floor():
+    assert window(192.0, 26.0, 208.0, 192.0).steps == 26.0
 
 
 def test_hand_computed_figures():

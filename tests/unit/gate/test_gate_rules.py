@@ -85,6 +85,26 @@ def first(rate, low=0.0, high=1.0):
     return replace(made, arms=arms("eagle3 K=3"), cells=(replace(cell, intervals=found),))
 
 
+def cached(base, cand):
+    """Prompts of 100 tokens of which the prefix caches held these shares; None: they are not counted."""
+    cell = GOOD.cells[0]
+    changed = {}
+    for arm, share in ((cell.baseline, base), (cell.candidate, cand)):
+        asked = 100.0 * arm.requests
+        counts = {} if share is None else {"prefix_queries": asked, "prefix_hits": share * asked}
+        changed[arm.arm] = replace(arm, window=replace(arm.window, **counts))
+    return good(**changed)
+
+
+FORGETS = ("--speculative-config", '{"method": "suffix", "suffix_decoding_max_cached_requests": 0}')
+
+
+def remembering(served, spec="suffix", argv=()):
+    """A candidate whose process had generated so many tokens before it was measured."""
+    made = arms(spec)
+    return {**made, CANDIDATE: replace(made[CANDIDATE], served_tokens=served, argv=argv)}
+
+
 CASES = [
     (GOOD, "errors", PASS),
     (good(newly_failed=1), "errors", UNDECIDED),
@@ -103,6 +123,20 @@ CASES = [
     (with_arm("candidate", output_tokens=337), "tokens", MISSING),
     (with_arm("candidate", window=None), "tokens", MISSING),
     (with_arm("baseline", window=replace(window(640.0), **TIMED)), "tokens", MISSING),  # users were served meanwhile
+    (cached(0.3, 0.35), "caches", PASS),
+    (cached(0.0, 0.94), "caches", MISSING),
+    (cached(0.94, 0.0), "caches", MISSING),
+    (cached(0.5, None), "caches", MISSING),
+    (cached(None, 0.5), "caches", MISSING),
+    (cached(0.2, 0.0), "caches", MISSING),
+    (replace(cached(0.2, 0.0), arms=arms("eagle3 K=3")), "caches", PASS),  # 16 of 100 tokens a request
+    (replace(cached(0.0, 0.2), arms=arms("eagle3 K=3")), "caches", MISSING),
+    (cached(None, None), "caches", SKIP),
+    (replace(GOOD, arms=remembering(0.0)), "caches", PASS),
+    (replace(GOOD, arms=remembering(32.0)), "caches", PASS),  # as of a completion at its start
+    (replace(GOOD, arms=remembering(320.0)), "caches", MISSING),
+    (replace(GOOD, arms=remembering(320.0, "ngram K=5")), "caches", SKIP),
+    (replace(GOOD, arms=remembering(320.0, argv=FORGETS)), "caches", SKIP),
     (good(different=3), "outputs", PASS),
     (good(different=4), "outputs", UNDECIDED),
     (good(different=12), "outputs", FAIL),
@@ -177,7 +211,7 @@ def test_every_rule_passes_fails_and_misses_somewhere():
     seen |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
     names = [r.rule for r in assess(GOOD).rules if not r.rule.endswith("p99")]
     # neither too few samples, repeated prompts nor other traffic are the candidate's fault; a pool need not be known
-    never = {("samples", FAIL), ("repeats", FAIL), ("tokens", FAIL), ("KV pool", MISSING)}
+    never = {("samples", FAIL), ("repeats", FAIL), ("tokens", FAIL), ("caches", FAIL), ("KV pool", MISSING)}
     assert seen == set(itertools.product(names, (PASS, FAIL, MISSING))) - never
 
 
@@ -188,6 +222,21 @@ def test_any_fail_rejects_whatever_is_missing(failing):
     assert MISSING in {r.outcome for r in verdict.rules}
     assert verdict.outcome is Outcome.REJECT
     assert {r.message for r in verdict.rules if r.outcome is FAIL} <= set(verdict.reasons)
+
+
+def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():
+    """Two equal engines: reject at 0.29x where the baseline was warm, promote at 7.56x where the candidate was."""
+    for base, cand, speed in ((0.94, 0.0, 3.5), (0.0, 0.94, 0.13)):
+        made = cached(base, cand)
+        cell = made.cells[0]
+        interval = Interval(speed, 0.9 * speed, 1.1 * speed, 5, "t", 0.96)
+        made = replace(made, cells=(replace(cell, intervals={**cell.intervals, "time_per_token_ratio": interval}),))
+        verdict = assess(made)
+        assert verdict.outcome is Outcome.UNDECIDED
+        assert "the prefix cache held" in verdict.reasons[0]
+        assert "below 1.00x" not in " ".join(verdict.reasons)
+        wrong = replace(made, cells=(replace(made.cells[0], different=30),))
+        assert assess(wrong).outcome is Outcome.REJECT  # other answers are no matter of speed
 
 
 def test_nothing_measured_is_undecided():

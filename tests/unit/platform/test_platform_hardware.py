@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -143,8 +145,6 @@ def test_what_is_on_this_machine(url, here):
 
 
 def arguments(cell, prompts=("a", "b"), tokenizer="t"):
-    from pathlib import Path
-
     made = bench_arguments(Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), prompts, cell, 64)
     return dict(a.removeprefix("--").split("=", 1) for a in made if "=" in a), [a for a in made if "=" not in a]
 
@@ -168,3 +168,12 @@ def test_without_a_tokenizer_the_limit_stands_in_the_request():
     assert "tokenizer" not in options
     assert options["extra-body"] == '{"max_completion_tokens": 64}'
     assert "--skip-tokenizer-init" in switches
+
+
+@pytest.mark.parametrize("tokenizer", ["", "t"])
+def test_the_salt_of_the_prefix_cache_stands_in_every_request(tokenizer):
+    made = bench_arguments(
+        Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), ("a",), Cell("edits", 1), 64, salt="s1"
+    )
+    (extra,) = (a.removeprefix("--extra-body=") for a in made if a.startswith("--extra-body="))
+    assert json.loads(extra) == {"cache_salt": "s1"} | ({} if tokenizer else {"max_completion_tokens": 64})

@@ -213,6 +213,41 @@ def test_without_calibration_the_client_is_not_calibrated():
     assert measurement(memory.context, done).run().calibration is None
 
 
+def test_each_arm_and_measurement_has_a_salt_of_its_own_and_a_resumed_one_another():
+    """With the salt of an earlier measurement, or of a block that a kill cut off, prompts come from the prefix cache."""
+    memory = world_with(replace(LONG, concurrency=(1,)), SLOWER)
+    memory.die_at(60)
+    with pytest.raises(Crash):
+        rollout(memory)
+    resumed = memory.again()
+    runner.run(resumed.context, resumed.unfinished())
+    again = resumed.again()
+    rollout(again)
+    salts = [set(world.meter.salts) for world in (memory, resumed, again)]
+    for one in salts:
+        assert len(one) == len({arm for arm, _ in one}) == 2
+        assert all(one != other for other in salts if other is not one)
+    assert len({salt for one in salts for _, salt in one}) == 6
+    assert "" not in {salt for one in salts for _, salt in one}
+
+
+def test_an_interrupted_measurement_keeps_its_order():
+    whole = world_with(replace(LONG, concurrency=(1,)), SLOWER)
+    done = rollout(whole)
+    broken = world_with(replace(LONG, concurrency=(1,)), SLOWER)
+    broken.die_at(60)
+    with pytest.raises(Crash):
+        rollout(broken)
+    resumed = broken.again()
+    runner.run(resumed.context, resumed.unfinished())
+
+    def order(world):
+        return [(b.arm, b.repeat) for b in measurement(world.context, done).blocks()]
+
+    assert order(resumed) == order(whole)
+    assert [repeat for _, repeat in order(whole)] == sorted(repeat for _, repeat in order(whole))
+
+
 def test_a_block_that_is_finished_is_never_sent_again():
     """Killed after every fifth record: each prompt that was counted went to each arm once."""
     memory = world_with(LONG)

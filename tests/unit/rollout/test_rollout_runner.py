@@ -62,11 +62,11 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
 
 
-def test_blocks_alternate_and_each_arm_is_sent_each_prompt_once():
+def test_blocks_go_round_by_round_and_each_arm_is_sent_each_prompt_once():
     memory = MemoryWorld(FASTER)
     rollout(memory, Strategy.SIDE_BY_SIDE)
     arms = [manifest for manifest, prompt in memory.meter.sent if prompt in (PROMPTS[1], PROMPTS[5])]
-    assert arms == [BASELINE_TEXT, CANDIDATE_TEXT, CANDIDATE_TEXT, BASELINE_TEXT]
+    assert set(arms[:2]) == set(arms[2:]) == {BASELINE_TEXT, CANDIDATE_TEXT}
     for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
         assert sorted(p for m, p in memory.meter.sent if m == manifest) == sorted(PROMPTS)
 

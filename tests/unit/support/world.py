@@ -226,6 +226,7 @@ class MemoryMeter:
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
         self.sent: list[tuple[str, str]] = []
+        self.salts: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
         self._world.boundary("prepare")
@@ -277,8 +278,18 @@ class MemoryMeter:
                 "errors": [""] * count,
             }
 
-    def send(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int, *, key: str = "") -> Sent:
+    def send(
+        self,
+        endpoint: Endpoint,
+        prompts: tuple[str, ...],
+        cell: Cell,
+        max_tokens: int,
+        *,
+        key: str = "",
+        salt: str = "",
+    ) -> Sent:
         before = self.counters(endpoint)
+        self.salts.append((self._engine(endpoint).manifest, salt))
         result = self.run(endpoint, prompts, cell, max_tokens)
         return Sent(result, before, self.counters(endpoint))
 

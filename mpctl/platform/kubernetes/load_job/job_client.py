@@ -59,6 +59,7 @@ class JobClient:
         *,
         key: str,
         counters: Callable[[], Counters] | None,
+        salt: str = "",
     ) -> Sent:
         """Send the prompts once, in order, from the Job's pod; a block of the same ``key`` to the same engine is read
         again. The counters are read in the pod, right around the block.
@@ -72,7 +73,7 @@ class JobClient:
         address = endpoint.inside or endpoint.base_url
         engine = Endpoint(address, endpoint.model, endpoint.tokenizer)
         block = {
-            "arguments": bench_arguments(engine, _DATA, _RESULT, prompts, cell, max_tokens),
+            "arguments": bench_arguments(engine, _DATA, _RESULT, prompts, cell, max_tokens, salt=salt),
             "prompts": list(prompts),
             "token": endpoint.token,
             "metrics": None if counters is None else f"{address}/metrics",
