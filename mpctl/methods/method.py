@@ -38,8 +38,9 @@ class Method:
     the hidden states of every prompt token. ``target_layers``: without a draft it needs layers of the target's own.
     ``one_head_per_token``: the checkpoint's heads limit K.
 
-    The engine. ``remembers_answers``: drafts from the answers to earlier requests. ``v1_runner``, ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above
-    which it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
+    The engine. ``remembers_answers``: drafts also from answers to earlier requests. ``v1_runner``,
+    ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above which
+    it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
     ``notes``: true for every run, shown in docs/reference/methods.md.
     """
 

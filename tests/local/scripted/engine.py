@@ -17,8 +17,8 @@ The environment variable SCRIPT changes it, as JSON:
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
 - ``queue_ms``: every request waits so long before it runs
-- ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer; ``saltless``: the
-  cache ignores the salt of a request
+- ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer
+- ``saltless``: that cache ignores the salt of a request
 
 A script under the key ``speculating`` holds for a speculating engine only.
 """

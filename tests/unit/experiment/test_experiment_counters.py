@@ -244,7 +244,7 @@ def test_positions_must_add_up_to_the_accepted():
     ],
 )
 def test_steps_are_those_that_the_engine_made(generated, drafts, accepted, steps):
-    """Generated minus accepted tokens is too few where the ends of drafts are cut off: 4.00 tokens per step for 1.00."""
+    """Generated minus accepted tokens is too few where the ends of drafts are cut off."""
     requests = 12.0
     seen = window(generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests)
     assert seen.steps == steps

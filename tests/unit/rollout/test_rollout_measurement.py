@@ -214,7 +214,7 @@ def test_without_calibration_the_client_is_not_calibrated():
 
 
 def test_each_arm_and_measurement_has_a_salt_of_its_own_and_a_resumed_one_another():
-    """With the salt of an earlier measurement, or of a block that a kill cut off, prompts come from the prefix cache."""
+    """With the salt of an earlier measurement or of a broken block, prompts come from the prefix cache."""
     memory = world_with(replace(LONG, concurrency=(1,)), SLOWER)
     memory.die_at(60)
     with pytest.raises(Crash):
