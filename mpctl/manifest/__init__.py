@@ -8,7 +8,7 @@ disk, a cluster or a terminal.
 from mpctl.manifest.documents import load, load_one, select
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.foreign import foreign_changes
-from mpctl.manifest.redact import masked, plain_secrets, redacted
+from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
 from mpctl.manifest.service import Service, Storage
 from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
@@ -25,6 +25,7 @@ __all__ = [
     "masked",
     "plain_secrets",
     "redacted",
+    "split_secrets",
     "select",
     "speculation_of",
 ]

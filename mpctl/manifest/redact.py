@@ -27,6 +27,22 @@ def redacted(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
+def split_secrets(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the arguments without secret flags, and those flags with their values."""
+    public: list[str] = []
+    secret: list[str] = []
+    hiding = False
+    for word in arguments:
+        if word.startswith("-"):
+            flag, equals, _ = word.partition("=")
+            named = bool(_SECRET.match(flag))
+            hiding = named and not equals
+            (secret if named else public).append(word)
+        else:
+            (secret if hiding else public).append(word)
+    return tuple(public), tuple(secret)
+
+
 # Parts of a variable's name; TOKENIZERS_PARALLELISM and MAX_TOKENS are not secrets.
 _PARTS = r"(?:TOKEN|KEY|APIKEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)"
 _NAME = rf"(?:[A-Z0-9]+[_-])*{_PARTS}(?:[_-][A-Z0-9]+)*"
@@ -44,6 +60,7 @@ _INLINE = (
     re.compile(
         rf"((?<![\w-]){_FLAG}(?:=|[\"']?,?[ ]+|[\"']?\n[+\- ]?\s*-\s+)[\"']?)[^\s\"'\],-][^\s\"'\],]*", re.IGNORECASE
     ),
+    re.compile(rf"([\"']{_NAME}[\"']:\s*\[?[\"'])[^\"']+", re.IGNORECASE),
     re.compile(rf"(\b{_NAME}=[\"']?)[^\s\"']+"),
     re.compile(rf"((?<![\w-]){_PAIR}=)[^\s\"';&,<]+", re.IGNORECASE),
     re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE),

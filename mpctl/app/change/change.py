@@ -94,7 +94,22 @@ class Change:
 
 
 def unified(before: str, after: str, names: tuple[str, str]) -> str:
-    """Return a unified diff of two manifests without their secrets; empty when they are equal."""
-    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), *names)
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    """Return a unified diff of two manifests without their secrets; empty when they are equal.
+
+    A secret is known by its variable's name, which may be outside of the lines that a diff shows, so whole manifests
+    are masked. Their own lines are compared: a secret that changed is a difference, too.
+    """
+    lines = difflib.unified_diff(_with_masked(before), _with_masked(after), *names)
+    shown = [f"{line[:1]}{line.rpartition(_MASKED)[2]}" if _MASKED in line else line for line in lines]
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
     return masked(text.rstrip("\n"))
+
+
+_MASKED = "\0"  # no YAML document has this character
+
+
+def _with_masked(text: str) -> list[str]:
+    """Lines of a manifest, each followed by what may be shown of it."""
+    pairs = zip(text.split("\n"), masked(text).split("\n"), strict=True)
+    lines = [f"{line}{_MASKED}{shown}\n" for line, shown in pairs]
+    return [*lines[:-1], *([] if text.endswith("\n") or not text else [lines[-1].removesuffix("\n")])]

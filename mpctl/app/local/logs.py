@@ -7,6 +7,7 @@ from mpctl.app.requests import LocalLogsRequest
 from mpctl.app.session.local import open_local
 from mpctl.app.session.place import Place
 from mpctl.errors import InputError
+from mpctl.manifest import masked
 from mpctl.platform.local.supervisor import log_path
 
 
@@ -22,5 +23,5 @@ def read_log(place: Place, console: Console, request: LocalLogsRequest) -> tuple
     if not path.is_file():
         logs = ", ".join(sorted(p.stem for p in path.parent.glob("*.log"))) or "none"
         raise InputError(f"log of {arm} not found", hint=f"logs: {logs}")
-    lines = path.read_text(errors="replace").splitlines()
+    lines = masked(path.read_text(errors="replace")).splitlines()
     return tuple(lines if request.tail is None else lines[max(0, len(lines) - request.tail) :])

@@ -19,6 +19,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
+from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
@@ -228,7 +229,7 @@ class _Worker:
 
     @property
     def last_lines(self) -> str:
-        return "its last lines:\n" + "\n".join(tuple(self._tail))
+        return "its last lines:\n" + masked("\n".join(tuple(self._tail)))
 
     def close(self) -> None:
         """Closed input tells it to end. Its output is read until then, or it could block on a full pipe, and closing

@@ -2,18 +2,20 @@
 
 The container's arguments are run as they are, image and resources are ignored. Two things are added, because several
 engines share one loopback interface: ``--host 127.0.0.1`` and ``--port``, which win over the manifest's own since the
-parser takes the last.
+parser takes the last. Secret flags go by the environment, since every user of the machine can read a command line: an
+API key as ``VLLM_API_KEY``, which vLLM writes into no log, either; any other as :data:`SECRET_ARGUMENTS`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mpctl.errors import InputError, Refused
-from mpctl.manifest import Service, load_one
+from mpctl.manifest import Service, load_one, split_secrets
 from mpctl.methods import from_config
 
 ENGINE_MAIN = Path(__file__).parent / "in_engine" / "serve.py"
@@ -27,6 +29,8 @@ DEFAULT_ENV = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 ARM_VARIABLE = "MPCTL_ARM"
+SECRET_ARGUMENTS = "MPCTL_SECRET_ARGUMENTS"  # a JSON list; in_engine/serve.py appends it
+_API_KEY = "VLLM_API_KEY"
 
 
 def with_loopback(environment: Mapping[str, str]) -> dict[str, str]:
@@ -89,13 +93,14 @@ def served_name(service: Service) -> str:
 
 def api_key(service: Service) -> str | None:
     """What requests must be authorised with, if the engine asks for it."""
-    manifest = service.command.get("api-key") or dict(service.env).get("VLLM_API_KEY")
-    return manifest or os.environ.get("VLLM_API_KEY")  # which the engine inherits
+    keys, _ = _secret_flags(service)  # vLLM takes several; each of them will do
+    manifest = keys[0] if keys else dict(service.env).get(_API_KEY)
+    return manifest or os.environ.get(_API_KEY)  # which the engine inherits
 
 
 def engine_arguments(service: Service, port: int) -> list[str]:
-    """Everything after ``vllm serve``."""
-    arguments = list(service.command.argv)
+    """Everything after ``vllm serve`` that may be seen."""
+    arguments = list(split_secrets(service.command.argv)[0])
     if service.model is None:
         arguments = ["--model", model_of(service), *arguments]
     return [*arguments, "--host", "127.0.0.1", "--port", str(port)]
@@ -111,9 +116,34 @@ def engine_environment(service: Service, tag: str, inherited: Mapping[str, str] 
     own."""
     chosen = with_loopback({**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}})
     chosen[ARM_VARIABLE] = tag
+    keys, secret = _secret_flags(service)
+    if len(keys) == 1:
+        chosen[_API_KEY] = keys[0]
+    elif keys:
+        secret = ("--api-key", *keys, *secret)
+    if secret:
+        chosen[SECRET_ARGUMENTS] = json.dumps(secret)
     if Path(model_of(service)).expanduser().exists():
         chosen.setdefault("HF_HUB_OFFLINE", "1")
     return chosen
+
+
+def _secret_flags(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The API keys that the engine takes, and every other secret flag with its values."""
+    keys: list[str] = []
+    others: list[str] = []
+    of_keys = False
+    for word in split_secrets(service.command.argv)[1]:
+        if not word.startswith("-"):
+            (keys if of_keys else others).append(word)
+            continue
+        flag, _, value = word.partition("=")
+        of_keys = flag.replace("_", "-") == "--api-key"
+        if of_keys:
+            keys = [value] if value else []  # the last one counts
+        else:
+            others.append(word)
+    return tuple(keys), tuple(others)
 
 
 def notes(service: Service) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpctl.manifest import masked, plain_secrets, redacted
+from mpctl.manifest import masked, plain_secrets, redacted, split_secrets
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,19 @@ from mpctl.manifest import masked, plain_secrets, redacted
 )
 def test_values_of_secret_flags_are_hidden(arguments, shown):
     assert redacted(arguments) == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "public", "secret"),
+    [
+        ("m --api-key k1 k2 --port 1", "m --port 1", "--api-key k1 k2"),
+        ("--api-key=k --model m", "--model m", "--api-key=k"),
+        ("--model m --hf-token", "--model m", "--hf-token"),
+        ("--tokenizer m", "--tokenizer m", ""),
+    ],
+)
+def test_secret_flags_are_split_from_the_others(arguments, public, secret):
+    assert split_secrets(arguments.split()) == (tuple(public.split()), tuple(secret.split()))
 
 
 SECRETS = {
@@ -39,6 +52,7 @@ SECRETS = {
     "a block": "- name: TLS_KEY\n  value: |\n    PLANTED\n    a PLANTED\n\n    PLANTED\n- name: A\n  value: b",
     "a block scalar before its name": "- value: >-\n    PLANTED\n    PLANTED\n  name: TLS_KEY",
     "a comment behind the name": "- name: HF_TOKEN  # of the team\n  value: PLANTED",
+    "arguments in an engine's log": "INFO non-default args: {'model': 'm', 'api_key': ['PLANTED']}",
     "a query": "https://hub/x?a=b&token=PLANTED&c=d",
     "an ADO.NET connection string": "Server=db;User Id=u;Password=PLANTED;Encrypt=true",
     "a storage account": "AccountName=a;AccountKey=PLANTED==;EndpointSuffix=core",

@@ -13,6 +13,7 @@ they are forked (``forking.py``), which starts an engine in less than half the C
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -78,4 +79,6 @@ if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
 
     sys.argv[0] = "vllm"
+    # Secret flags, which every user could read in the command line of a process.
+    sys.argv += json.loads(os.environ.pop("MPCTL_SECRET_ARGUMENTS", "[]"))
     main()  # type: ignore[no-untyped-call,unused-ignore]
