@@ -25,7 +25,7 @@ __all__ = [
     "masked",
     "plain_secrets",
     "redacted",
-    "split_secrets",
     "select",
     "speculation_of",
+    "split_secrets",
 ]

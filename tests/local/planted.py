@@ -14,8 +14,10 @@ MARKED = (*SECRETS, PROMPT)
 
 
 def write_prompts(path, count=64):
-    """A file of prompts, each with the mark: the scripted engine answers with the prompt, so the answers have it, too."""
-    path.write_text("".join(json.dumps({"prompt": f"{PROMPT} tells number {i} of a life"}) + "\n" for i in range(count)))
+    """A file of prompts, each with the mark. The scripted engine answers with the prompt, so answers have it, too."""
+    path.write_text(
+        "".join(json.dumps({"prompt": f"{PROMPT} tells number {i} of a life"}) + "\n" for i in range(count))
+    )
     return path
 
 
