@@ -10,6 +10,7 @@ from mpctl.errors import InputError
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
 from mpctl.manifest.kinds.leader_worker_set import LEADER_WORKER_SET
+from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
 from mpctl.manifest.kinds.unsupported import UNSUPPORTED
 from mpctl.manifest.kinds.workload import DEPLOYMENT, STATEFUL_SET
@@ -17,7 +18,7 @@ from mpctl.manifest.service import Place, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
-ADAPTERS = (INFERENCE_SERVICE, MODEL_DEPLOYMENT, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+ADAPTERS = (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, MODEL_DEPLOYMENT, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 

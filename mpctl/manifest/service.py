@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
-from mpctl.manifest.speculation import rewrite, setting
+from mpctl.manifest.speculation import additional, rewrite, setting
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
 from mpctl.manifest.text.contents import at, contents
@@ -53,13 +54,14 @@ class Source:
     """The place of a service in its file, and of its engine's words.
 
     ``pod``: the mapping that holds the pod's volumes, None where a draft cannot be mounted. ``peers``: engines of the
-    service's other pods, which need the same setting.
+    service's other pods, which need the same setting. ``obstacle``: why no setting can be added or removed here.
     """
 
     place: Place
     engine: Engine
     pod: View | None = None
     peers: tuple[Engine, ...] = ()
+    obstacle: InputError | None = None
 
 
 @dataclass(frozen=True)
@@ -126,20 +128,31 @@ class Service:
             styles = {slot.kind for slot in slots}
             if style is None or styles == {style}:
                 return self
+        self._require_editable(wanted)
         editor = Editor(self.text, self._source.place.document, engine)
         rewrite.apply(editor, wanted, style)
         return self._verified(editor.result(), wanted, number)
+
+    def _require_editable(self, wanted: dict[str, Json] | None) -> None:
+        if self._source.obstacle is not None:
+            raise self._source.obstacle
+        if self.kind == "LLMInferenceService" and "{{" in json.dumps(wanted):
+            raise self._source.engine.home.error(
+                "KServe executes {{ in any text of an LLMInferenceService as a template",
+                hint="remove {{ from the value",
+            )
 
     def _engines(self) -> tuple[Engine, ...]:
         return (self._source.engine, *self._source.peers)
 
     def _require_no_inherited_setting(self) -> None:
-        """Refuse to remove a setting of a ServingRuntime, which other services may use."""
+        """Refuse to remove a setting of a shared object, which other services may use."""
         inherited = [flag.written for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
         if inherited:
+            shared = "LLMInferenceServiceConfig" if self.kind == "LLMInferenceService" else "ServingRuntime"
             raise self._source.engine.home.error(
-                f"ServingRuntime {self.runtime} sets {inherited[0]}, which this service inherits",
-                hint="remove it from the runtime, where every service that uses the runtime loses it",
+                f"{shared} {self.runtime} sets {inherited[0]}, which this service inherits",
+                hint=f"remove it from the {shared}, where every service that uses it loses it",
             )
 
     def to_yaml(self) -> str:
@@ -176,7 +189,11 @@ class Service:
     def _beside(self, text: str, engine: Engine) -> list[Any]:
         """The data of a file but for the engine's command line."""
         documents = contents(text, self.file)
-        home = at(documents[self._source.place.number], engine.home.path)
+        document = documents[self._source.place.number]
+        if engine.evaluated is not None:
+            additional.without(at(document, engine.evaluated.pod.path), engine.evaluated.key)
+            return documents
+        home = at(document, engine.home.path)
         for key in ("command", "args"):
             home.pop(key, None)
         return documents

@@ -156,7 +156,7 @@ def _by_combined(context: StagingContext, reason: str, checks: tuple[ModeCheck, 
 def _by_engine(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...]) -> StagingPlan:
     name = context.draft.uri.removeprefix("hf://")
     warnings = ["the pod needs network access to the hub and, for a gated repository, a token in its environment"]
-    if context.kserve is None and context.storage:
+    if context.kserve is None and context.storage and context.service.kind == "InferenceService":
         warnings.append(
             "KServe's version is not known (--kserve): 0.16 and newer can fetch the draft beside the target"
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.evaluated import Evaluated
 from mpctl.manifest.text.shell import ShellError, Word, commands
 from mpctl.manifest.text.view import View
 
@@ -39,6 +40,7 @@ class Token:
 
     ``item`` is the list item it stands in, item ``index`` of ``listing``; ``word`` is set when that item is a shell
     script. ``expanded``: its text depends on the environment or the shell. ``names``: the variables it mentions.
+    ``split``: a shell makes several words of it, so vLLM never sees it whole.
     """
 
     text: str
@@ -48,6 +50,7 @@ class Token:
     word: Word | None = None
     expanded: bool = False
     names: tuple[str, ...] = ()
+    split: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,28 @@ class Script:
 
 @dataclass(frozen=True)
 class Engine:
-    """The engine's command line and its place in the manifest. ``home``: the mapping of (missing) ``args``."""
+    """The engine's command line and its place in the manifest. ``home``: the mapping of (missing) ``args``.
+
+    ``evaluated``: set when a shell reads every argument once more.
+    """
 
     home: View
     tokens: tuple[Token, ...]
     entrypoint: tuple[str, ...] | None
     script: Script | None
     env: Mapping[str, str | None]
+    evaluated: Evaluated | None = None
 
     @property
     def command(self) -> EngineCommand:
         return EngineCommand(tuple(token.text for token in self.tokens), self.entrypoint)
+
+    def words_of(self, item: View) -> tuple[Word, ...]:
+        """The words of the engine's command that one scalar holds."""
+        if self.evaluated is not None:
+            return self.evaluated.of(item)
+        assert self.script is not None
+        return self.script.words
 
     def hidden(self) -> InputError | None:
         """The error for a setting that variables or another command may build; None when the words are complete."""

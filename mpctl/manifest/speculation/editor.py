@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import is_flag
+from mpctl.manifest.engine.evaluated import VARIABLE
 from mpctl.manifest.engine.locate import Engine, Token, is_all_positional
+from mpctl.manifest.speculation import additional
 from mpctl.manifest.text import list_items as listing
 from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
 from mpctl.manifest.text.shell import Word, quote
@@ -94,18 +96,31 @@ class Editor:
     def _remove_all(self) -> None:
         lists: dict[int, tuple[View, set[int]]] = {}
         for token in self.removed:
-            if token.word is not None:
+            if token.word is not None and not self._goes_whole(token):
                 self._remove_word(token, token.word)
+            elif self.engine.evaluated is not None and token.item == self.engine.evaluated.value:
+                variable = additional.remove(self.text, self.engine)
+                self.cuts += [] if variable in self.cuts else [variable]
             else:
                 self._direct(token.listing)
                 lists.setdefault(id(token.listing.node), (token.listing, set()))[1].add(token.index)
         for view, indexes in lists.values():
             self.cuts += listing.remove(self.text, self.engine.home, view, indexes)
 
+    def _goes_whole(self, token: Token) -> bool:
+        """Return whether every word of an evaluated argument goes, and with them its item."""
+        if self.engine.evaluated is None:
+            return False
+        words = self.engine.words_of(token.item)
+        gone = [other.word for other in self.removed if other.item == token.item]
+        return all(word in gone for word in words)
+
     def _remove_word(self, token: Token, word: Word) -> None:
-        assert self.engine.script is not None
-        before = max(other.end for other in self.engine.script.words if other.end <= word.start)
-        value = token.item.text()
+        words, value = self.engine.words_of(token.item), token.item.text()
+        before = max((other.end for other in words if other.end <= word.start), default=None)
+        if before is None:  # the first word of an evaluated argument: the separator behind it goes instead
+            self._splice(token.item, word.start, min(w.start for w in words if w.start > word.start), "")
+            return
         if not _SEPARATOR.fullmatch(value[before : word.start]):
             before = word.start
         self._splice(token.item, before, word.end, "")
@@ -114,14 +129,51 @@ class Editor:
         """New words directly after ``token``, written as it is; a group is a flag with its value."""
         if not groups:
             return
-        if token.word is not None:
+        if token.word is not None and not self._alone(token):
             self._insert_words(token.item, token.word, groups)
+        elif token.word is not None:
+            self._direct(token.listing)
+            self.cuts += listing.insert(self.text, token.listing, token.index, list(map(_shell_word, _flat(groups))))
         else:
             self._direct(token.listing)
             self.cuts += listing.insert(self.text, token.listing, token.index, _flat(groups))
 
+    def _alone(self, token: Token) -> bool:
+        """Return whether an evaluated argument is one word of one list item."""
+        found = self.engine.evaluated
+        return found is not None and token.item != found.value and len(found.of(token.item)) == 1
+
+    @property
+    def appended_to(self) -> View | None:
+        """The scalar that new words are added to; None when they become items of a list, or a scalar of their own."""
+        if self.engine.evaluated is not None:
+            return None if self._own_args() is not None else self.engine.evaluated.value
+        return None if self.engine.script is None else self.engine.script.item
+
+    def _own_args(self) -> View | None:
+        found = self.engine.evaluated
+        return None if found is None or found.container is None else found.container.get("args")
+
+    def _append_evaluated(self, groups: Seq[Seq[str]]) -> None:
+        args, found = self._own_args(), self.engine.evaluated
+        assert found is not None
+        words = list(map(_shell_word, _flat(groups)))
+        if args is not None:
+            self._direct(args)
+            self.cuts += listing.insert(self.text, args, len(args.items()) - 1, words)
+        elif found.value is not None:
+            present = found.of(found.value)
+            if not present:
+                raise found.value.error(f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again")
+            self._insert_words(found.value, present[-1], groups)
+        else:
+            self.cuts.append(additional.add(self.text, found, " ".join(words)))
+
     def append(self, groups: Seq[Seq[str]]) -> None:
         """New words at the end of the engine's command line; ``args`` is made when there is none."""
+        if self.engine.evaluated is not None:
+            self._append_evaluated(groups)
+            return
         script = self.engine.script
         if script is not None:
             self._append_to_script(groups)
@@ -158,10 +210,9 @@ class Editor:
 
     def _separator(self, item: View, after: Word) -> str:
         """Return the separator before the last flag up to ``after``: a blank, or a continued line."""
-        script = self.engine.script
-        assert script is not None
-        words = [word for word in script.words if word.end <= after.end]
-        flags = [i for i in range(script.first, len(words)) if is_flag(words[i].text)]
+        start = 0 if self.engine.script is None else self.engine.script.first
+        words = [word for word in self.engine.words_of(item) if word.end <= after.end]
+        flags = [i for i in range(start, len(words)) if is_flag(words[i].text)]
         i = flags[-1] if flags else len(words) - 1
         before, at = words[i - 1].end, words[i].start
         if i == 0 or not _SEPARATOR.fullmatch(item.text()[before:at]):

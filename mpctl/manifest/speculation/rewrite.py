@@ -37,10 +37,12 @@ def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -
         editor.remove([engine.tokens[i] for slot in found for i in slot.indexes])
         return
     main = _main(found)
-    chosen = _choose(config, style, main)
+    # A shell that reads the arguments once more takes dotted flags as they are, and JSON only in quotes.
+    preferred: Style | None = "dotted" if engine.evaluated is not None and main is None else None
+    chosen = _choose(config, style, main, preferred)
     if main is None:
-        script = engine.script
-        bare = script is not None and script.item.scalar().style == ""
+        target = editor.appended_to
+        bare = target is not None and target.scalar().style == ""
         _append(editor, _pairs(config, chosen, SPECULATIVE, plain_json(config) if bare else spaced(config)))
         return
     mine = [slot for slot in found if slot.kind == main]
@@ -62,13 +64,13 @@ def _main(found: tuple[Slot, ...]) -> Kind | None:
     return next((kind for kind in order if kind in kinds), None)
 
 
-def _choose(config: dict[str, Json], style: Style | None, main: Kind | None) -> Style:
+def _choose(config: dict[str, Json], style: Style | None, main: Kind | None, preferred: Style | None) -> Style:
     odd = expressible(config)
     if style == "dotted" and odd is not None:
         raise InputError(f'key "{odd}" cannot be written as a dotted flag', hint="use JSON for this setting")
     if style is not None:
         return style
-    return "dotted" if main == "dotted" and odd is None else "json"
+    return "dotted" if "dotted" in (main, preferred) and odd is None else "json"
 
 
 def _pairs(config: dict[str, Json], style: Style, flag: str, text: str) -> list[Pair]:

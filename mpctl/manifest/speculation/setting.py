@@ -85,6 +85,13 @@ def _slot(flag: Flag) -> Slot | None:
 def read(engine: Engine) -> dict[str, Json] | None:
     """The setting vLLM would use, typed as it types it; None when there is none."""
     found = slots(engine)
+    for token in (engine.tokens[index] for slot in found for index in slot.indexes):
+        if token.split:
+            raise token.item.error(
+                "KServe's start script evaluates its arguments in a shell, which splits this value at its braces: "
+                "vLLM never gets the setting",
+                hint="quote the value inside the argument, --speculative-config='{...}', or write dotted flags",
+            )
     value = _main(engine, found)
     for slot in found:
         if slot.kind == "short" and slot.flag.value is not None:

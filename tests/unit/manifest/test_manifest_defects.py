@@ -124,9 +124,10 @@ def test_an_edit_that_changes_anything_else_is_not_written(monkeypatch):
 
 
 def test_a_file_without_a_service_names_the_kinds_it_holds():
-    llm = "kind: LLMInferenceService\napiVersion: serving.kserve.io/v1alpha1\n"
-    with pytest.raises(InputError, match="no served model in this file; it holds Deployment, LLMInferenceService"):
-        load(f"kind: Deployment\napiVersion: apps/v1\n---\n{llm}")
+    ray = "kind: RayService\napiVersion: ray.io/v1\n"
+    with pytest.raises(InputError, match="no served model in this file; it holds Deployment, RayService") as caught:
+        load(f"kind: Deployment\napiVersion: apps/v1\n---\n{ray}")
+    assert "set speculative_config there" in caught.value.hint
 
 
 def test_lists_nested_too_deep_are_an_error_of_the_file():

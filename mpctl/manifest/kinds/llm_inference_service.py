@@ -1,0 +1,189 @@
+"""KServe's LLMInferenceService (``serving.kserve.io``): KServe's own object for large language models.
+
+The pod template is merged from KServe's presets, the configs in ``baseRefs`` in order, and the service; containers and
+variables merge by name, ``args`` and ``command`` replace each other as a whole. The presets (KServe 0.18 and later)
+pass ``VLLM_ADDITIONAL_ARGS`` and ``args`` of container ``main`` through ``eval``. So a new setting goes into the
+service's own args where it has some, else into its variable, and never into a shared config. Prefill pods are left
+alone: they generate one token. Workers (``spec.worker``) get the leader's setting. KServe rolls a change as its
+Deployment or LeaderWorkerSet; it is undone by writing the recorded object again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpctl.errors import InputError
+from mpctl.manifest.engine.evaluated import VARIABLE
+from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
+from mpctl.manifest.engine.generating import other_use
+from mpctl.manifest.engine.locate import Engine, environment, locate
+from mpctl.manifest.engine.start_script import engine_of
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.kinds.containers import is_vllm
+from mpctl.manifest.service import Place, Service, Source, Storage, model_of
+from mpctl.manifest.speculation.additional import CONTAINER
+from mpctl.manifest.text.view import View, text_of
+
+APIS = ("serving.kserve.io/v1alpha2", "serving.kserve.io/v1alpha1")
+CONFIG = "LLMInferenceServiceConfig"
+MOUNT = "/mnt/models"
+# The presets of a single node, a decode pool and a group of nodes, by the ends of their names.
+_SINGLE, _DECODE, _WORKERS = "config-llm-template", "config-llm-decode-template", "config-llm-worker-data-parallel"
+
+
+@dataclass(frozen=True)
+class _Base:
+    """Containers ``main`` of the configs below the service, the strongest first, with their configs' names.
+    ``missing``: names in baseRefs that the file does not have."""
+
+    containers: tuple[tuple[str, View], ...]
+    missing: tuple[str, ...]
+
+    def get(self, key: str) -> tuple[str, View] | None:
+        """The strongest config that sets a field of the container, and its value."""
+        return next(((name, one) for name, home in self.containers if (one := home.get(key)) is not None), None)
+
+    def variable(self) -> str | None:
+        """The config that sets the variable for further arguments."""
+        return next((name for name, home in self.containers if VARIABLE in dict(environment(home))), None)
+
+
+def read(root: View, file: ManifestFile, place: Place) -> Service:
+    """The LLMInferenceService at ``root``.
+
+    Raises:
+        InputError: it is not one vLLM engine, or its arguments cannot be read.
+    """
+    name, namespace = name_and_namespace(root)
+    spec = root.need("spec")
+    speculator = spec.get("speculator")
+    if speculator is not None:
+        raise speculator.error(
+            "spec.speculator sets speculation already", hint="remove it; mpctl edits the engine's arguments"
+        )
+    uri = text_of(spec.at("model", "uri")) or ""
+    engine, base, obstacle = _engine(spec, "template", file)
+    peers: tuple[Engine, ...] = ()
+    if spec.get("worker") is not None:
+        worker, _, of_worker = _engine(spec, "worker", file)
+        peers, obstacle = (worker,), obstacle or of_worker
+    container = _main(spec.get("template"))
+    inherited = _inherited(spec, name, engine, base)
+    use = other_use(engine.command, uri)
+    if use is not None:
+        raise spec.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
+    if container is not None and container.get("command") is not None and not is_vllm(container):
+        raise container.error(
+            "the command of container main does not start vLLM", hint="mpctl changes vLLM engines only"
+        )
+    image = None if container is None else text_of(container.get("image"))
+    of_base = base.get("image")
+    env = () if container is None else environment(container)
+    return Service(
+        kind="LLMInferenceService",
+        name=name,
+        namespace=namespace,
+        file=root.file,
+        text=file.text,
+        image=image or (None if of_base is None else of_base[1].text()),
+        env=tuple(one for one in env if one[0] != VARIABLE),
+        container=CONTAINER,
+        command=engine.command,
+        model=model_of(engine, inherited),
+        storage=(Storage(uri, MOUNT),) if uri else (),
+        line=root.node.line,
+        runtime=", ".join(config for config, _ in base.containers) or None,
+        runtime_args=inherited,
+        source=Source(place, engine, spec.get("template") if container is not None else None, peers, obstacle),
+    )
+
+
+def _engine(spec: View, key: str, file: ManifestFile) -> tuple[Engine, _Base, InputError | None]:
+    """The engine of a pod template, the configs below it, and why it cannot be edited."""
+    base = _base(spec, key, file)
+    container = _main(spec.get(key))
+    if container is not None and container.get("command") is not None:
+        return locate(container), base, None  # its own command: arguments are what vLLM gets
+    command = base.get("command")
+    if command is not None and not _evaluates(command[1]):
+        home = container if container is not None else spec
+        reason = home.error(
+            f"{CONFIG} {command[0]} replaces the presets' command; whether arguments reach vLLM is decided there",
+            hint="give container main of the service its own command and args",
+        )
+        return engine_of(spec, key, container), base, reason
+    engine = engine_of(spec, key, container)
+    return engine, base, _obstacle(spec, key, engine, base)
+
+
+def _evaluates(command: View) -> bool:
+    words = " ".join(item.text() for item in command.items())
+    return "eval" in words and "$@" in words
+
+
+def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError | None:
+    """Why a setting of the service would not count, or would take away what a config sets."""
+    found = engine.evaluated
+    own_args = found is not None and found.container is not None and found.container.get("args") is not None
+    own = own_args or (found is not None and found.value is not None)
+    if base.missing and not own:
+        return spec.need("baseRefs").error(
+            f"{CONFIG} {', '.join(base.missing)} is not in this file; its args and {VARIABLE} are not known",
+            hint="put the config into the same file, or run mpctl on the cluster",
+        )
+    in_args = base.get("args")
+    if not own_args and in_args is not None and any("speculative" in one.text() for one in in_args[1].items()):
+        return spec.error(
+            f"{CONFIG} {in_args[0]} sets speculation in its args, which count more than {VARIABLE}",
+            hint=f"copy its args to {key}.containers of the service; there mpctl edits them",
+        )
+    config = base.variable()
+    if config is not None and not own:
+        return spec.error(
+            f"{CONFIG} {config} sets {VARIABLE}; a value of the service would replace it",
+            hint=f"copy the variable to {key}.containers of the service; there mpctl edits it",
+        )
+    return None
+
+
+def _base(spec: View, key: str, file: ManifestFile) -> _Base:
+    configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
+    refs = spec.get("baseRefs")
+    names = [one.need("name").text() for one in (() if refs is None else refs.items())]
+    wanted = _WORKERS if spec.get("worker") is not None else _DECODE if spec.get("prefill") is not None else _SINGLE
+    order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
+    containers = []
+    for name in order:
+        root = configs.get(name)
+        main = None if root is None else _main(root.at("spec", key))
+        if main is not None:
+            containers.append((name, main))
+    return _Base(tuple(containers), tuple(name for name in names if name not in configs))
+
+
+def _main(template: View | None) -> View | None:
+    containers = None if template is None else template.get("containers")
+    items = () if containers is None else containers.items()
+    return next((one for one in items if text_of(one.get("name")) == CONTAINER), None)
+
+
+def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str, ...]:
+    """The arguments from below the service: those of every preset, then those that configs add."""
+    if engine.evaluated is None:
+        return ()
+    served = text_of(spec.at("model", "name")) or name
+    found = [MOUNT, "--served-model-name", served, "--port", "8000"]
+    tensor = text_of(spec.at("parallelism", "tensor"))
+    found += [] if tensor is None else ["--tensor-parallel-size", tensor]
+    place = engine.evaluated
+    own_args = place.container is not None and place.container.get("args") is not None
+    setters = (None if place.value is not None else base.variable(), None if own_args else base.get("args"))
+    for config, home in base.containers:
+        args, below = home.get("args"), engine_of(home, config, home)
+        of_args = setters[1] is not None and setters[1][0] == config
+        of_value = setters[0] == config
+        found += [one.text for one in below.tokens if (of_args if one.listing == args else of_value)]
+    return tuple(found)
+
+
+LLM_INFERENCE_SERVICE = Adapter("LLMInferenceService", APIS, read)
