@@ -94,11 +94,12 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """``to_revision``: None is the one before. ``strategy``: None is that of the rollout that is undone."""
+    """``to_revision``: None is the one before. ``strategy``: None is that of the rollout that is undone. ``exact``:
+    every byte is restored, also what another writer changed."""
 
     to_revision: int | None = None
     strategy: str | None = None
-    force: bool = False
+    exact: bool = False
     accept_downtime: bool = False
     ready_timeout_s: float | None = None
     dry_run: DryRun = DryRun.NONE

@@ -15,6 +15,7 @@ from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.storage.cuts import VOLUME
 
 _STORAGE = ("storageUri", "storageUris")
+_EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpctl added goes with it
 
 
 def foreign_changes(before: str, after: str) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def _documents(text: str) -> list[Any]:
 def _without_staging(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {key: _without_staging(inner) for key, inner in value.items() if key not in _STORAGE}
-        return {key: inner for key, inner in kept.items() if not (key in ("volumes", "volumeMounts") and inner == [])}
+        return {key: inner for key, inner in kept.items() if not (key in _EMPTIED and inner == [])}
     if isinstance(value, list):
         return [_without_staging(item) for item in value if not _is_staged(item)]
     return value

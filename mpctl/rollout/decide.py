@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from mpctl.errors import Conflict, InputError
 from mpctl.methods import Spec
-from mpctl.rollout.ledger import Entry, lost_revisions
+from mpctl.rollout.ledger import Entry, live_revisions, lost_revisions
 from mpctl.rollout.operation import Operation, last_change, open_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Live
@@ -24,11 +24,13 @@ class Act(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """``plan`` with OPEN, ``operation`` with RESUME."""
+    """``plan`` with OPEN, ``operation`` with RESUME. ``kept``: fields that differ from the revision asked for, because
+    another writer changed them."""
 
     act: Act
     plan: Plan | None = None
     operation: Operation | None = None
+    kept: tuple[str, ...] = ()
 
 
 def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> Decision:
@@ -81,12 +83,13 @@ def decide_retire(
 @dataclass(frozen=True)
 class History:
     """What the records say. ``last``: the last operation that changed what is served; ``lost``: numbers of revisions
-    that the ledger names and that are not found."""
+    that the ledger names and that are not found; ``left``: the service as it was recorded last."""
 
     unfinished: Operation | None = None
     last: Operation | None = None
     revisions: tuple[Revision, ...] = ()
     lost: tuple[int, ...] = ()
+    left: Revision | None = None
 
     @classmethod
     def of(cls, entries: tuple[Entry, ...], revisions: tuple[Revision, ...]) -> History:
@@ -98,7 +101,9 @@ class History:
         """
         unfinished = open_operation(entries)
         read = None if unfinished is None else unfinished.read(revisions)
-        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions))
+        newest = max(live_revisions(entries), default=0)
+        left = next((r for r in revisions if r.number == newest), None)
+        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions), left)
 
 
 def decide_rollback(
@@ -108,12 +113,12 @@ def decide_rollback(
     *,
     serving: Spec | None = None,
     strategy: Strategy | None = None,
-    force: bool = False,
+    exact: bool = False,
 ) -> Decision:
     """Undo what is unfinished; otherwise restore the revision asked for, or the baseline of the last promotion.
 
-    ``serving``: the speculation by the live engine's own arguments, None where no engine is ready. ``force``: what is
-    live may be another writer's; it is kept as a revision and overwritten.
+    ``serving``: the speculation by the live engine's own arguments, None where no engine is ready. ``exact``: every
+    byte is restored; what is live may be another writer's, is kept as a revision and overwritten.
 
     Raises:
         InputError: there is no such revision, or nothing was promoted, or the revision is lost.
@@ -121,10 +126,10 @@ def decide_rollback(
             manifest to restore and its engine runs otherwise.
     """
     if history.unfinished is not None:
-        return _undo(live, history.unfinished, history.revisions, to_revision, force=force)
+        return _undo(live, history.unfinished, history.revisions, to_revision, exact=exact)
     last, newest = history.last, history.revisions[-1] if history.revisions else None
     revision = _target(live, history, to_revision)
-    if _already(live, revision, serving, exact=to_revision is not None):
+    if _already(live, revision, serving, exact=exact or to_revision is not None):
         return Decision(Act.ALREADY)
     chosen = strategy or (last.plan.strategy if last else Strategy.SIDE_BY_SIDE)
     return Decision(
@@ -137,18 +142,19 @@ def decide_rollback(
             spec=revision.spec,
             baseline_spec=newest.spec if newest is not None and newest.text == live.text else serving,
             why=f"rollback to revision {revision.number}",
-            overwrites=force,
+            overwrites=exact,
         ),
     )
 
 
 def _undo(
-    live: Live, unfinished: Operation, revisions: tuple[Revision, ...], to_revision: int | None, *, force: bool
+    live: Live, unfinished: Operation, revisions: tuple[Revision, ...], to_revision: int | None, *, exact: bool
 ) -> Decision:
     plan = unfinished.plan
     back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand")
-    if force and Manifest.of(live.text) not in (plan.baseline, plan.goal):
-        return Decision(Act.OPEN, plan=_overwriting(unfinished, live))
+    if exact and Manifest.of(live.text) not in (plan.baseline, plan.goal):
+        over = in_place_of(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
+        return Decision(Act.OPEN, plan=replace(over, baseline=Manifest.of(live.text), overwrites=True))
     if plan.kind is Kind.ROLLBACK:
         if to_revision not in (None, plan.goal.number):
             raise Conflict(
@@ -176,18 +182,27 @@ def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: boo
     agrees = serving is not None and serving == revision.spec
     if not same:
         return agrees and not exact
+    confirmed(live, revision, serving)
+    return True
+
+
+def confirmed(live: Live, revision: Revision, serving: Spec | None) -> None:
+    """Check that the engine runs what the manifest says, which is the revision's.
+
+    Raises:
+        Conflict: the engine runs otherwise or cannot be asked.
+    """
     if serving is None:
         raise Conflict(
             f"service {live.name} has the manifest of revision {revision.number}, but no engine is ready to confirm it",
             hint=f"mpctl status {live.name} shows why",
         )
-    if revision.spec is not None and not agrees:
+    if revision.spec is not None and serving != revision.spec:
         raise Conflict(
             f"service {live.name} has the manifest of revision {revision.number}, but its engine runs "
             f"{serving.describe()}",
             hint="stop whatever else starts this engine, then run the same command again",
         )
-    return True
 
 
 def accepting_downtime(decision: Decision) -> Decision:
@@ -211,19 +226,23 @@ def accepting_downtime(decision: Decision) -> Decision:
     return Decision(Act.OPEN, plan=again)
 
 
-def _overwriting(unfinished: Operation, live: Live) -> Plan:
-    """Restore what the unfinished operation leads back to, over another writer's change."""
+def in_place_of(unfinished: Operation, *, why: str) -> Plan:
+    """A new rollback that restores what the unfinished operation leads back to, and ends that operation.
+
+    ``baseline``: the manifest that mpctl left live.
+    """
     plan = unfinished.plan
-    back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand over a foreign change")
+    back = unfinished.undo_plan(why=why)
     forward = plan.kind is Kind.ROLLBACK
     return replace(
         back,
-        baseline=Manifest.of(live.text),
+        baseline=plan.baseline if forward else plan.goal,
         goal=plan.goal if forward else plan.baseline,
         spec=plan.spec if forward else plan.baseline_spec,
         baseline_spec=None,
-        overwrites=True,
         instant=plan.instant,
+        restores=plan.restores,
+        keeps=plan.keeps,
     )
 
 

@@ -181,7 +181,9 @@ def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
 def _starts_from_live(entry: Entry) -> bool:
     """Whether the plan found its baseline live; one that undoes another starts from whatever that one left."""
     plan = entry.data.get("plan")
-    return isinstance(plan, dict) and (plan.get("undoes") is None or plan.get("overwrites") is True)
+    return isinstance(plan, dict) and (
+        plan.get("undoes") is None or plan.get("overwrites") is True or bool(plan.get("restores"))
+    )
 
 
 def _named(entry: Entry, manifest: str) -> object:

@@ -52,6 +52,8 @@ class Plan:
     - ``downtime``: the service may be down while an engine starts.
     - ``scaling``: the autoscaler as it was found, None without one.
     - ``overwrites``: ``baseline`` is another writer's change, which was asked to be overwritten.
+    - ``restores``: the revision to restore where ``goal`` also holds what another writer changed, else 0; ``keeps``:
+      paths of those fields.
     - ``route``: the users' route as it was found, None where none is touched; ``traffic_steps``: percentages of it that
       the candidate gets one after the other, each held for ``step_duration_s``.
     - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
@@ -82,6 +84,8 @@ class Plan:
     step_duration_s: float = 0.0
     releases: bool = False
     instant: bool = False
+    restores: int = 0
+    keeps: tuple[str, ...] = ()
 
     @property
     def baseline_arm(self) -> Arm:

@@ -228,6 +228,9 @@ class Platform(Protocol):
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
 
+    def settled_text(self, text: str, known: tuple[str, ...]) -> str:
+        """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""
+
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""
 

@@ -12,6 +12,8 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.experiment.arm import BASELINE
 from mpctl.gate.outcome import Outcome
 from mpctl.rollout.context import Context
+from mpctl.rollout.decide import in_place_of
+from mpctl.rollout.foreign import is_known, keeping
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import GROWN, Ending, Grown, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan
@@ -22,6 +24,7 @@ from mpctl.rollout.steps.measure import require_prompts
 from mpctl.rollout.steps.record import revision_of
 from mpctl.rollout.steps.redirect import RouteReturn
 
+_FOREIGN_CHANGES = 4  # within one rollback; a writer that never stops needs an operator
 _ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECIDED}
 
 
@@ -48,7 +51,7 @@ def require_own_change(context: Context, plan: Plan) -> None:
     if fields:
         raise Conflict(
             f"the change to {plan.spec_text} would also write {', '.join(fields)}",
-            hint="mpctl diff shows it; --force overwrites them, and the service as it is now is kept as a revision",
+            hint="mpctl diff shows it; mpctl rollback --exact writes them, too, and records the live manifest",
         )
 
 
@@ -63,6 +66,8 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
     candidate = f"candidate of {operation_id}"
+    if plan.restores:
+        candidate = f"revision {plan.restores} with {', '.join(plan.keeps)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     return journal.open(operation_id, replace(plan, baseline=baseline, goal=goal))
 
@@ -101,7 +106,8 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
         return journal.close(operation.id, ending, detail)  # promoted, or failed before anything was changed
     context.progress.note(f"{ending.value}: {detail}")
     why = f"{operation.id} {ending.value}: {detail}"
-    _run(context, journal, _open(context, journal, operation.undo_plan(why=why, automatic=True)))
+    back = operation.undo_plan(why=why, automatic=True)
+    _run(context, journal, _open(context, journal, _from_live(context, back) or back))
     return journal.operation(operation.id)
 
 
@@ -146,6 +152,10 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
     try:
         operation = _run_steps(context, journal, operation)
     except MpctlError as error:
+        anew = _over_foreign_change(context, journal, operation)
+        if anew is not None:
+            context.progress.note(f"{error.message}; that change is kept")
+            return _run_rollback(context, journal, _open(context, journal, anew))
         _unpin_blocked(context, operation)
         if not operation.plan.automatic:
             raise
@@ -163,6 +173,33 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
             ending, detail = _ending(other) if decided else (Ending.UNDONE, operation.plan.why)
             journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail)
     return journal.close(operation.id, Ending.ROLLED_BACK, operation.plan.why)
+
+
+def _from_live(context: Context, plan: Plan) -> Plan | None:
+    """The rollback from the live manifest, which another writer may have changed; None where the fields to restore
+    were changed, or nothing is live."""
+    if context.platform.live_text() is None:
+        return None
+    live = context.platform.read()
+    text = context.platform.settled_text(live.text, (plan.baseline.text, plan.goal.text))
+    try:
+        return keeping(plan, replace(live, text=text), context.store.revisions())
+    except Conflict:
+        return None
+
+
+def _over_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
+    """The rollback in place of one that another writer's change stopped; None where that is not the cause, or it
+    happened too often."""
+    start = in_place_of(operation, why=operation.plan.why)
+    if len(_undone_by(operation, journal.operations())) > _FOREIGN_CHANGES:
+        return None
+    plan = _from_live(context, start)
+    if plan is None or is_known(start, plan.baseline.text):
+        return None
+    if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
+        return None  # admission's
+    return replace(plan, automatic=operation.plan.automatic)
 
 
 def _pinned_at_its_size(context: Context, journal: Journal, operation: Operation) -> Operation:

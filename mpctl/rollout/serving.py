@@ -8,6 +8,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.manifest import speculation_of
+from mpctl.manifest.merge.restore import kept_fields, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation
@@ -18,10 +19,13 @@ from mpctl.rollout.steps.verify import Verified
 
 @dataclass(frozen=True)
 class Restored:
-    """A service after a rollback. ``spec``: by its engine's own arguments; ``added``: fields that admission adds."""
+    """A service after a rollback. ``spec``: by its engine's own arguments; ``added``: fields that admission adds;
+    ``kept``: fields that differ from ``revision``, which was restored, because another writer changed them."""
 
     spec: Spec
     added: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    revision: int = 0
 
 
 def spec_served(state: ArmState) -> Spec | None:
@@ -50,21 +54,28 @@ def require_restored(context: Context, operation: Operation) -> Restored:
     plan, live = operation.plan, context.platform.read()
     verified = operation.result("verify", Verified)
     digest = text_digest(live.text)
-    if digest not in (plan.goal.digest, verified.digest if verified else ""):
+    number = plan.restores or plan.goal.number
+    as_left = digest in (plan.goal.digest, verified.digest if verified else "")
+    if not as_left and own_changes(plan.goal.text, live.text):
         raise Conflict(
-            f"{operation.id} restored revision {plan.goal.number}, but service {live.name} was changed since",
+            f"{operation.id} restored revision {number}, but service {live.name} was changed since",
             hint=f"mpctl diff {live.name} shows the change; the same command again restores it",
         )
     serving = spec_served(context.platform.state(Arm(live.text)))
     if serving is None:
         raise MpctlError(
-            f"{operation.id} restored revision {plan.goal.number}, but no engine of {live.name} can confirm it",
+            f"{operation.id} restored revision {number}, but no engine of {live.name} can confirm it",
             hint=f"mpctl status {live.name} shows its engines",
         )
     if plan.spec is not None and serving != plan.spec:
         raise Conflict(
-            f"{operation.id} restored revision {plan.goal.number}, but the engine of {live.name} runs "
+            f"{operation.id} restored revision {number}, but the engine of {live.name} runs "
             f"{serving.describe()}, expected {plan.spec.describe()}",
             hint="stop whatever else starts this engine, then run the same command again",
         )
-    return Restored(serving, verified.added if verified else ())
+    added = verified.added if verified else ()
+    if as_left and not plan.restores:
+        return Restored(serving, added, revision=number)
+    recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
+    kept = tuple(path for path in kept_fields(recorded, live.text) if path not in added)
+    return Restored(serving, added, kept, number)

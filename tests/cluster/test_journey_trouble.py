@@ -1,5 +1,6 @@
 """Failures during a rollout: the service is unchanged, or the error names the next command."""
 
+import json
 import signal
 
 import pytest
@@ -118,14 +119,21 @@ def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespac
     service.as_it_was()
 
 
-def test_abandon_names_and_keeps_a_foreign_edit(cluster, namespace, service, run):
+def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     edited = service.foreign_edit()
-    done = run("resume", code=3)
+    done = run("resume", code=7)
     assert "was changed by somebody at" in done.stderr
     assert "spec.predictor.maxReplicas" in done.stderr
-    assert "mpctl abandon" in done.stderr
+    assert "args" not in done.stderr
     assert service.text() == edited
+    assert namespace.client.find("isvc", "demo-candidate") is None
+    assert run("history", "--revision", "3", "-o", "yaml").stdout == edited  # 2 is the candidate
+
+
+def test_abandon_keeps_a_foreign_edit(cluster, namespace, service, run):
+    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    edited = service.foreign_edit()
     run("abandon")
     assert service.text() == edited
     assert namespace.client.find("isvc", "demo-candidate") is None
@@ -133,16 +141,44 @@ def test_abandon_names_and_keeps_a_foreign_edit(cluster, namespace, service, run
     assert run("history", "--revision", "3", "-o", "yaml").stdout == edited  # 2 is the candidate
 
 
-def test_a_forced_rollback_records_a_foreign_edit_as_a_revision(cluster, namespace, service, run):
+def test_an_exact_rollback_records_a_foreign_edit_as_a_revision(cluster, namespace, service, run):
     run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
     edited = service.foreign_edit()
-    run("rollback", code=3)
-    assert service.text() == edited
-    run("rollback", "--force")
+    run("rollback", "--exact")
     assert service.text() == service.before
     assert run("history", "--revision", "3", "-o", "yaml").stdout == edited  # 2 is the candidate
     assert None not in ended(run)
     assert namespace.client.find("isvc", "demo-candidate") is None
+
+
+def test_a_rollback_after_promotion_keeps_what_others_changed(cluster, namespace, service, run):
+    run(*ROLLOUT)
+    isvc = namespace.client.get("isvc", "demo")
+    (engine,) = isvc["spec"]["predictor"]["containers"]
+    spec = next(a for a in engine["args"] if a.startswith("--speculative-config"))
+    other = spec.replace('"num_speculative_tokens": 5', '"num_speculative_tokens": 2')
+    assert other != spec
+    replace_args(namespace, [other if a == spec else a for a in engine["args"]])
+    done = run("rollback", code=3)
+    assert f"- {spec}" in done.stderr and f"+ {other}" in done.stderr
+    replace_args(namespace, [*engine["args"], "--max-num-seqs=8"])
+    namespace.kubectl("label", "isvc", "demo", "team=search")
+    namespace.kubectl("annotate", "isvc", "demo", "note=theirs")
+    service.foreign_edit()
+    done = run("rollback")
+    assert "not touched, as others changed it: metadata." in done.stderr
+    for path in ("labels", "annotations", "--max-num-seqs", "spec.predictor.maxReplicas"):
+        assert path in done.stderr.splitlines()[-2], done.stderr
+    live = namespace.client.get("isvc", "demo")
+    before = [a for a in engine["args"] if a != spec]
+    assert live["spec"]["predictor"]["containers"][0]["args"] == [*before, "--max-num-seqs=8"]
+    assert live["metadata"]["labels"]["team"] == "search"
+    assert live["spec"]["predictor"]["maxReplicas"] == 3
+
+
+def replace_args(namespace, args):
+    patch = [{"op": "replace", "path": "/spec/predictor/containers/0/args", "value": args}]
+    namespace.kubectl("patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=somebody")
 
 
 def test_a_service_deleted_during_a_rollout_leaves_nothing_behind(cluster, namespace, service, run):

@@ -64,6 +64,8 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     if plan.instant and plan.route is not None:
         moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
         down = f"{moved}, then the service is restored: {down}"
+    if plan.keeps:
+        down += f"; kept as others changed it: {', '.join(plan.keeps)}"
     if plan.overwrites:
         down += "; the live manifest was changed by another writer and is recorded as a revision first"
     return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

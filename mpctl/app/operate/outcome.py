@@ -111,7 +111,8 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     """A resumed automatic rollback is reported as the rollout it belongs to; one asked for by hand as itself."""
     if not operation.plan.automatic:
         return operation
-    for other in operations(session.store.entries()):
-        if other.id == operation.plan.undoes and other.ending in _FAILED:
-            return other
-    return operation
+    by_id = {other.id: other for other in operations(session.store.entries())}
+    above = by_id.get(operation.plan.undoes or "")
+    while above is not None and above.plan.kind is Kind.ROLLBACK:  # one that a foreign change stopped
+        above = by_id.get(above.plan.undoes or "")
+    return above if above is not None and above.ending in _FAILED else operation

@@ -1,4 +1,4 @@
-"""Restore a recorded revision exactly."""
+"""Restore a recorded revision; what another writer changed elsewhere is kept."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, History, accepting_downtime, decide_rollback
+from mpctl.rollout.foreign import keep_foreign_changes
 from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.serving import live_spec
 
@@ -28,7 +29,7 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
     ready_timeout_s = session.ready_timeout_s(request.ready_timeout_s)
     decision = decide(session, request, ready_timeout_s)
     if decision.act is Act.ALREADY:
-        return Outcome.nothing_to_do(session, _already(session, request))
+        return Outcome.nothing_to_do(session, _already(session, request, decision))
     plan = decision.operation.plan if decision.operation else decision.plan
     assert plan is not None
     if decision.plan is not None:
@@ -50,13 +51,15 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
         elif decision.plan is not None:
             operation = runner.open_plan(context, as_found(session, decision.plan)[0])
         if operation is None:
-            return Outcome.nothing_to_do(session, _already(session, request))
+            return Outcome.nothing_to_do(session, _already(session, request, decision))
         return carry_out(session, context, operation)
 
 
-def _already(session: Session, request: RollbackRequest) -> str:
+def _already(session: Session, request: RollbackRequest, decision: Decision) -> str:
     wanted = request.to_revision
     done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further back"
+    if decision.kept:
+        done += f"; kept as others changed it: {', '.join(decision.kept)} (--exact restores every byte)"
     return f"{session.title} already {done}"
 
 
@@ -65,16 +68,25 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
 
     Raises:
         InputError: there is no such revision, or none to go back to.
-        Conflict: an unfinished operation starts from another revision than the one asked for.
+        Conflict: an unfinished operation starts from another revision than the one asked for, or another writer changed
+            what is to be restored.
     """
+    live, serving = session.platform.read(), live_spec(session.platform)
+    history = History.of(session.store.entries(), session.store.revisions())
+    if history.unfinished is not None:
+        plan = history.unfinished.plan
+        settled = session.platform.settled_text(live.text, (plan.baseline.text, plan.goal.text))
+        live = replace(live, text=settled)
     decision = decide_rollback(
-        session.platform.read(),
-        History.of(session.store.entries(), session.store.revisions()),
+        live,
+        history,
         request.to_revision,
-        serving=live_spec(session.platform),
+        serving=serving,
         strategy=Strategy(request.strategy) if request.strategy else None,
-        force=request.force,
+        exact=request.exact,
     )
+    if not request.exact:
+        decision = keep_foreign_changes(decision, live, history, serving=serving)
     # An operation that is undone has a timeout of its own.
     if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.undoes is None):
         decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=ready_timeout_s))

@@ -115,7 +115,15 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
             terminal.note(f"{plan.baseline_text} is retained; mpctl retire {outcome.name} stops it")
         terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
-        target, restored = f" (revision {plan.goal.number})", outcome.restored
+        restored = outcome.restored
+        if restored is not None and restored.kept:
+            terminal.note(
+                f"restored: {outcome.title} runs {restored.spec.describe()}, as recorded in revision "
+                f"{restored.revision}; not touched, as others changed it: {', '.join(restored.kept)}"
+            )
+            terminal.next_command(f"history {outcome.name}")
+            return
+        target = f" (revision {plan.goal.number})"
         added = ", ".join(restored.added) if restored is not None else ""
         exact = f"as recorded, but for {added}, which admission adds now," if added else "as recorded"
         runs = restored.spec.describe() if restored is not None else plan.spec_text

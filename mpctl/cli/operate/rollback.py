@@ -1,4 +1,4 @@
-"""``mpctl rollback``: restore a recorded revision exactly."""
+"""``mpctl rollback``: restore a recorded revision."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RollbackOptions(TypedDict):
 
     to_revision: int | None
     strategy: str | None
-    force: bool
+    exact: bool
     accept_downtime: bool
     dry_run: str
     timeout: float | None
@@ -42,10 +42,10 @@ class RollbackOptions(TypedDict):
     "--strategy", section="Execution", type=Word(STRATEGIES), help="Strategy (default: that of the undone rollout)."
 )
 @option(
-    "--force",
+    "--exact",
     section="Execution",
     is_flag=True,
-    help="Overwrite the change of another writer; it is recorded as a revision first.",
+    help="Restore every byte, also what others changed since; the live manifest is recorded as a revision first.",
 )
 @option(
     "--accept-downtime",
@@ -60,16 +60,18 @@ class RollbackOptions(TypedDict):
 @shared_options
 @in_context
 def command(context: CliContext, /, name: str | None, **given: Unpack[RollbackOptions]) -> None:
-    """Restore a recorded revision exactly, and compare after the write.
+    """Restore what mpctl changed, and compare after the write.
 
     \b
     Examples:
       mpctl rollback                          undo the last change of the only service
       mpctl rollback qwen --to-revision 1
       mpctl rollback --dry-run=client         what would be restored
+      mpctl rollback qwen --exact             every byte, also what others changed since
 
-    An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. A
-    rollback works from every point at which a rollout can be stopped. Interrupted, the same command continues.
+    An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. What
+    others changed elsewhere since (a label, another argument) is kept and named. A rollback works from every point at
+    which a rollout can be stopped. Interrupted, the same command continues.
     """
     from mpctl.app.operate import rollback
     from mpctl.app.operate.preview import require_server
@@ -87,7 +89,7 @@ def rollback_request(given: RollbackOptions) -> RollbackRequest:
     return RollbackRequest(
         to_revision=given["to_revision"],
         strategy=given["strategy"],
-        force=given["force"],
+        exact=given["exact"],
         accept_downtime=given["accept_downtime"],
         ready_timeout_s=given["timeout"],
         dry_run=DryRun(given["dry_run"]),

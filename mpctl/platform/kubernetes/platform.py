@@ -25,7 +25,7 @@ from mpctl.platform.kubernetes.service.conditions import expected_container, is_
 from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative
-from mpctl.platform.kubernetes.service.manifest_text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
@@ -90,6 +90,10 @@ class KubernetesPlatform:
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
+
+    def settled_text(self, text: str, known: tuple[str, ...]) -> str:
+        """A live manifest without the deploymentStrategy of a change."""
+        return without_transition_strategy(text, known)
 
     def live_text(self) -> str | None:
         """Return the live manifest; None when the service was deleted."""

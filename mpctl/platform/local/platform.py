@@ -91,6 +91,10 @@ class LocalPlatform:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
 
+    def settled_text(self, text: str, known: tuple[str, ...]) -> str:
+        """The same text: a change sets nothing for its duration here."""
+        return text
+
     def live_text(self) -> str | None:
         """The live manifest; None when the service is down."""
         desired = read_desired(self.directory)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+
 import pytest
 from session import MANIFEST, MemorySession
-from world import Engine
+from world import Crash, Engine
 
 from mpctl.app.operate import rollback, rollout
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
@@ -14,12 +17,17 @@ from mpctl.rollout.operation import Ending
 from mpctl.rollout.ports import Arm, Phase
 
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=4, rounds=6, calibrate=False))
+ENGINE = "spec.predictor.containers[kserve-container]"
 CHANGES = {
     "label": ("{name: svc, namespace: chat}", "{name: svc, namespace: chat, labels: {team: ml}}", "metadata.labels"),
     "annotation": ("namespace: chat}", "namespace: chat, annotations: {a: b}}", "metadata.annotations"),
-    "argument": ("--max-model-len=8192", "--max-model-len=4096", "spec.predictor.containers[0].args[0]"),
+    "argument": (
+        "--max-model-len=8192",
+        "--max-model-len=4096",
+        "spec.predictor.containers[kserve-container].args --max-model-len",
+    ),
     "replicas": ("  predictor:\n", "  predictor:\n    minReplicas: 3\n", "spec.predictor.minReplicas"),
-    "image": ("vllm-openai:v0.32.0", "vllm-openai:v0.32.1", "spec.predictor.containers[0].image"),
+    "image": ("vllm-openai:v0.32.0", "vllm-openai:v0.32.1", f"{ENGINE}.image"),
 }
 each_change = pytest.mark.parametrize("change", CHANGES)
 
@@ -48,28 +56,89 @@ def speculates(session):
     return load_one(session.memory.disk.text, None).speculation() is not None
 
 
+def merged(change):
+    """The baseline with another writer's change."""
+    old, new, _ = CHANGES[change]
+    return MANIFEST.replace(old, new, 1)
+
+
 @each_change
-def test_a_rollback_over_a_foreign_change_is_refused_and_the_field_is_named(change):
+def test_a_rollback_keeps_a_foreign_change_and_names_it(change):
     session = changed(promoted(), change)
-    text = session.memory.disk.text
-    with pytest.raises(Conflict) as caught:
-        rollback.run(session, RollbackRequest())
-    assert CHANGES[change][2] in caught.value.message
-    assert "--force" in caught.value.hint
-    assert caught.value.exit_code == 3
-    assert (session.memory.disk.text, speculates(session)) == (text, True)
+    outcome = rollback.run(session, RollbackRequest())
+    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.revision) == (0, True, 1)
+    assert session.memory.disk.text == merged(change)
+    assert [CHANGES[change][2]] == list(outcome.restored.kept)
+    assert f"kept as others changed it: {CHANGES[change][2]}" in session.console.questions[0]
+    assert "was rolled back" in rollback.run(session.again(), RollbackRequest()).note
+
+
+@pytest.mark.parametrize("change", ["label", "argument"])
+@pytest.mark.parametrize("where", ["before start", "after promote"])
+@pytest.mark.parametrize("rolled_back_by", ["itself", "hand"])
+def test_a_foreign_change_in_the_middle_of_a_rollout_stays(change, where, rolled_back_by):
+    """The rollout dies there, or goes on and ends by its own rollback or promoted; either way the change stays."""
+    session, old = MemorySession(), CHANGES[change][0]
+
+    def interfere(boundary):
+        disk = session.memory.disk
+        if boundary != where or CHANGES[change][1] in disk.text or old not in disk.text:
+            return
+        changed(session, change)
+        if rolled_back_by == "hand":
+            raise Crash(boundary)
+
+    session.memory.watch = interfere
+    with contextlib.suppress(Crash, MpctlError):
+        rollout.run(session, ASKED)
+    session.memory.watch = lambda boundary: None
+    session = session.again()
+    if rolled_back_by == "hand":
+        assert rollback.run(session, RollbackRequest()).exit_code == 0
+    elif speculates(session):
+        assert rollback.run(session.again(), RollbackRequest()).exit_code == 0
+    assert session.memory.disk.text == merged(change)
+    assert None not in session.memory.endings()
+    assert set(session.memory.disk.engines) == {session.memory.disk.routed}
+
+
+@pytest.mark.parametrize("change", ["annotation", "replicas"])
+@pytest.mark.parametrize("where", ["before start", "before promote", "after promote", "before stop_all_except"])
+def test_a_foreign_change_in_the_middle_of_a_rollback_stays(change, where):
+    session = promoted()
+
+    def interfere(boundary):
+        if boundary == where and CHANGES[change][1] not in session.memory.disk.text:
+            changed(session, change)
+
+    session.memory.watch = interfere
+    outcome = rollback.run(session, RollbackRequest())
+    assert (outcome.exit_code, outcome.restored.spec.is_none) == (0, True)
+    assert session.memory.disk.text == merged(change)
+    assert None not in session.memory.endings()
 
 
 @each_change
-def test_a_forced_rollback_restores_the_baseline_and_keeps_the_change_as_a_revision(change):
+def test_an_exact_rollback_restores_every_byte_and_keeps_the_change_as_a_revision(change):
     session = changed(promoted(), change)
     foreign = session.memory.disk.text
-    outcome = rollback.run(session, RollbackRequest(force=True))
-    assert (outcome.exit_code, outcome.restored.spec.is_none) == (0, True)
+    outcome = rollback.run(session, RollbackRequest(exact=True))
+    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.kept) == (0, True, ())
     assert session.memory.disk.text == MANIFEST
     assert foreign in [r.text for r in session.store.revisions()]
     again = rollback.run(session.again(), RollbackRequest())
     assert "was rolled back" in again.note
+
+
+@each_change
+def test_a_named_revision_is_restored_without_what_others_changed(change):
+    session = promoted()
+    rollback.run(session, RollbackRequest())
+    session = changed(session.again(), change)
+    note = rollback.run(session, RollbackRequest(to_revision=1)).note
+    assert f"already is revision 1; kept as others changed it: {CHANGES[change][2]}" in note
+    assert rollback.run(session.again(), RollbackRequest(to_revision=1, exact=True)).exit_code == 0
+    assert session.memory.disk.text == MANIFEST
 
 
 @each_change
@@ -82,11 +151,42 @@ def test_after_a_rollback_a_foreign_change_is_no_reason_for_another(change):
     assert (session.memory.disk.text, speculates(session)) == (text, False)
 
 
-def test_speculation_that_another_writer_set_is_rolled_back():
+OTHER = {"method": "ngram", "num_speculative_tokens": 7}
+
+
+@pytest.mark.parametrize("change", [None, "label"])
+def test_speculation_that_another_writer_set_is_a_conflict_of_that_field_alone(change):
     session = promoted()
-    config = {"method": "ngram", "num_speculative_tokens": 7}
-    session = written(session, load_one(session.memory.disk.text, None).with_speculation(config).to_yaml())
-    assert rollback.run(session, RollbackRequest()).exit_code == 0
+    text = load_one(session.memory.disk.text, None).with_speculation(OTHER).to_yaml()
+    session = written(session, text if change is None else text.replace(*CHANGES[change][:2]))
+    text = session.memory.disk.text
+    with pytest.raises(Conflict) as caught:
+        rollback.run(session, RollbackRequest())
+    first, _, was, now = caught.value.message.split("\n")[0], *caught.value.message.split("\n")[2:]
+    assert first.endswith("to be restored: spec.predictor.containers[kserve-container].args --speculative-config")
+    assert was.startswith("- --speculative-config") and now == f"+ --speculative-config={json.dumps(OTHER)}"
+    assert "mpctl rollback svc --exact" in caught.value.hint
+    assert (session.memory.disk.text, caught.value.exit_code) == (text, 3)
+    assert rollback.run(session.again(), RollbackRequest(exact=True)).exit_code == 0
+    assert session.memory.disk.text == MANIFEST
+
+
+def test_the_setting_changed_in_the_middle_of_a_rollback_stops_it():
+    session = promoted()
+    other = load_one(session.memory.disk.text, None).with_speculation(OTHER).to_yaml()
+
+    def interfere(boundary):
+        if boundary == "before promote":
+            written(session, other)
+
+    session.memory.watch = interfere
+    with pytest.raises(Conflict):
+        rollback.run(session, RollbackRequest())
+    session.memory.watch = lambda boundary: None
+    with pytest.raises(Conflict, match="another writer changed what is to be restored"):
+        rollback.run(session.again(), RollbackRequest())
+    assert session.memory.disk.text == other
+    assert rollback.run(session.again(), RollbackRequest(exact=True)).exit_code == 0
     assert session.memory.disk.text == MANIFEST
 
 

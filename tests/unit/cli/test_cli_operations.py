@@ -73,7 +73,7 @@ ROLLOUTS = [
 ROLLBACKS = [
     ([], RollbackRequest()),
     (["--to-revision", "3"], RollbackRequest(to_revision=3)),
-    (["--strategy", "in-place", "--force"], RollbackRequest(strategy="in-place", force=True)),
+    (["--strategy", "in-place", "--exact"], RollbackRequest(strategy="in-place", exact=True)),
     (["--accept-downtime", "--timeout", "90s"], RollbackRequest(accept_downtime=True, ready_timeout_s=90.0)),
     (["--dry-run", "client"], RollbackRequest(dry_run=DryRun.CLIENT)),
 ]

@@ -153,9 +153,9 @@ def test_rollback_opens_a_plan_to_a_revision(text, last, revisions, to, target):
     assert (opened.baseline.text, opened.spec, opened.undoes, opened.automatic) == (text, wanted.spec, None, False)
 
 
-@pytest.mark.parametrize("force", [True, False])
-def test_a_forced_rollback_overwrites(force):
-    assert back(OTHER_TEXT, force=force).plan.overwrites is force
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_exact_rollback_overwrites(exact):
+    assert back(OTHER_TEXT, exact=exact).plan.overwrites is exact
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_rollback_elsewhere_than_the_unfinished_operation_names_it(unfinished):
 
 
 @pytest.mark.parametrize("unfinished", [UNDONE, BY_HAND])
-def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_force_alone(unfinished):
-    forced = back(OTHER_TEXT, unfinished, force=True).plan
+def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_an_exact_rollback_alone(unfinished):
+    forced = back(OTHER_TEXT, unfinished, exact=True).plan
     assert (forced.overwrites, forced.baseline.text, forced.goal.number) == (True, OTHER_TEXT, 1)
     assert forced.undoes == unfinished.id
     again = back(OTHER_TEXT, unfinished)

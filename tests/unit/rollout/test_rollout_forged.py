@@ -191,7 +191,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("changes", FORGED, ids=str)
-@pytest.mark.parametrize("act", ["resume", "rollback", "forced"])
+@pytest.mark.parametrize("act", ["resume", "rollback", "exact"])
 def test_a_forged_plan_writes_no_manifest_that_is_not_recorded(changes, act):
     memory = promoted()
     forged_rollback(memory, **changes)
@@ -199,7 +199,7 @@ def test_a_forged_plan_writes_no_manifest_that_is_not_recorded(changes, act):
         if act == "resume":
             runner.run(memory.context, memory.unfinished())
         else:
-            decision = memory.decide_back(force=act == "forced")
+            decision = memory.decide_back(exact=act == "exact")
             opened = decision.operation or runner.open_plan(memory.context, decision.plan)
             runner.run(memory.context, opened)
     told = caught.value.message

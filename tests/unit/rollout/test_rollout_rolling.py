@@ -31,8 +31,8 @@ def rollout(memory, strategy):
         runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
 
 
-def rollback(memory, *, force=False):
-    decision = memory.decide_back(force=force)
+def rollback(memory, *, exact=False):
+    decision = memory.decide_back(exact=exact)
     if decision.plan is not None:
         found = decision.plan if decision.plan.undoes else replace(decision.plan, scaling=SCALING)
         runner.run(memory.context, runner.open_plan(memory.context, found))
@@ -118,11 +118,11 @@ def test_a_foreign_edit_stops_resume_and_rollback_and_is_kept_by_abandon():
     assert left.disk.revisions[-1].text == OTHER_TEXT
 
 
-def test_a_foreign_edit_is_kept_as_a_revision_by_a_forced_rollback():
+def test_a_foreign_edit_is_kept_as_a_revision_by_an_exact_rollback():
     left = edited(RollingWorld(FASTER))
     with pytest.raises(Conflict):
         runner.run(left.context, left.unfinished())
-    rollback(left, force=True)
+    rollback(left, exact=True)
     check(left, BASELINE_TEXT)
     assert OTHER_TEXT in [r.text for r in left.disk.revisions]
     assert None not in left.endings()

@@ -108,6 +108,9 @@ class MemoryPlatform:
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         return foreign_changes(before, after) if "apiVersion" in before else ()
 
+    def settled_text(self, text: str, known: tuple[str, ...]) -> str:
+        return text
+
     def live_text(self) -> str:
         return self._world.disk.text
 

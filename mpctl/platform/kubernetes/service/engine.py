@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mpctl.manifest import Service, load_one
+from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
-from mpctl.platform.kubernetes.service.manifest_text import dump, text_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 _SEPARATOR = "---\n"
 

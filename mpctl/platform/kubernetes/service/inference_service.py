@@ -168,17 +168,20 @@ class LiveService:
             Conflict: a foreign change; the message names its manager, time and fields.
         """
         if not any(self.is_arm(live, arm) for arm in known):
-            raise self._foreign_change(live, known[0])
+            raise self._foreign_change(live, known)
 
-    def _foreign_change(self, live: Json, known: Arm) -> Conflict:
+    def _foreign_change(self, live: Json, known: tuple[Arm, ...]) -> Conflict:
+        """The error that names the fields which no arm of the operation has: the change of that writer alone."""
         editors = editors_since(None, live, MANAGER)
-        fields = changed_fields(object_of(known.manifest), object_of(text_of(live)))
+        now = object_of(text_of(live))
+        by_arm = [changed_fields(object_of(arm.manifest), now) for arm in known]
+        fields = [field for field in by_arm[0] if all(field in others for others in by_arm)]
+        fields = fields or list(by_arm[0])
         return Conflict(
             f"{self.title} was changed by {editors[0] if editors else 'another client'} meanwhile: "
             f"{', '.join(fields[:5])}",
-            hint=f"nothing was overwritten. Run 'mpctl abandon {self.service}' to keep that change and end the "
-            f"operation, or "
-            f"'mpctl rollback {self.service} --force' to record it as a revision and restore the recorded one",
+            hint=f"nothing was overwritten. Run 'mpctl rollback {self.service}' to restore what mpctl changed and keep "
+            f"that change, or 'mpctl abandon {self.service}' to leave the service as it is and end the operation",
         )
 
 

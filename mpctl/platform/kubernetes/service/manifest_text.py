@@ -11,10 +11,11 @@ them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpctl.errors import InputError, Refused
+from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
 
 Json = dict[str, Any]
@@ -62,14 +63,6 @@ def text_of(record: Mapping[str, Any]) -> str:
     else:
         metadata.pop("annotations", None)
     return dump({**kept, "metadata": metadata})
-
-
-def dump(record: Mapping[str, Any]) -> str:
-    """Canonical YAML: pure ASCII, since readers and writers of YAML disagree on what may stand unescaped."""
-    import yaml
-
-    text: str = yaml.safe_dump(dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False)
-    return text
 
 
 def object_of(text: str) -> Json:
@@ -151,9 +144,29 @@ def with_transition_strategy(text: str, *, downtime: bool) -> str:
     """Return ``text`` with the strategy of a change: with ``downtime`` an old pod stops first, else a new one
     starts."""
     record = object_of(text)
-    limits = {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
-    record["spec"]["predictor"]["deploymentStrategy"] = {"type": "RollingUpdate", "rollingUpdate": limits}
+    record["spec"]["predictor"]["deploymentStrategy"] = _transition_strategy(downtime=downtime)
     return dump(record)
+
+
+def without_transition_strategy(text: str, known: Iterable[str]) -> str:
+    """Return ``text`` with the strategy of the ``known`` manifests where it has the strategy of a change instead."""
+    record = object_of(text)
+    predictor = record["spec"]["predictor"]
+    recorded = [object_of(one)["spec"]["predictor"].get("deploymentStrategy") for one in known]
+    strategy = predictor.get("deploymentStrategy")
+    changing = [_transition_strategy(downtime=downtime) for downtime in (False, True)]
+    if not recorded or strategy in recorded or strategy not in changing:
+        return text
+    if recorded[0] is None:
+        del predictor["deploymentStrategy"]
+    else:
+        predictor["deploymentStrategy"] = recorded[0]
+    return dump(record)
+
+
+def _transition_strategy(*, downtime: bool) -> Json:
+    limits = {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
+    return {"type": "RollingUpdate", "rollingUpdate": limits}
 
 
 def _removed_first(strategy: Mapping[str, Any], replicas: int) -> int:

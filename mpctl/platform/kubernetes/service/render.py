@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mpctl.errors import InputError
+from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
-from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of, dump
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of
 from mpctl.rollout.ports import Arm
 
 

@@ -1,0 +1,243 @@
+"""Restore what mpctl changed in a manifest and keep what another writer changed elsewhere.
+
+The live manifest is the start. Each field that mpctl writes (the speculative setting, a staged draft) gets its value of
+the manifest to restore; every other field stays as it is live. A field of mpctl's own is replaced only where its live
+value is one that mpctl recorded: what nobody recorded would be lost, and is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl.errors import InputError, MpctlError
+from mpctl.manifest.documents import load
+from mpctl.manifest.foreign import foreign_changes
+from mpctl.manifest.merge.fields import (
+    STORAGE,
+    differences,
+    holds_draft,
+    is_own_item,
+    item_path,
+    joined,
+    meaning,
+    storage_changes,
+    storage_of,
+)
+from mpctl.manifest.merge.items import ARGUMENTS, MISSING, by_name, is_script, listed, ordered
+from mpctl.manifest.merge.words import merge_lines, merge_words
+from mpctl.manifest.text.canonical import dump
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A field to restore that another writer changed. ``recorded``: as mpctl left it; ``live``: as it is now."""
+
+    path: str
+    recorded: Any
+    live: Any
+
+
+class ClashError(MpctlError):
+    """The fields that are to be restored were changed by another writer."""
+
+    def __init__(self, clashes: Sequence[Clash]) -> None:
+        self.clashes = tuple(clashes)
+        super().__init__(f"{', '.join(c.path for c in clashes)} changed")
+
+
+@dataclass(frozen=True)
+class Merged:
+    """``text``: the manifest to write; ``kept``: paths of the fields that differ from the manifest to restore, because
+    another writer changed them."""
+
+    text: str
+    kept: tuple[str, ...]
+
+
+def merge(target: str, live: str, left: str, recorded: Sequence[str]) -> Merged:
+    """``live`` with mpctl's own fields as in ``target``.
+
+    ``left``: the manifest as mpctl left it; ``recorded``: every manifest that mpctl recorded.
+
+    Raises:
+        ClashError: a field to restore has a value that mpctl did not record.
+    """
+    if live in (left, target) and not foreign_changes(live, target):
+        return Merged(target, ())
+    bases = list(dict.fromkeys([left, *reversed(recorded)]))
+    clashes: list[Clash] = []
+    for base in bases:
+        attempt = _Merge(bases)
+        text = attempt.text(target, live, base)
+        if attempt.clashes:
+            clashes = clashes or attempt.clashes
+        elif _is_right(text, target, live):
+            return Merged(text, kept_fields(target, text))
+    raise ClashError(clashes or [Clash("the speculative setting", "as mpctl left it", "as it is live")])
+
+
+def kept_fields(recorded: str, live: str) -> tuple[str, ...]:
+    """Paths of the fields in which a live manifest differs from a recorded one beyond what mpctl writes."""
+    return _paths(recorded, live, own=False)
+
+
+def own_changes(recorded: str, live: str) -> tuple[str, ...]:
+    """Paths of the fields of mpctl's own in which two manifests differ."""
+    changed = _paths(recorded, live, own=True)
+    return changed or (() if _same_speculation(recorded, live) else ("the speculative setting",))
+
+
+def _paths(before: str, after: str, *, own: bool) -> tuple[str, ...]:
+    left, right = _documents(before), _documents(after)
+    if len(left) != len(right):
+        return () if own else ("the number of documents",)
+    found: list[str] = []
+    for one, other in zip(left, right, strict=True):
+        found += [*differences(one, other, own=own), *storage_changes(one, other, own=own)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_right(text: str, target: str, live: str) -> bool:
+    """Whether a merged text has the speculation to restore, and everything else of the live one."""
+    return not foreign_changes(live, text) and _same_speculation(text, target)
+
+
+def _same_speculation(first: str, second: str) -> bool:
+    try:
+        (one,), (other,) = load(first), load(second)
+        return one.speculation() == other.speculation()
+    except (InputError, ValueError):
+        return False
+
+
+def _documents(text: str) -> list[Any]:
+    import yaml
+
+    try:
+        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError:
+        return [text]
+
+
+@dataclass
+class _Merge:
+    """One attempt; ``base`` of each call is what changes inside a shell script are told from."""
+
+    recorded: Sequence[str]
+    clashes: list[Clash] = field(default_factory=list)
+    _storage: dict[str, Any] = field(default_factory=dict)
+
+    def text(self, target: str, live: str, base: str) -> str:
+        """The merged text, in the form of the live one."""
+        to, now, left = _documents(target), _documents(live), _documents(base)
+        if not len(to) == len(now) == len(left):
+            self.clashes.append(Clash("the number of documents", len(left), len(now)))
+            return live
+        known = [documents for documents in map(_documents, self.recorded) if len(documents) == len(now)]
+        merged = []
+        for at, document in enumerate(now):
+            recorded = [documents[at] for documents in known]
+            self._storage = self._merged_storage(to[at], document, left[at], recorded)
+            merged.append(self._value(to[at], document, left[at], recorded, "", ""))
+        return _written(merged, live, target, base)
+
+    def _merged_storage(self, to: Any, now: Any, left: Any, recorded: list[Any]) -> dict[str, Any]:
+        """Every artifact by its path: those to restore where the live ones are mpctl's, else the live ones."""
+        wanted, there = storage_of(to), storage_of(now)
+        known = [storage_of(one) for one in recorded]
+        if there == storage_of(left) or (holds_draft(there) and there in known):
+            return wanted
+        if there != wanted and (holds_draft(there) or holds_draft(wanted)):
+            was = storage_of(left)
+            for path in sorted({*there, *wanted}):
+                if there.get(path, MISSING) != was.get(path, MISSING):
+                    self.clashes.append(Clash(path, was.get(path, MISSING), there.get(path, MISSING)))
+        return there
+
+    def _value(self, to: Any, now: Any, left: Any, recorded: list[Any], path: str, key: str) -> Any:
+        if to == now and type(to) is type(now):
+            return now
+        if isinstance(now, dict):
+            return self._mapping(to, now, left, recorded, path)
+        if isinstance(now, list) or (now is MISSING and isinstance(to, list)):
+            return self._list(to, now, left, recorded, path, key)
+        return now
+
+    def _mapping(self, to: Any, now: dict[str, Any], left: Any, recorded: list[Any], path: str) -> dict[str, Any]:
+        to, left = (value if isinstance(value, dict) else {} for value in (to, left))
+        mappings = [value if isinstance(value, dict) else {} for value in recorded]
+        result: dict[str, Any] = {}
+        for name in dict.fromkeys([*now, *to]):
+            below = joined(path, name)
+            if name in STORAGE:
+                value = self._storage.get(below, MISSING)
+            else:
+                among = [of.get(name, MISSING) for of in mappings]
+                values = to.get(name, MISSING), now.get(name, MISSING), left.get(name, MISSING)
+                value = self._value(*values, among, below, str(name))
+            if value is not MISSING:
+                result[name] = value
+        return result
+
+    def _list(self, to: Any, now: Any, left: Any, recorded: list[Any], path: str, key: str) -> Any:
+        lists = by_name(key, (to, now, left))
+        if lists is None:
+            return now
+        known = [items[0] for value in recorded if (items := by_name(key, (value,))) is not None]
+        wanted, there, was = lists
+        chosen = {}
+        for name in dict.fromkeys([*there, *wanted]):
+            values = tuple(items.get(name, MISSING) for items in (wanted, there, was))
+            among = [items.get(name, MISSING) for items in known]
+            value = self._item(values, among, item_path(path, key, name), key, name)
+            if value is not MISSING:
+                chosen[name] = value
+        if not chosen and MISSING in (to, now):
+            return MISSING
+        return listed(key, ordered(chosen, list(there), list(wanted)))
+
+    def _item(self, values: tuple[Any, Any, Any], recorded: list[Any], path: str, key: str, name: str) -> Any:
+        to, now, left = values
+        if to == now:
+            return now
+        if is_own_item(key, name, values):
+            meant = meaning(now)
+            if meant == meaning(to):
+                return now
+            if meant not in map(meaning, recorded):
+                self.clashes.append(Clash(path, left, now))
+            return to
+        if key in ARGUMENTS:
+            return _script(to, now, left)
+        return self._value(to, now, left, recorded, path, "") if isinstance(now, dict) else now
+
+
+def _script(to: Any, now: Any, left: Any) -> Any:
+    """A shell script with the change from ``left`` to ``to``; anything else as it is live."""
+    if isinstance(to, list) and isinstance(now, list) and isinstance(left, list) and len(to) == len(now) == len(left):
+        return [_script(a, b, c) for a, b, c in zip(to, now, left, strict=True)]
+    if not all(map(is_script, (to, now, left))):
+        return now
+    merged = merge_words(left, to, now)
+    return now if merged is None else merged  # without the change the merged text is not what it should be
+
+
+def _written(documents: list[Any], live: str, target: str, base: str) -> str:
+    """The text of the merged documents: bytes of the live manifest where they can stay."""
+    for text in (live, target):
+        if _documents(text) == documents:
+            return text
+    if len(documents) == 1 and isinstance(documents[0], dict):
+        canonical = dump(documents[0])
+        if dump(_documents(live)[0]) == live:
+            return canonical
+        lines = merge_lines(base, target, live)
+        if lines is not None and _documents(lines) == documents:
+            return lines
+        return canonical
+    lines = merge_lines(base, target, live)
+    if lines is not None and _documents(lines) == documents:
+        return lines
+    return "---\n".join(dump(document) for document in documents)
