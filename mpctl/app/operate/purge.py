@@ -20,6 +20,13 @@ def run(session: Session, *, force: bool = False) -> Recorded:
         NotPermitted: with the roles that permit it.
         Cancelled: the user declined.
     """
+    try:
+        return _purge(session, force=force)
+    except NotPermitted as error:
+        raise NotPermitted(error.message, hint=_hint(session)) from error
+
+
+def _purge(session: Session, *, force: bool) -> Recorded:
     recorded = session.store.recorded()
     if not recorded.total:
         return recorded
@@ -38,10 +45,7 @@ def run(session: Session, *, force: bool = False) -> Recorded:
     )
     with session.store.lease("purge"):
         _lost(session, force=force)
-        try:
-            session.store.purge()
-        except NotPermitted as error:
-            raise NotPermitted(error.message, hint=_hint(session)) from error
+        session.store.purge()
     return recorded
 
 

@@ -215,6 +215,10 @@ class Client:
     def __init__(self, api: Api, run: Callable[[Coroutine[Any, Any, Any]], Any], namespace: str = "default") -> None:
         self.api, self._run, self.namespace = api, run, namespace
 
+    def close(self) -> None:
+        """Drop the connections of a client of one's own; the cluster closes its administrator's."""
+        self._run(self.api.close())
+
     def within(self, namespace: str) -> Client:
         """The same with another namespace where none is said."""
         return Client(self.api, self._run, namespace)

@@ -1,0 +1,269 @@
+"""A namespace in which another user may write ConfigMaps: what mpctl records there holds nothing private, and nothing
+that this user changes is obeyed. One rollout serves all tests of this file."""
+
+import copy
+import json
+import secrets
+
+import pytest
+import yaml
+
+from mpctl.cli.main import run
+from mpctl.platform.kubernetes.access.rbac import roles, subject_of
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+from tests.local.planted import DATABASE, MARKED, PROMPT, TOKEN, CommandLines, finds, write_prompts
+
+from .conftest import make_mpctl
+from .fixtures import Namespace
+from .objects import ANY_SPEED, CONTAINERS
+from .rig.api import ApiError
+
+QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "16")
+RECORDS = "mpctl.dev/service=demo"
+# What the user wrote: the service, and what KServe and Kubernetes make of it.
+OF_THE_SERVICE = ("isvc", "deployments", "replicasets", "pods")
+OF_MPCTL = ("configmaps", "secrets", "leases", "jobs", "events", "controllerrevisions")
+
+
+def planted_service():
+    service = yaml.safe_load(CONTAINERS)
+    (container,) = service["spec"]["predictor"]["containers"]
+    values = {"HF_TOKEN": TOKEN, "DATABASE": f"postgresql://user:{DATABASE}@db/x"}
+    container["env"] = [{"name": name, "value": value} for name, value in values.items()]
+    return service
+
+
+@pytest.fixture(scope="module")
+def promoted(cluster, tmp_path_factory):
+    """A service with planted secrets after a rollout that measured planted prompts."""
+    name = f"t-{secrets.token_hex(3)}"
+    cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    made, folder = Namespace(cluster, name), tmp_path_factory.mktemp("hostile")
+    mpctl = make_mpctl(cluster, name, folder)
+    policy = folder / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    prompts = f"users={write_prompts(folder / 'prompts.jsonl')}"
+    made.deploy(planted_service())
+    before = text_of(made.client.get("isvc", "demo"))
+    with CommandLines() as lines:
+        done = mpctl("rollout", "--spec", "ngram", "--prompts", prompts, "--policy", str(policy), *QUICK, "-v")
+    assert lines.found == set()
+    assert not finds(f"{done.stdout}{done.stderr}".encode())
+    yield made, mpctl, before
+    made.delete()
+
+
+def kept(namespace, kind):
+    """(name, marks) of the objects of a kind that hold one."""
+    found = {}
+    for item in namespace.client.list(kind):
+        marks = finds(json.dumps(item).encode())
+        if marks:
+            found[item["metadata"]["name"]] = marks
+    return found
+
+
+def test_no_prompt_and_no_secret_is_in_an_object_of_mpctl(promoted):
+    namespace, mpctl, _ = promoted
+    assert {kind: marks for kind in OF_MPCTL[:-1] if (marks := kept(namespace, kind))} == {}
+    # A revision is the manifest, which holds what its author wrote into it, and no prompt.
+    revisions = {
+        i["metadata"]["name"]
+        for i in namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=revision")
+    }
+    marked = kept(namespace, "controllerrevisions")
+    assert marked.keys() <= revisions
+    assert not any(PROMPT in marks for kind in OF_THE_SERVICE for marks in kept(namespace, kind).values())
+    assert not any(PROMPT in marks for marks in marked.values())
+    for command in (
+        ("history",),
+        ("history", "--revision", "1", "-o", "yaml"),
+        ("report", "rollout-1", "-o", "html"),
+    ):
+        done = mpctl(*command, code=None)
+        assert not finds(f"{done.stdout}{done.stderr}".encode()), command
+
+
+# Tampering
+
+
+@pytest.fixture(scope="module")
+def mallory(cluster, promoted):
+    """A user who may do with ConfigMaps whatever they want, and nothing else."""
+    namespace, _, _ = promoted
+    metadata = {"name": "mallory", "namespace": namespace.name}
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]}
+    binding = {
+        **role,
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "mallory"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "mallory"}],
+    }
+    del binding["rules"]
+    for document in (role, binding):
+        namespace.client.apply(document)
+    client = cluster.client_for(cluster.user("mallory"), namespace.name)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def report(promoted, monkeypatch, capsys):
+    """``mpctl report`` of the rollout in this process: exit code and output."""
+    _, mpctl, _ = promoted
+    for key in [k for k in mpctl.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
+        monkeypatch.setenv(key, mpctl.environment[key])
+    monkeypatch.setenv("KUBECONFIG", str(mpctl.kubeconfig))
+
+    def command():
+        capsys.readouterr()
+        code = run(["report", "rollout-1", "-o", "json"])
+        told = capsys.readouterr()
+        return code, f"{told.out}\n{told.err}"
+
+    return command
+
+
+def records(namespace):
+    """The ConfigMaps of records by their name in the ledger, without a block's number."""
+    found = namespace.client.list("configmaps", labels=f"{RECORDS},mpctl.dev/part=record")
+    return {item["data"]["name"]: item for item in found}
+
+
+def changed(item, other):
+    """(what, the object as mallory writes it) of every field of a record."""
+    for name, value in (("operation", "rollout-9"), ("name", "other"), ("sha256", "0" * 64)):
+        yield f"data.{name}", {**item, "data": {**item["data"], name: value}}
+    yield "data.pieces", {**item, "data": {**item["data"], "pieces": "0" * 64}}
+    for what, value in (("another record", other["binaryData"]["record"]), ("nothing", "")):
+        yield f"binaryData: {what}", {**item, "binaryData": {"record": value}}
+
+
+def path_of(namespace, item):
+    return f"/api/v1/namespaces/{namespace.name}/configmaps/{item['metadata']['name']}"
+
+
+def write(client, namespace, item):
+    body = copy.deepcopy(item)
+    for field in ("managedFields", "resourceVersion", "uid", "creationTimestamp"):
+        body["metadata"].pop(field, None)
+    client.request("PUT", path_of(namespace, item), body, fieldManager="mallory")
+
+
+def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, report):
+    namespace, _, _ = promoted
+    code, honest = report()
+    assert code == 0, honest
+    found = records(namespace)
+    block = next(name for name in found if name.startswith("block-"))
+    chosen = {name: found[name] for name in ("workload", "conditions-baseline", "conditions-candidate", block)}
+    attempts = 0
+    for name, item in chosen.items():
+        for what, forged in changed(item, found["workload" if name == block else block]):
+            write(mallory, namespace, forged)
+            code, told = report()
+            attempts += 1
+            if code == 0:  # a field that is not read: the true record was reported
+                assert told == honest, (name, what)
+                assert what.startswith("data.") and what != "data.pieces", (name, what)
+            else:
+                assert code in (1, 2, 3), (name, what, told)
+                assert "tampering: ConfigMap" in told or "not found" in told, (name, what, told)
+                assert "mallory" in told or what == "data.pieces", (name, what, told)
+        mallory.delete("configmaps", item["metadata"]["name"])
+        assert report()[1] != honest or name == "workload"
+        attempts += 1
+        mallory.request("POST", path_of(namespace, item).rpartition("/")[0], _new(item), fieldManager="mpctl")
+        assert report() == (0, honest), name
+    assert attempts >= 20
+
+
+def _new(item):
+    metadata = {key: item["metadata"][key] for key in ("name", "labels")}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": item["data"],
+        "binaryData": item["binaryData"],
+    }
+
+
+def test_who_writes_configmaps_writes_no_ledger_revision_seal_or_lock(promoted, mallory):
+    namespace, _, _ = promoted
+    parts = {
+        i["metadata"]["labels"]["mpctl.dev/part"]: i
+        for i in namespace.client.list("controllerrevisions", labels=RECORDS)
+    }
+    assert parts.keys() == {"ledger", "revision", "seal"}
+    for item in parts.values():
+        path = f"/apis/apps/v1/namespaces/{namespace.name}/controllerrevisions"
+        for method, where in (
+            ("POST", path),
+            ("PUT", f"{path}/{item['metadata']['name']}"),
+            ("DELETE", f"{path}/{item['metadata']['name']}"),
+        ):
+            with pytest.raises(ApiError) as refused:
+                mallory.request(method, where, item)
+            assert refused.value.status == 403
+    # Not even an administrator changes one: the API server keeps their data as it was created.
+    with pytest.raises(ApiError) as refused:
+        namespace.client.patch(
+            "controllerrevisions", parts["revision"]["metadata"]["name"], {"data": {"text": "hostPath: /"}}
+        )
+    assert refused.value.status == 422
+
+
+def test_a_rollback_restores_the_service_whatever_the_configmaps_say(promoted, mallory):
+    namespace, mpctl, before = promoted
+    found = records(namespace)
+    for item in found.values():
+        write(mallory, namespace, {**item, "binaryData": {"record": ""}})
+    ledger = {"text": "hostPath: /", "lines": json.dumps({"plan": {"text": "hostPath: /"}})}
+    for name in ("mpctl-demo-ledger-0", "mpctl-demo-1", "mpctl-demo.ledger-99"):
+        labels = {**next(iter(found.values()))["metadata"]["labels"], "mpctl.dev/part": "ledger"}
+        forged = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": ledger}
+        mallory.apply(forged, manager="mallory")
+    done = mpctl("rollback", "--yes")
+    assert "restored" in done.stderr
+    assert text_of(namespace.client.get("isvc", "demo")) == before
+    (argv,) = namespace.argv()
+    assert not any(word.startswith("--speculative-config") for word in argv)
+
+
+# Deletion
+
+
+def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
+    namespace, mpctl, before = promoted
+    made = []
+    for name, purge in (("oscar", False), ("petra", True)):
+        documents = roles("operator", namespace.name, to=[subject_of(f"user:{name}")], purge=purge)
+        for document in documents:
+            own = json.loads(json.dumps(document).replace('"mpctl-operator', f'"mpctl-{name}'))
+            cluster.kubectl("apply", "-f", "-", stdin=json.dumps(own))
+            made.append(own)
+
+    def objects():
+        return {
+            (k, i["metadata"]["name"])
+            for k in ("controllerrevisions", "configmaps")
+            for i in namespace.client.list(k, labels=RECORDS)
+        }
+
+    recorded = objects()
+    assert len(recorded) > 30
+    done = mpctl("history", "demo", "--purge", "--yes", "--as", "oscar", code=4)
+    assert "mpctl rbac -n" in done.stderr and "--purge" in done.stderr
+    assert objects() == recorded
+    done = mpctl("history", "demo", "--purge", "--yes", "--as", "petra")
+    assert "deleted" in done.stderr
+    assert objects() == set()
+    assert namespace.client.find("lease", "mpctl-demo") is None
+    assert text_of(namespace.client.get("isvc", "demo")) == before
+    assert not any(kept(namespace, kind) for kind in OF_MPCTL), MARKED
+    for document in made:
+        where = document["metadata"].get("namespace")
+        cluster.kubectl(*(["-n", where] if where else []), "delete", document["kind"], document["metadata"]["name"])
