@@ -260,6 +260,20 @@ class Window:
         ratio = _ratio(self.tpot_seconds, self.tpot_count)
         return None if ratio is None else 1000.0 * ratio
 
+    @property
+    def step_ms(self) -> float | None:
+        """Mean time of a decode step, as the engine saw it, in milliseconds: vLLM observes its inter-token latency once
+        per output of a step and not per token."""
+        ratio = _ratio(self.itl_seconds, self.itl_count)
+        return None if ratio is None else 1000.0 * ratio
+
+    @property
+    def time_per_token_ms(self) -> float | None:
+        """Mean time of a decode step over tokens per step, in milliseconds: unlike :attr:`tpot_ms` it counts requests
+        that have not finished."""
+        step, tokens = self.step_ms, self.tokens_per_step
+        return None if step is None or not tokens else step / tokens
+
 
 _PLAIN_FIELDS = ("generation_tokens", "preemptions", "queue_seconds", "queue_count")
 _TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count", "itl_seconds", "itl_count")

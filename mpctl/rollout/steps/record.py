@@ -11,6 +11,9 @@ from mpctl.rollout.ledger import live_revisions, recorded_revisions
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.revision import Manifest, Revision
+from mpctl.rollout.steps.measure import measurement
+from mpctl.watch.reference import RECORD as REFERENCE
+from mpctl.watch.reference import Reference
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,24 @@ def record_baseline(context: Context, operation: Operation) -> Recorded:
 
 
 def record_promoted(context: Context, operation: Operation) -> Recorded:
-    """Record the promoted service as a revision."""
+    """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
     stored = _as_stored(context, operation.plan)
+    _keep_reference(context, operation)
     why = f"promoted by {operation.id}"
     return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+
+
+def _keep_reference(context: Context, operation: Operation) -> None:
+    """Without it the service is promoted all the same, and the watch reports that it has nothing to compare with."""
+    if operation.plan.spec is None:
+        return
+    try:
+        reference = Reference.of(measurement(context, operation).run(), operation.plan.spec)
+    except MpctlError as error:
+        context.progress.note(f"no reference for mpctl watch: {error.message}")
+        return
+    if reference is not None:
+        context.store.save(operation.id, REFERENCE, reference.to_record())
 
 
 def record_restored(context: Context, operation: Operation) -> Recorded:

@@ -46,6 +46,9 @@ def test_times_are_the_engines_own_means():
     assert window.ttft_ms == pytest.approx(1000 * 3.324699878692627 / 33)
     assert window.tpot_ms == pytest.approx(1000 * 0.07655604187430172 / 33)
     assert (replace(window, ttft_count=0.0).ttft_ms, replace(window, tpot_count=None).tpot_ms) == (None, None)
+    assert window.step_ms == pytest.approx(1000 * 19.022574657000405 / 2926)
+    assert window.time_per_token_ms == pytest.approx(window.step_ms / window.tokens_per_step)
+    assert replace(window, itl_count=None).time_per_token_ms is None
 
 
 def test_on_and_idle_is_zero_off_is_none():

@@ -27,6 +27,7 @@ from mpctl.rollout.ledger import Event
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
+from mpctl.watch.reference import Reference
 
 BASELINE, CANDIDATE = Arm(BASELINE_TEXT).id, Arm(CANDIDATE_TEXT).id
 both = pytest.mark.parametrize("strategy", list(Strategy))
@@ -60,6 +61,22 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     names = list(sequences.steps_of(plan(strategy), rolls=False))
     steps_written = [pair for name in names for pair in ((Event.BEGUN, name), (Event.DONE, name))]
     assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
+
+
+@both
+@pytest.mark.parametrize("speeds", [FASTER, SLOWER])
+def test_a_promotion_leaves_the_reference_of_the_watch(strategy, speeds):
+    memory = MemoryWorld(speeds)
+    operation = rollout(memory, strategy)
+    record = memory.context.store.load(operation.id, "reference")
+    if operation.ending is not Ending.PROMOTED:
+        assert record is None
+        return
+    reference = Reference.from_record(record)
+    assert (reference.operation, reference.method, reference.spec) == (operation.id, "ngram", NGRAM.describe())
+    (band,) = reference.bands
+    assert (band.traffic, band.rounds) == ("edits", 2)
+    assert band.tokens_per_step.value == pytest.approx(10 / 6)  # five of ten tokens accepted, one first step
 
 
 def test_blocks_go_round_by_round_and_each_arm_is_sent_each_prompt_once():

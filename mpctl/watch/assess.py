@@ -1,0 +1,236 @@
+"""Judge a service by one more reading: what its speculation does, and why it does less than the gate measured.
+
+Three figures from server counters split every slow-down: the time per token is the step time over tokens per step. A
+lasting loss of speed is therefore a worse draft or a costlier step, whichever part is larger. Whether speculation still
+pays is another question, with its own test: tokens per step against the break-even, which load and contention leave
+alone because they slow both arms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from mpctl import formatting
+from mpctl.experiment.counters import Window
+from mpctl.watch.detect import NOTHING, UNLEARNED, Noise, Sum, limit_of, windows_to_detect
+from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.reading import Between, Reading, between
+from mpctl.watch.reference import Expected, Reference, batch_of
+from mpctl.watch.signals import MEANINGS, Signal
+
+LEAST_TOKENS = 200  # of a window that is judged
+_PATIENCE = 8  # intervals that are pooled until a window has them
+_GAP = 12  # intervals without a reading after which nothing is known of the time between
+LEAST_DRAFTS = 50
+ZERO = 0.1  # of the reference's first-position acceptance
+_OFF = 2  # readings in a row without the counters of speculation
+_RESTARTS, _RESTART_S = 2, 1800.0
+_PAYS = 0.05  # the gain, as a logarithm, that counts as paying
+_CAP = 1.5  # limits that a sum may reach, so that it falls again soon after the cause is gone
+_UNTIMED = 1.05  # tokens per step that pay where no step times are known
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered of a service between readings. ``base``: the reading that the next window starts from."""
+
+    base: Reading | None = None
+    slower: Sum = NOTHING
+    slower_noise: Noise = UNLEARNED
+    fewer_tokens: float = 0.0
+    costlier_steps: float = 0.0
+    is_slower: bool = False
+    unpaid: Sum = NOTHING
+    unpaid_noise: Noise = UNLEARNED
+    is_unpaid: bool = False
+    without_counters: int = 0
+    restarts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One window. ``batch``: requests that decoded at once on an engine; ``answer_tokens``: generated per request that
+    got its first token; the others as in the reference."""
+
+    batch: float | None
+    tokens_per_step: float | None
+    step_ms: float | None
+    time_per_token_ms: float | None
+    first_acceptance: float | None
+    coverage: float | None
+    tokens_per_s: float
+    answer_tokens: float | None = None
+
+    @classmethod
+    def of(cls, seen: Between) -> Figures:
+        """Read a window that is whole."""
+        window = seen.window
+        assert window is not None
+        return cls(
+            batch=batch_of(window, seen.seconds, seen.engines),
+            tokens_per_step=window.tokens_per_step,
+            step_ms=window.step_ms,
+            time_per_token_ms=window.time_per_token_ms,
+            first_acceptance=next(iter(window.position_rates), None),
+            coverage=window.coverage,
+            tokens_per_s=window.generation_tokens / seen.seconds,
+            answer_tokens=window.generation_tokens / window.ttft_count if window.ttft_count else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """``pays``: None where it is unknown. ``detects_in_s``: how long a loss of the policy's size would last before it
+    is found, at this service's noise."""
+
+    signal: Signal
+    text: str
+    pays: bool | None = None
+    figures: Figures | None = None
+    expected: Expected | None = None
+    detects_in_s: float | None = None
+    restarted: tuple[str, ...] = ()
+
+    @property
+    def finding(self) -> bool:
+        """Whether something is wrong."""
+        return MEANINGS[self.signal].finding
+
+
+def assess(
+    policy: WatchPolicy, reference: Reference | None, state: State, reading: Reading, *, speculates: bool
+) -> tuple[State, Assessment]:
+    """Judge a service by one more reading. ``speculates``: whether the live revision has a speculation."""
+    if state.base is None:
+        return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
+    seen = between(state.base, reading, _GAP * policy.interval_s)
+    off = state.without_counters + 1 if speculates and seen.speculating is False else 0
+    if off or state.without_counters or state.restarts or seen.restarted:
+        recent = tuple(at for at in state.restarts if reading.at - at < _RESTART_S)
+        state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in seen.restarted)))
+    state, found = _judged(policy, reference, state, reading, seen, speculates=speculates)
+    return state, replace(found, restarted=seen.restarted) if seen.restarted else found
+
+
+def _judged(
+    policy: WatchPolicy, reference: Reference | None, state: State, reading: Reading, seen: Between, *, speculates: bool
+) -> tuple[State, Assessment]:
+    if state.without_counters >= _OFF:
+        return replace(state, base=reading), _found(Signal.NOT_SPECULATING, "no counters of speculation", pays=False)
+    if len(state.restarts) >= _RESTARTS:
+        count = f"{len(state.restarts)} restarts in 30 minutes"
+        return replace(state, base=reading), _found(Signal.RESTARTING, count)
+    if seen.window is None:
+        return replace(state, base=reading), _found(Signal.BLIND, seen.blind)
+    if seen.window.generation_tokens < LEAST_TOKENS:
+        pooled = seen.restarted or seen.started or seen.seconds >= policy.interval_s * _PATIENCE
+        kept = replace(state, base=reading) if pooled else state
+        return kept, _found(Signal.IDLE, f"{seen.window.generation_tokens:.0f} tokens in {seen.seconds:.0f} s")
+    return _compared(policy, reference, replace(state, base=reading), seen, speculates=speculates)
+
+
+def _compared(
+    policy: WatchPolicy, reference: Reference | None, state: State, seen: Between, *, speculates: bool
+) -> tuple[State, Assessment]:
+    """Compare a whole window with the reference."""
+    assert seen.window is not None
+    figures = Figures.of(seen)
+    if not speculates:
+        return state, Assessment(Signal.HEALTHY, "no speculation was promoted", figures=figures)
+    if reference is None:
+        return state, Assessment(Signal.NO_REFERENCE, MEANINGS[Signal.NO_REFERENCE].text, figures=figures)
+    expected = reference.expected(figures.batch or 1.0)
+    if text := _zero(reference, expected, seen.window):
+        return state, Assessment(Signal.STEP_TO_ZERO, text, False, figures, expected)
+    if text := _no_drafts(expected, seen.window):
+        return state, Assessment(Signal.NO_DRAFTS, text, None, figures, expected)
+    if not expected.within:
+        most = max(b.batch for b in reference.bands)
+        text = f"{figures.batch:.1f} requests decode at once, measured were {most:.1f} at most"
+        return state, Assessment(Signal.UNMEASURED_LOAD, text, None, figures, expected)
+    return _by_sums(policy, state, figures, expected)
+
+
+def _found(signal: Signal, text: str, *, pays: bool | None = None) -> Assessment:
+    return Assessment(signal, text, pays)
+
+
+def _zero(reference: Reference, expected: Expected, window: Window) -> str:
+    """Why drafts with weights of their own are rejected all at once; empty where they are not. A lookup's drafts are
+    rejected whenever the traffic stops repeating, which the sums find."""
+    first = next(iter(window.position_rates), None)
+    if reference.lookup or first is None or not expected.first_acceptance or (window.drafts or 0) < LEAST_DRAFTS:
+        return ""
+    if first >= ZERO * expected.first_acceptance:
+        return ""
+    want = formatting.share(expected.first_acceptance)
+    return f"first-position acceptance {formatting.share(first)} of {window.drafts:.0f} drafts, measured {want}"
+
+
+def _no_drafts(expected: Expected, window: Window) -> str:
+    """Why no drafts at all are none by chance; empty otherwise."""
+    wanted = (expected.coverage or 0.0) * (window.steps or 0.0)
+    if window.drafts != 0 or wanted < LEAST_DRAFTS:
+        return ""
+    return f"no draft in {window.steps:.0f} steps, about {wanted:.0f} were expected"
+
+
+def _by_sums(policy: WatchPolicy, state: State, figures: Figures, expected: Expected) -> tuple[State, Assessment]:
+    """The two statistical findings: slower than measured, and not worth its cost."""
+    if not figures.tokens_per_step:
+        return state, _found(Signal.IDLE, "no step was counted")
+    fewer = math.log(expected.tokens_per_step / figures.tokens_per_step)
+    costlier = 0.0
+    if figures.step_ms and expected.step_ms:
+        costlier = math.log(figures.step_ms / expected.step_ms)
+    shift = -math.log(1.0 - policy.loss)
+    slack = min(max(expected.slack, 0.0), shift / 2)
+    allowance = (shift + slack) / 2
+    limit = limit_of(state.slower_noise.deviation, allowance - slack, policy.run_length)
+    slower = _capped(state.slower.after(fewer + costlier - allowance), limit)
+    began = slower.windows <= 1
+    break_even = expected.break_even or _UNTIMED * expected.baseline_tokens_per_step
+    below = math.log(break_even / figures.tokens_per_step)
+    unpaid_limit = limit_of(state.unpaid_noise.deviation, _PAYS, policy.run_length)
+    unpaid = _capped(state.unpaid.after(below), unpaid_limit)
+    sound = slower.value <= limit / 2 and unpaid.value <= unpaid_limit / 2  # a fault must not teach what is usual
+    state = replace(
+        state,
+        slower=slower,
+        fewer_tokens=fewer if began else state.fewer_tokens + fewer,
+        costlier_steps=costlier if began else state.costlier_steps + costlier,
+        is_slower=slower.value >= limit or (state.is_slower and slower.value > 0),
+        slower_noise=state.slower_noise.after(fewer + costlier) if sound else state.slower_noise,
+        unpaid=unpaid,
+        is_unpaid=unpaid.value >= unpaid_limit or (state.is_unpaid and unpaid.value > 0),
+        unpaid_noise=state.unpaid_noise.after(fewer) if sound else state.unpaid_noise,
+    )
+    seconds = windows_to_detect(limit, shift - allowance) * policy.interval_s
+    signal = _signal(state, expected, break_even)
+    text = _text(signal, figures, expected, break_even)
+    return state, Assessment(signal, text, not state.is_unpaid, figures, expected, seconds)
+
+
+def _capped(total: Sum, limit: float) -> Sum:
+    return Sum(min(total.value, _CAP * limit), total.windows)
+
+
+def _signal(state: State, expected: Expected, break_even: float) -> Signal:
+    if state.is_unpaid:
+        if expected.tokens_per_step <= break_even:
+            return Signal.PAST_CROSSOVER
+        return Signal.WORSE_DRAFT
+    if not state.is_slower:
+        return Signal.HEALTHY
+    return Signal.WORSE_DRAFT if state.fewer_tokens >= state.costlier_steps else Signal.COSTLIER_STEP
+
+
+def _text(signal: Signal, figures: Figures, expected: Expected, break_even: float) -> str:
+    parts = [f"tokens per step {figures.tokens_per_step:.2f}, measured {expected.tokens_per_step:.2f}"]
+    parts.append(f"break-even {break_even:.2f}")
+    if figures.step_ms and expected.step_ms:
+        parts.append(f"step {figures.step_ms:.1f} ms, measured {expected.step_ms:.1f} ms")
+    if signal is Signal.HEALTHY and figures.time_per_token_ms:
+        parts = [f"{figures.time_per_token_ms:.1f} ms per token", *parts[:1]]
+    return "; ".join(parts)

@@ -1,0 +1,160 @@
+"""Decide what the watch does about a finding: nothing, report, fall back, or try the better spec again.
+
+The decision is a function of values; who carries it out is somewhere else. Without a policy that says so it is never
+more than a report. In the order in which they hold an action back: another operation or operator, a finding that does
+not last, the cool-down of the service, its limit per day, the brake over the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mpctl.watch.assess import Assessment
+from mpctl.watch.policy import PREVIOUS, WatchPolicy
+from mpctl.watch.signals import Signal
+
+_DAY_S = 86400.0
+# Findings that another spec ends. A costlier step slows the baseline, too; restarts and missing data are no verdict.
+ACTIONABLE = frozenset({Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_TO_ZERO, Signal.NO_DRAFTS})
+
+
+class Act(StrEnum):
+    """What the watch does."""
+
+    NOTHING = "nothing"
+    REPORT = "report"
+    HOLD = "hold"
+    FALL_BACK = "fall back"
+    RE_ARM = "re-arm"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A recorded revision that served, with what it runs. ``instant``: its engines are retained and ready."""
+
+    revision: int
+    method: str
+    spec: str
+    instant: bool = False
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known of a service beside its assessment. Times are seconds of one clock.
+
+    ``found_at``: when the present finding was first made; ``changes``: times of the watch's own changes of the
+    service, ``fallbacks`` of them fallbacks; ``rungs``: what can be restored, the best first; ``better``: the spec that
+    a fallback of the watch replaced, in words; ``busy``: the operator or operation at work; ``interrupted``: an
+    unfinished operation that the watch itself began.
+    """
+
+    now: float
+    found_at: float
+    changes: tuple[float, ...] = ()
+    fallbacks: tuple[float, ...] = ()
+    rungs: tuple[Rung, ...] = ()
+    better: str = ""
+    busy: str = ""
+    interrupted: str = ""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All services of this watch: how many, and when the watch fell back on any of them."""
+
+    services: int
+    fallbacks: tuple[float, ...] = ()
+
+    def most(self, policy: WatchPolicy) -> int:
+        """Services that may be changed within the policy's window."""
+        return max(1, int(policy.fleet_share * self.services)) if policy.fleet_share > 0 else 0
+
+    def braked(self, policy: WatchPolicy, now: float) -> bool:
+        """Whether as many services fell back within the window as may."""
+        recent = [at for at in self.fallbacks if now - at < policy.fleet_window_s]
+        return len(recent) >= self.most(policy)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``act`` with its reason for people; ``rung``: where a fallback goes."""
+
+    act: Act
+    reason: str
+    rung: Rung | None = None
+    brake: bool = False
+
+
+def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
+    """Decide about one service."""
+    if situation.interrupted:
+        return Decision(Act.RESUME, f"{situation.interrupted} of the watch was interrupted")
+    if not assessment.finding:
+        return _without_finding(policy, assessment, situation)
+    if not policy.fall_back or assessment.signal not in ACTIONABLE:
+        return Decision(Act.REPORT, assessment.text)
+    if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
+        return Decision(Act.REPORT, f"{assessment.text}; speculation still pays")
+    held = _held(policy, situation)
+    if held:
+        return Decision(Act.HOLD, held)
+    if not situation.rungs:
+        return Decision(Act.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
+    if fleet.braked(policy, situation.now):
+        most = f"{fleet.most(policy)} of {fleet.services} services within {policy.fleet_window_s:.0f} s"
+        return Decision(Act.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True)
+    return Decision(Act.FALL_BACK, assessment.text, situation.rungs[0])
+
+
+def _held(policy: WatchPolicy, situation: Situation) -> str:
+    """Why a fallback has to wait; empty when it need not."""
+    if situation.busy:
+        return situation.busy
+    lasted = situation.now - situation.found_at
+    if lasted < policy.confirm_s:
+        return f"the finding has lasted {lasted:.0f} of {policy.confirm_s:.0f} s"
+    if reason := _cooling(policy, situation):
+        return reason
+    recent = sum(1 for at in situation.fallbacks if situation.now - at < _DAY_S)
+    if recent >= policy.per_day:
+        return f"{recent} fallbacks within a day, {policy.per_day} are allowed"
+    return ""
+
+
+def _cooling(policy: WatchPolicy, situation: Situation) -> str:
+    last = max(situation.changes, default=None)
+    if last is not None and situation.now - last < policy.cool_down_s:
+        return f"cool-down: {policy.cool_down_s - (situation.now - last):.0f} s are left"
+    return ""
+
+
+def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> Decision:
+    sound = assessment.signal in (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD)
+    if not (policy.re_arm and situation.better and sound):
+        return Decision(Act.NOTHING, assessment.text)
+    if situation.busy:
+        return Decision(Act.HOLD, situation.busy)
+    if reason := _cooling(policy, situation):
+        return Decision(Act.NOTHING, reason)
+    return Decision(Act.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
+
+
+def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:
+    """What can replace the live revision, in the policy's order.
+
+    ``served``: recorded revisions that served, oldest first; ``previous``: the revision before the promotion. The
+    newest revision of a method is taken; rungs above the live one and the live one itself are left out.
+    """
+    names = list(policy.ladder)
+    if live.method in names:
+        names = names[names.index(live.method) + 1 :]
+    found: list[Rung] = []
+    for name in names:
+        fits = [r for r in served if (r.revision == previous if name == PREVIOUS else r.method == name)]
+        rung = fits[-1] if fits else None
+        if rung is not None and rung.revision != live.revision and rung.spec != live.spec and rung not in found:
+            found.append(rung)
+    return tuple(found)

@@ -1,0 +1,99 @@
+"""What the watch may do: limits of a policy file, each with a default that does nothing but report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.methods import METHODS
+from mpctl.yaml_lines import document
+
+PREVIOUS = "previous"
+
+
+@dataclass(frozen=True)
+class WatchPolicy:
+    """When to report and whether to act. Durations are seconds, shares 0..1.
+
+    - ``interval_s``: between two readings. ``loss``: the loss of speed that is to be found, 0.2 for 20 %.
+    - ``false_alarms_per_month``: of one service, all statistical findings together.
+    - ``fall_back``: act at all. ``ladder``: what replaces a spec that no longer pays, the best first: methods, or
+      ``previous`` for the revision before the promotion; only recorded revisions that served are restored.
+    - ``confirm_s``: how long a finding must last before it is acted on. ``cool_down_s``: least time between two changes
+      of a service by the watch. ``per_day``: most fallbacks of a service in 24 hours.
+    - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one.
+    - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
+      prompts by class of traffic.
+    """
+
+    interval_s: float = 15.0
+    loss: float = 0.2
+    false_alarms_per_month: float = 1.0
+    fall_back: bool = False
+    ladder: tuple[str, ...] = (PREVIOUS,)
+    confirm_s: float = 30.0
+    cool_down_s: float = 3600.0
+    per_day: int = 2
+    fleet_share: float = 0.1
+    fleet_window_s: float = 3600.0
+    re_arm: bool = False
+    re_arm_prompts: Mapping[str, str] = ()  # type: ignore[assignment]
+
+    @property
+    def run_length(self) -> float:
+        """Windows between two false alarms of one of the two statistical findings."""
+        return 2.0 * 30.0 * 86400.0 / self.interval_s / self.false_alarms_per_month
+
+    @classmethod
+    def parse(cls, text: str, *, file: str) -> WatchPolicy:
+        """Read a policy file.
+
+        Raises:
+            InputError: no YAML mapping of known limits; file, line and field are named.
+        """
+        node = document(text, file)
+        values: dict[str, Any] = {}
+        for name, value in node.body.items():
+            fault = _fault(str(name), value)
+            if fault:
+                raise InputError(fault, file=file, line=node.line_of(str(name)), field=str(name))
+            values[str(name)] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**self.__dict__, "ladder": list(self.ladder), "re_arm_prompts": dict(self.re_arm_prompts)}
+
+
+_RANGES = {
+    "interval_s": (1.0, 300.0),
+    "loss": (0.05, 0.9),
+    "false_alarms_per_month": (0.01, 1000.0),
+    "confirm_s": (0.0, 86400.0),
+    "cool_down_s": (0.0, 30 * 86400.0),
+    "per_day": (0, 100),
+    "fleet_share": (0.0, 1.0),
+    "fleet_window_s": (1.0, 30 * 86400.0),
+}
+
+
+def _fault(name: str, value: Any) -> str:
+    """What is wrong with a limit; empty when it can be used."""
+    if name not in {f.name for f in fields(WatchPolicy)}:
+        return f"unknown; known are {', '.join(f.name for f in fields(WatchPolicy))}"
+    if name in _RANGES:
+        least, most = _RANGES[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        whole = not isinstance(least, int) or isinstance(value, int)
+        return "" if number and whole and least <= value <= most else f"must be a number from {least:g} to {most:g}"
+    if name in ("fall_back", "re_arm"):
+        return "" if isinstance(value, bool) else "must be true or false"
+    if name == "ladder":
+        rungs = {*METHODS, PREVIOUS}
+        sound = isinstance(value, list) and value and all(isinstance(v, str) and v in rungs for v in value)
+        return "" if sound else f"must be a list of {', '.join(sorted(rungs))}"
+    sound = isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
+    return "" if sound else "must be a mapping of classes of traffic to files"

@@ -1,0 +1,256 @@
+"""What the gate measured, kept with the promotion so that the watch compares like with like.
+
+Acceptance alone is the wrong signal: in a published run it stayed at 0.86 to 0.91 while speculation went from a gain of
+23 % at batch 1 to a loss of 16 % at batch 32 (vllm pull request 26504). So the reference holds time per token, step
+time and tokens per step for each class of traffic and load, together with the baseline's.
+
+The load of a band is the mean number of requests that decoded at once, from the same counters as everything else:
+seconds between tokens, summed over requests, per second (Little's law). It needs no gauge, which a scrape may miss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import Block
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import Window
+from mpctl.experiment.run import Run
+from mpctl.methods import METHODS, Spec
+from mpctl.records import decode, encode
+from mpctl.stats.confidence import Stage, mean_interval
+
+RECORD = "reference"  # the name of the record of the operation that promoted
+LEVEL = 0.95
+_REACH = 1.25  # the load above the largest measured batch up to which the last band still holds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over the rounds of the measurement with its 95 % confidence interval; open where one round says none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Measured | None:
+        """The mean over rounds; None without a single value."""
+        known = [v for v in values if v is not None]
+        if not known:
+            return None
+        side = (1.0 - LEVEL) / 2
+        made = mean_interval(known, Stage(1, 1, below=side, above=side))
+        return cls(made.value, made.low, made.high)
+
+
+@dataclass(frozen=True)
+class Band:
+    """One class of traffic at one load. ``batch``: requests that decoded at once; ``baseline_*``: the arm without the
+    change; ``answer_tokens``: mean length of an answer. Times are None where the engine reports none."""
+
+    traffic: str
+    temperature: float
+    batch: float
+    rounds: int
+    tokens_per_step: Measured
+    time_per_token_ms: Measured | None = None
+    step_ms: Measured | None = None
+    first_acceptance: Measured | None = None
+    coverage: Measured | None = None
+    baseline_tokens_per_step: float = 1.0
+    baseline_step_ms: float | None = None
+    answer_tokens: float | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the reference says of a load. ``slack``: logarithm of the upper confidence bound of the time per token over
+    its value; ``within``: whether the load was measured."""
+
+    tokens_per_step: float
+    time_per_token_ms: float | None
+    step_ms: float | None
+    baseline_step_ms: float | None
+    baseline_tokens_per_step: float
+    first_acceptance: float | None
+    coverage: float | None
+    slack: float
+    within: bool
+
+    @property
+    def break_even(self) -> float | None:
+        """Tokens per step at which speculation costs as much as it gains: the step with a draft over the one without.
+        Load and contention slow both, so that the ratio holds where times do not."""
+        if not self.step_ms or not self.baseline_step_ms:
+            return None
+        return self.baseline_tokens_per_step * self.step_ms / self.baseline_step_ms
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The measurement behind a promotion. ``spec``: in words; ``lookup``: the method drafts from text that repeats, so
+    that a low acceptance says nothing of a model; ``shares`` of the classes of traffic, empty where unknown."""
+
+    operation: str
+    created: str
+    spec: str
+    method: str
+    lookup: bool
+    bands: tuple[Band, ...]
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run, spec: Spec) -> Reference | None:
+        """Condense the measurement of a promoted spec; None where nothing of it can be compared with an engine."""
+        found = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
+        if not found:
+            return None
+        row = METHODS.get(spec.method)
+        return cls(
+            operation=run.id,
+            created=run.created,
+            spec=spec.describe(),
+            method=spec.method,
+            lookup=row is not None and not row.loads_weights,
+            bands=found,
+            shares=dict(run.shares),
+        )
+
+    def expected(self, batch: float) -> Expected:
+        """What the service showed at this load; between two measured loads linearly, as the time of a step grows.
+
+        Classes of traffic are weighted by their shares. Where these are unknown the slowest class counts, so that a
+        service is not reported as slow for having more of it.
+        """
+        classes = sorted({(b.traffic, b.temperature) for b in self.bands})
+        curves = [[b for b in self.bands if (b.traffic, b.temperature) == name] for name in classes]
+        each = [_at(sorted(bands, key=lambda b: b.batch), batch) for bands in curves]
+        if len(each) == 1:
+            return each[0]
+        weights = [self.shares.get(traffic, 0.0) for traffic, _ in classes]
+        if not sum(weights):
+            slowest = max(range(len(each)), key=lambda i: (each[i].time_per_token_ms or 0.0, -each[i].tokens_per_step))
+            weights = [float(i == slowest) for i in range(len(each))]
+        return _mixed(each, [w / sum(weights) for w in weights])
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return encode(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Reference:
+        """The value :meth:`to_record` wrote.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type, or there is no band.
+        """
+        made = decode(cls, record)
+        if not made.bands or any(not b.batch > 0 or not b.tokens_per_step.value > 0 for b in made.bands):
+            raise ValueError("no band with a load and tokens per step above zero")
+        return made
+
+
+def batch_of(window: Window, seconds: float, engines: int = 1) -> float | None:
+    """Mean number of requests that decoded at once on an engine; None where the engine reports no step times."""
+    if window.itl_seconds is None or seconds <= 0 or engines < 1:
+        return None
+    return window.itl_seconds / seconds / engines
+
+
+def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
+    mine = [b for b in blocks if b.arm == CANDIDATE]
+    theirs = [b for b in blocks if b.arm == BASELINE]
+    per_step = Measured.of(b.window.tokens_per_step for b in mine)
+    if per_step is None or per_step.value <= 0:
+        return None
+    loads = [load for b in mine if (load := batch_of(b.window, b.duration_s))]
+    answered = sum(len(b.completed) for b in mine)
+    return Band(
+        traffic=cell.traffic,
+        temperature=cell.temperature,
+        batch=math.fsum(loads) / len(loads) if loads else float(cell.concurrency),
+        rounds=len(mine),
+        tokens_per_step=per_step,
+        time_per_token_ms=Measured.of(b.window.time_per_token_ms for b in mine),
+        step_ms=Measured.of(b.window.step_ms for b in mine),
+        first_acceptance=Measured.of(next(iter(b.window.position_rates), None) for b in mine),
+        coverage=Measured.of(b.window.coverage for b in mine),
+        baseline_tokens_per_step=_mean(b.window.tokens_per_step for b in theirs) or 1.0,
+        baseline_step_ms=_mean(b.window.step_ms for b in theirs),
+        answer_tokens=sum(b.output_tokens for b in mine) / answered if answered else None,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    made = Measured.of(values)
+    return None if made is None else made.value
+
+
+def _at(bands: list[Band], batch: float) -> Expected:
+    """One class of traffic at a load; ``bands`` sorted by load."""
+    below = max((i for i, b in enumerate(bands) if b.batch <= batch), default=0)
+    above = min(below + 1, len(bands) - 1)
+    low, high = bands[below], bands[above]
+    share = 0.0
+    if above != below and batch > low.batch:
+        share = (batch - low.batch) / (high.batch - low.batch)
+
+    def between(read: Callable[[Band], float | None]) -> float | None:
+        one, two = read(low), read(high)
+        return None if one is None or two is None else one + share * (two - one)
+
+    per_step = between(lambda b: b.tokens_per_step.value)
+    assert per_step is not None
+    return Expected(
+        tokens_per_step=per_step,
+        time_per_token_ms=between(lambda b: _value(b.time_per_token_ms)),
+        step_ms=between(lambda b: _value(b.step_ms)),
+        baseline_step_ms=between(lambda b: b.baseline_step_ms),
+        baseline_tokens_per_step=between(lambda b: b.baseline_tokens_per_step) or 1.0,
+        first_acceptance=between(lambda b: _value(b.first_acceptance)),
+        coverage=between(lambda b: _value(b.coverage)),
+        slack=max(_slack(low), _slack(high)),
+        within=batch <= bands[-1].batch * _REACH,
+    )
+
+
+def _value(figure: Measured | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+def _slack(band: Band) -> float:
+    """Of the time per token, or where there is none of tokens per step."""
+    figure = band.time_per_token_ms
+    if figure is not None:
+        return math.log(figure.high / figure.value) if figure.high and figure.value > 0 else 0.0
+    low = band.tokens_per_step.low
+    return math.log(band.tokens_per_step.value / low) if low and low > 0 else 0.0
+
+
+def _mixed(each: list[Expected], weights: list[float]) -> Expected:
+    """Classes of traffic by their weights: times are means, tokens per step the mean over steps."""
+
+    def mean(read: Callable[[Expected], float | None]) -> float | None:
+        values = [read(e) for e in each]
+        if any(v is None for v, w in zip(values, weights, strict=True) if w):
+            return None
+        return math.fsum(v * w for v, w in zip(values, weights, strict=True) if v is not None)
+
+    steps = mean(lambda e: 1.0 / e.tokens_per_step)
+    base_steps = mean(lambda e: 1.0 / e.baseline_tokens_per_step)
+    return Expected(
+        tokens_per_step=1.0 / steps if steps else 1.0,
+        time_per_token_ms=mean(lambda e: e.time_per_token_ms),
+        step_ms=mean(lambda e: e.step_ms),
+        baseline_step_ms=mean(lambda e: e.baseline_step_ms),
+        baseline_tokens_per_step=1.0 / base_steps if base_steps else 1.0,
+        first_acceptance=mean(lambda e: e.first_acceptance),
+        coverage=mean(lambda e: e.coverage),
+        slack=max(e.slack for e, w in zip(each, weights, strict=True) if w),
+        within=all(e.within for e, w in zip(each, weights, strict=True) if w),
+    )
