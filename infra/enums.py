@@ -27,6 +27,7 @@ ENUMS: dict[str, frozenset[str]] = {
     ),
     "aws_eks_node_group.capacity_type": frozenset({"ON_DEMAND", "SPOT", "CAPACITY_BLOCK"}),
     "aws_eks_node_group.taint.effect": TAINT_EFFECTS,
+    "aws_eks_node_group.update_config.update_strategy": frozenset({"DEFAULT", "MINIMAL"}),
     "aws_eks_cluster.access_config.authentication_mode": frozenset({"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}),
     "aws_eks_cluster.upgrade_policy.support_type": frozenset({"STANDARD", "EXTENDED"}),
     "aws_eks_cluster.enabled_cluster_log_types": frozenset(
@@ -49,6 +50,9 @@ ENUMS: dict[str, frozenset[str]] = {
     ),
     "google_container_cluster.datapath_provider": frozenset(
         {"DATAPATH_PROVIDER_UNSPECIFIED", "LEGACY_DATAPATH", "ADVANCED_DATAPATH"}
+    ),
+    "google_container_cluster.maintenance_policy.maintenance_exclusion.exclusion_options.scope": frozenset(
+        {"NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"}
     ),
     "google_container_cluster.networking_mode": frozenset({"VPC_NATIVE", "ROUTES"}),
 }

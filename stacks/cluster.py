@@ -13,6 +13,7 @@ from infra.gcp import network as gcp_network
 from infra.gcp import pools as gcp_pools
 from mpctl.fleet import InferenceCluster, NodePool, Taint
 from stacks.base import Plan, Stack, labels
+from stacks.settings.maintenance import Maintenance, stamp
 
 SYSTEM_DISK_GB = 60
 # Regions where many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
@@ -109,6 +110,7 @@ class EksCluster(Stack):
             labels={POOL_LABEL: pool.name},
             taints=taints(pool.taints),
             reservation=pool.capacity_block,
+            surge=self.plan.settings.surge,
             tags=self.plan.tags,
         )
 
@@ -177,6 +179,7 @@ class GkeCluster(Stack):
                 private_cidrs=settings.access.private_cidrs,
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
+                maintenance=maintenance_policy(settings.maintenance),
             ),
             network,
             project["number"],
@@ -217,6 +220,7 @@ class GkeCluster(Stack):
                 gpus=pool.hardware.accelerator_count,
                 spot=settings.capacity_type == "SPOT",
                 secure_boot=settings.secure_boot,
+                surge=settings.surge,
                 location_policy=settings.location_policy,
                 labels={POOL_LABEL: pool.name},
                 taints=taints(pool.taints),
@@ -276,6 +280,25 @@ class GkeCluster(Stack):
             ],
             all_updates_rule={"monitoring_notification_channels": [channel["id"] for channel in channels]},
         )
+
+
+def maintenance_policy(maintenance: Maintenance) -> dict[str, object]:
+    """GKE's weekly window, and the times in which it upgrades nothing or less."""
+    start, end = maintenance.first
+    policy: dict[str, object] = {
+        "recurring_window": {"start_time": start, "end_time": end, "recurrence": maintenance.recurrence}
+    }
+    if maintenance.exclusions:
+        policy["maintenance_exclusion"] = [
+            {
+                "exclusion_name": one.name,
+                "start_time": stamp(one.start),
+                "end_time": stamp(one.end),
+                "exclusion_options": {"scope": one.scope},
+            }
+            for one in maintenance.exclusions
+        ]
+    return policy
 
 
 def buckets_of(plan: Plan, scheme: str) -> dict[str, list[str]]:

@@ -44,6 +44,7 @@ class PoolPlan:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
     reservation: str | None = None
+    surge: bool = True
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -125,7 +126,11 @@ class Pools(Construct):
             labels={**(PRESENT if plan.gpu else {}), **plan.labels},
             taint=[*([GPU_TAINT] if plan.gpu else []), *taints] or None,
             scaling_config={"min_size": plan.minimum, "desired_size": plan.desired, "max_size": plan.maximum},
-            update_config={"max_unavailable": 1},
+            # By default EKS adds nodes before it drains old ones, for which there must be quota; MINIMAL drains first.
+            update_config={
+                "max_unavailable": 1,
+                **({} if plan.surge and not plan.reservation else {"update_strategy": "MINIMAL"}),
+            },
             node_repair_config={"enabled": True},
             launch_template={"id": template["id"], "version": template["latest_version"]},
             depends_on=self.ready,

@@ -33,6 +33,7 @@ class ClusterPlan:
     private_cidrs: Sequence[str]
     deletion_protection: bool
     labels: Mapping[str, str]
+    maintenance: Mapping[str, object]
 
 
 class Cluster(Construct):
@@ -122,10 +123,11 @@ class Cluster(Construct):
                 "managed_prometheus": {"enabled": False},
             },
             cost_management_config={"enabled": True},
-            maintenance_policy={"daily_maintenance_window": {"start_time": "03:00"}},
+            maintenance_policy=dict(plan.maintenance),
             depends_on=[grant, *grants],
-            # GKE's channel moves the control plane on; the next apply must not try to move it back.
-            lifecycle={"ignore_changes": ["min_master_version", "node_config"]},
+            # The version is a floor: GKE's channel moves the control plane on, and the provider upgrades it only when
+            # it is below (google/services/container/resource_container_cluster.go), never back.
+            lifecycle={"ignore_changes": ["node_config"]},
         )
         # GKE's own rule lets the control plane reach 443 and 10250 of private nodes only; webhooks and
         # aggregated APIs of the charts listen elsewhere, and a call to them would time out.

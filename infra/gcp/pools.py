@@ -8,6 +8,8 @@ supported with DRA.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +25,14 @@ GPU_LABELS = {
 # GKE adds this taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
 ZONES_OF_A_REGION = 3
+LONGEST_NAME = 40  # of a node pool (Google's reference of projects.locations.clusters.nodePools)
+SPARE_FIRST = {"max_surge": 1, "max_unavailable": 0}
+OLD_FIRST = {"max_surge": 0, "max_unavailable": 1}
+# Arguments of node_config whose change makes other nodes; labels and taints change in place.
+REPLACING = (
+    *("machine_type", "disk_size_gb", "disk_type", "image_type", "spot", "guest_accelerator"),
+    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start"),
+)
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
@@ -42,6 +52,7 @@ class PoolPlan:
     spot: bool = False
     secure_boot: bool = True
     location_policy: str = "BALANCED"
+    surge: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
     resource_labels: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +93,7 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         scope,
         "google_container_node_pool",
         plan.name.replace("-", "_"),
-        name=plan.name,
+        name=pool_name(plan, config),
         cluster=cluster["id"],
         node_locations=list(plan.zones) or None,
         initial_node_count=per_zone(plan.initial, plan.zones),
@@ -92,12 +103,25 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
             "location_policy": plan.location_policy,
         },
         management={"auto_repair": True, "auto_upgrade": True},
-        # Without a spare GPU a surge upgrade would wait for a node that never comes.
-        upgrade_settings={"max_surge": 0, "max_unavailable": 1} if gpu else {"max_surge": 1, "max_unavailable": 0},
+        # A spare node first, so that a service with one GPU moves instead of ending. Without quota for it an upgrade
+        # would wait for a node that never comes; then the old node goes first.
+        upgrade_settings=SPARE_FIRST if plan.surge else OLD_FIRST,
         node_config=config,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
-        lifecycle={"ignore_changes": ["initial_node_count", "node_config[0].resource_labels"]},
+        lifecycle={
+            "create_before_destroy": True,
+            "ignore_changes": ["initial_node_count", "node_config[0].resource_labels"],
+        },
     )
+
+
+def pool_name(plan: PoolPlan, config: Mapping[str, object]) -> str:
+    """The pool's name with a digest of what its nodes are: a changed pool is made beside the old one, where a fixed name
+    would have to be free first.
+    """
+    kind = {name: config.get(name) for name in REPLACING}
+    text = json.dumps({**kind, "zones": list(plan.zones)}, sort_keys=True)
+    return f"{plan.name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def per_zone(nodes: int, zones: Sequence[str]) -> int:

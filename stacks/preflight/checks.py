@@ -38,6 +38,7 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
         *_zones(plan, facts),
         *_offerings(plan, facts),
         *_gpu_quota(plan, facts),
+        *_upgrades(plan, facts),
         *_room(facts),
         *_names(facts),
         *_apis(facts),
@@ -119,6 +120,27 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
             yield Finding("quota", Outcome.WARN, f"{text}; the pools grow to {full} {quota.unit}", _raise(quota))
         else:
             yield Finding("quota", Outcome.OK, f"{text}; the pools grow to {full} {quota.unit}")
+
+
+def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    """Whether a service survives the upgrade of its node: a spare node comes first where the quota has room for one."""
+    known = machines()[plan.cluster.provider]
+    unit = "vcpus" if plan.cluster.provider == "EKS" else "gpus"
+    spare = max(getattr(known[pool.hardware.machine], unit) for pool in plan.cluster.pools)
+    down = "a service with one replica is down while its node is replaced: drain, new node, image and model, 5 to 20 min"
+    if not plan.settings.surge:
+        yield Finding("upgrades", Outcome.WARN, f"gpu.surge is off, the old node goes first; {down}")
+        return
+    for purpose, quota in facts.quotas.items():
+        if purpose.startswith("gpu") and quota.limit is not None:
+            left = quota.limit - (quota.used or 0) - needed(plan, at_most=False)
+            if 0 <= left < spare:
+                yield Finding(
+                    "upgrades",
+                    Outcome.WARN,
+                    f"{quota.name} has no room for a spare node of {spare} {quota.unit}, which an upgrade starts first",
+                    f"raise it at {quota.console}, or set gpu.surge: false; then {down}",
+                )
 
 
 def _raise(quota: Quota) -> str:

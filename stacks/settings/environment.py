@@ -16,6 +16,7 @@ from typing import Literal, cast
 
 from mpctl.yaml_lines import Node, Place, documents
 from stacks.services import Service, read_service
+from stacks.settings.maintenance import Maintenance, read_maintenance
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]
@@ -32,9 +33,9 @@ PLACEHOLDERS = (
 )
 # Of KServe's storage initializer. 14 GB of weights took 2 GiB, 72B in 4 bits 16 GiB (kserve #5162).
 DOWNLOADER_MEMORY = "6Gi"
-# Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
 # What CloudWatch takes (PutRetentionPolicy, retentionInDays).
 LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+# Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
 PLATFORM_NAMESPACES = frozenset(
     {
         *("default", "kube-system", "kube-public", "kube-node-lease"),
@@ -122,6 +123,8 @@ class Settings:
     providers: Mapping[str, str]
     gcp_project: str | None
     capacity_type: str
+    surge: bool
+    maintenance: Maintenance
     location_policy: str
     shared_models: bool
     autoscaler: str
@@ -165,6 +168,8 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         providers=root.node("providers").mapping_of(("aws", "google", "helm", "kubernetes")),
         gcp_project=gcp.maybe("project"),
         capacity_type=gpu.choice("capacity_type", ("ON_DEMAND", "SPOT"), "ON_DEMAND"),
+        surge=gpu.value("surge", bool, True),
+        maintenance=read_maintenance(root.node("maintenance")),
         location_policy=gpu.choice("location_policy", ("BALANCED", "ANY"), "ANY"),
         shared_models=serving.value("shared_models", bool, True),
         autoscaler=serving.choice("autoscaler", ("prometheus-adapter", "keda"), "prometheus-adapter"),

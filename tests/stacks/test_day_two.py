@@ -1,0 +1,115 @@
+"""The hundredth day: windows and exclusions, upgrades with a spare node or without, pools that are replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpctl.errors import InputError
+from tests.stacks.conftest import synthesise
+from tests.stacks.test_first_apply import EKS, GKE, fleet, golden, resources
+
+
+def policy(folder: Path, text: str) -> dict[str, Any]:
+    environ = golden(folder, ("serving:\n", f"maintenance: {text}\nserving:\n"))
+    found = synthesise(environ | {"MPCTL_FLEET": "manifests/fleet/gke-l4.yaml"})
+    given: dict[str, Any] = resources(found, f"{GKE}-cluster", "google_container_cluster")["main"]["maintenance_policy"]
+    return given
+
+
+def test_gke_upgrades_at_night_unless_told_otherwise(synthesised: dict[str, Any], tmp_path: Path) -> None:
+    window = resources(synthesised, f"{GKE}-cluster", "google_container_cluster")["main"]["maintenance_policy"]
+    assert window == {
+        "recurring_window": {
+            "start_time": "2026-01-05T03:00:00Z",
+            "end_time": "2026-01-05T07:00:00Z",
+            "recurrence": "FREQ=DAILY",
+        }
+    }
+    chosen = policy(tmp_path, '{days: [SU, SA], start: "22:30", hours: 6}')["recurring_window"]
+    assert chosen == {
+        "start_time": "2026-01-10T22:30:00Z",  # a Saturday
+        "end_time": "2026-01-11T04:30:00Z",
+        "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+    }
+
+
+def test_exclusions_hold_upgrades_back(tmp_path: Path) -> None:
+    frozen = policy(
+        tmp_path,
+        "{exclusions: [{name: holidays, from: 2026-12-18, until: 2027-01-05}, "
+        "{name: stay, from: 2026-12-01, until: 2027-02-20, no: minor-and-node-upgrades}]}",
+    )["maintenance_exclusion"]
+    assert [(one["exclusion_name"], one["exclusion_options"]["scope"]) for one in frozen] == [
+        ("holidays", "NO_UPGRADES"),
+        ("stay", "NO_MINOR_OR_NODE_UPGRADES"),
+    ]
+    assert (frozen[0]["start_time"], frozen[0]["end_time"]) == ("2026-12-18T00:00:00Z", "2027-01-05T00:00:00Z")
+
+
+REFUSED = [
+    ("{days: [SA, SU]}", "hours", "these windows give 36"),
+    ("{hours: 2}", "hours", "2"),
+    ("{days: [XX]}", "days", "'XX' is not one of"),
+    ('{start: "24:00"}', "start", "03:00"),
+    ("{exclusions: [{name: a, from: 2026-12-01, until: 2027-01-15}]}", "until", "at most 30 days"),
+    ("{exclusions: [{name: a, from: 2026-12-01, until: 2026-12-01}]}", "until", "ends before"),
+    ("{exclusions: [{name: a, from: 2026-02-30, until: 2026-12-01}]}", "from", "not a date"),
+]
+
+
+@pytest.mark.parametrize(("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED])
+def test_what_gke_would_refuse_is_refused_by_line_and_field(
+    text: str, field: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        policy(tmp_path, text)
+    assert caught.value.line and str(caught.value.field).endswith(field)
+    assert message in caught.value.message
+
+
+def test_four_freezes_are_one_too_many(tmp_path: Path) -> None:
+    freezes = ", ".join(f"{{name: f{n}, from: 2026-12-0{n}, until: 2026-12-0{n + 1}}}" for n in range(1, 5))
+    with pytest.raises(InputError, match="at most 3 exclusions"):
+        policy(tmp_path, f"{{exclusions: [{freezes}]}}")
+
+
+def test_an_upgrade_starts_a_spare_node_first_unless_told_otherwise(
+    synthesised: dict[str, Any], tmp_path: Path
+) -> None:
+    def upgrades(stacks: dict[str, Any]) -> tuple[Any, Any]:
+        pools = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")
+        groups = resources(stacks, f"{EKS}-cluster", "aws_eks_node_group")
+        return pools["gpu_l4"]["upgrade_settings"], groups["gpu_l4"]["update_config"]
+
+    assert upgrades(synthesised) == ({"max_surge": 1, "max_unavailable": 0}, {"max_unavailable": 1})
+    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {surge: false}\nserving:\n")))
+    assert upgrades(found) == (
+        {"max_surge": 0, "max_unavailable": 1},
+        {"max_unavailable": 1, "update_strategy": "MINIMAL"},
+    )
+    system = resources(found, f"{GKE}-cluster", "google_container_node_pool")["system"]
+    assert system["upgrade_settings"]["max_surge"] == 1
+
+
+def test_a_changed_gke_pool_gets_another_name_and_an_unchanged_one_keeps_it(
+    synthesised: dict[str, Any], tmp_path: Path
+) -> None:
+    def pool(stacks: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]
+        return found
+
+    before = pool(synthesised)
+    assert before["lifecycle"]["create_before_destroy"] is True
+    environ = golden(tmp_path)
+    larger = pool(synthesise(environ | fleet(tmp_path, "gke", ("g2-standard-8", "g2-standard-16"))))
+    assert larger["name"] != before["name"] and len(larger["name"]) <= 40
+    more = pool(synthesise(environ | fleet(tmp_path, "gke", ("maxNodeCount: 4", "maxNodeCount: 6"))))
+    assert more["name"] == before["name"], "limits change in place"
+
+
+def test_gkes_version_is_a_floor_that_can_be_raised(synthesised: dict[str, Any]) -> None:
+    cluster = resources(synthesised, f"{GKE}-cluster", "google_container_cluster")["main"]
+    assert "min_master_version" not in cluster["lifecycle"]["ignore_changes"]
