@@ -127,7 +127,9 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     known = machines()[plan.cluster.provider]
     unit = "vcpus" if plan.cluster.provider == "EKS" else "gpus"
     spare = max(getattr(known[pool.hardware.machine], unit) for pool in plan.cluster.pools)
-    down = "a service with one replica is down while its node is replaced: drain, new node, image and model, 5 to 20 min"
+    down = (
+        "a service with one replica is down while its node is replaced: drain, new node, image and model, 5 to 20 min"
+    )
     if not plan.settings.surge:
         yield Finding("upgrades", Outcome.WARN, f"gpu.surge is off, the old node goes first; {down}")
         return

@@ -99,9 +99,7 @@ QUOTAS = [
 
 
 @pytest.mark.parametrize(("limit", "surge", "message"), [(8, True, "no room for a spare"), (64, False, "goes first")])
-def test_an_upgrade_that_takes_a_service_down_is_told_before(
-    limit: int, surge: bool, message: str, eks: Plan
-) -> None:
+def test_an_upgrade_that_takes_a_service_down_is_told_before(limit: int, surge: bool, message: str, eks: Plan) -> None:
     plan = replace(eks, settings=replace(eks.settings, surge=surge))
     finding = only(assess(plan, replace(WELL, quotas={"gpu-g": quota(limit, 0)})), "upgrades")
     assert finding.outcome is Outcome.WARN and message in finding.message
