@@ -116,8 +116,8 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
 
 
 def pool_name(plan: PoolPlan, config: Mapping[str, object]) -> str:
-    """The pool's name with a digest of what its nodes are: a changed pool is made beside the old one, where a fixed name
-    would have to be free first.
+    """The pool's name with a digest of what its nodes are: a changed pool is made beside the old one, where a fixed
+    name would have to be free first.
     """
     kind = {name: config.get(name) for name in REPLACING}
     text = json.dumps({**kind, "zones": list(plan.zones)}, sort_keys=True)
