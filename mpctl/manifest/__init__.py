@@ -5,7 +5,7 @@ setting, and ``Service.to_yaml`` is the text to write: the user's own bytes but 
 disk, a cluster or a terminal.
 """
 
-from mpctl.manifest.documents import load, load_one, select
+from mpctl.manifest.documents import load, load_one, load_values, select
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.foreign import foreign_changes
 from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
@@ -22,6 +22,7 @@ __all__ = [
     "foreign_changes",
     "load",
     "load_one",
+    "load_values",
     "masked",
     "plain_secrets",
     "redacted",

@@ -7,31 +7,36 @@ from collections.abc import Sequence
 from functools import partial
 
 from mpctl.errors import InputError
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.adapter import ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
 from mpctl.manifest.kinds.leader_worker_set import LEADER_WORKER_SET
 from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
+from mpctl.manifest.kinds.serving_runtime import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
 from mpctl.manifest.kinds.unsupported import UNSUPPORTED
+from mpctl.manifest.kinds.values import OPTION, layouts, named
+from mpctl.manifest.kinds.values import read as read_values
 from mpctl.manifest.kinds.workload import DEPLOYMENT, STATEFUL_SET
 from mpctl.manifest.service import Place, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
 ADAPTERS = (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, MODEL_DEPLOYMENT, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+RUNTIMES = (SERVING_RUNTIME, CLUSTER_SERVING_RUNTIME)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 
-def load_one(text: str, name: str | None, *, file: str = "<input>") -> Service:
+def load_one(text: str, name: str | None, *, file: str = "<input>", runtimes: bool = False) -> Service:
     """The service called ``name``, or the only one. Services beside it that cannot be read do not matter.
 
     Raises :class:`InputError` as :func:`load` and :func:`select` do.
     """
-    return select(load(text, file=file, name=name), name)
+    return select(load(text, file=file, name=name, runtimes=runtimes), name)
 
 
-def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[Service, ...]:
+def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes: bool = False) -> tuple[Service, ...]:
     """The services in ``text``, in its order; with ``name`` those that cannot be read are left out but for that one.
+    ``runtimes``: the runtimes that services share, instead of the services.
 
     Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
     for services that are not one vLLM engine in one pod.
@@ -40,12 +45,17 @@ def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[
     whole = ManifestFile(text, tuple(root for _, root in documents))
     for root in whole.roots:
         _check_kind(root)
-    served = [(i, document, root, found) for i, (document, root) in enumerate(documents) if (found := _adapter(root))]
+    adapters = RUNTIMES if runtimes else ADAPTERS
+    served = [
+        (i, document, root, found)
+        for i, (document, root) in enumerate(documents)
+        if (found := next((one for one in adapters if one.is_read(root)), None))
+    ]
     if not served:
         raise no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
     services: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root, adapter in served:
-        place = Place(document, number, len(services), partial(_load_again, name=name))
+        place = Place(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
         try:
             service = adapter.read(root, whole, place)
         except InputError:
@@ -58,8 +68,28 @@ def load(text: str, *, file: str = "<input>", name: str | None = None) -> tuple[
     return tuple(services.values())
 
 
-def _adapter(root: View) -> Adapter | None:
-    return next((adapter for adapter in ADAPTERS if adapter.is_read(root)), None)
+def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[Service, ...]:
+    """The engines of a file of Helm values: under ``key``, or where the layout of the values is known.
+
+    Raises:
+        InputError: the layout is not known, or there is no list under the key.
+    """
+    documents = parse(text, file)
+    if len(documents) != 1:
+        raise InputError(f"a values file has one document, this one {len(documents)}", file=file)
+    root = View(file, "", documents[0].root)
+    found = layouts(root) if key is None else (named(root, key),)
+    if not found:
+        raise InputError(
+            "the layout of these values is not known",
+            file=file,
+            hint=f"name the key of the engine's arguments with {OPTION}, such as engine.args (docs/reference/kinds.md)",
+        )
+
+    def again(text: str, file: str) -> tuple[Service, ...]:
+        return load_values(text, key, file=file)
+
+    return tuple(read_values(root, one, text, Place(documents[0], 0, i, again)) for i, one in enumerate(found))
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:
@@ -90,9 +120,9 @@ def _check_kind(root: View) -> None:
         raise root.error("a manifest must be a mapping with apiVersion and kind")
     if text_of(root.get("kind")) == "List":
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
-    for adapter in ADAPTERS:
+    for adapter in (*ADAPTERS, *RUNTIMES):
         adapter.require_version(root)
 
 
-def _load_again(text: str, file: str, name: str | None) -> tuple[Service, ...]:
-    return load(text, file=file, name=name)
+def _load_again(text: str, file: str, name: str | None, runtimes: bool) -> tuple[Service, ...]:
+    return load(text, file=file, name=name, runtimes=runtimes)

@@ -70,7 +70,7 @@ class Service:
 
     ``model``: what the command line names, None when it names nothing (then see ``storage``). ``runtime``,
     ``runtime_args``: the ServingRuntime that ``predictor.model`` asks for and its args when it is in the same file.
-    ``endpoints``: names of the ModelServices that route here.
+    ``endpoints``: names of the ModelServices that route here, or of the InferenceServices that use a runtime.
     """
 
     kind: Kind
@@ -194,7 +194,7 @@ class Service:
             additional.without(at(document, engine.evaluated.pod.path), engine.evaluated.key)
             return documents
         home = at(document, engine.home.path)
-        for key in ("command", "args"):
+        for key in ("command", engine.key):
             home.pop(key, None)
         return documents
 

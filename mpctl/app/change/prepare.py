@@ -14,7 +14,8 @@ from mpctl.app.change.spec import build_spec, read_config
 from mpctl.app.change.staging import Staged, check_request, stage_draft
 from mpctl.app.change.target import Target, resolve_target
 from mpctl.app.requests import SpeculationRequest
-from mpctl.methods import METHODS, Spec, from_config
+from mpctl.manifest import Service
+from mpctl.methods import METHODS, Finding, Spec, from_config
 
 _UNKNOWN_LOAD = Load()
 
@@ -38,6 +39,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     staged = Staged(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
+    notes = (*notes, *_shared(target.service))
     checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=request.gpu)
     require_known(request.ignored, checked.findings)
     before: dict[str, Any] | None = target.service.speculation()
@@ -51,6 +53,23 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
         ignored=request.ignored,
+    )
+
+
+def _shared(service: Service) -> tuple[Finding, ...]:
+    """A warning for a runtime: every service that uses it changes."""
+    if service.kind not in ("ServingRuntime", "ClusterServingRuntime"):
+        return ()
+    users = f"{', '.join(service.endpoints)} in this file" if service.endpoints else "none is in this file"
+    where = "in any namespace" if service.kind == "ClusterServingRuntime" else "in its namespace"
+    return (
+        Finding(
+            "shared-runtime",
+            "warn",
+            f"every InferenceService {where} that uses {service.kind} {service.name} changes and restarts: {users}",
+            "KServe starts each service of a runtime with the runtime's arguments",
+            "kubectl get inferenceservices -A -o wide lists services and runtimes",
+        ),
     )
 
 

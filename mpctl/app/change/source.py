@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.files import read_file
-from mpctl.manifest import Service, load_one
+from mpctl.manifest import Service, load_one, load_values, select
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -55,14 +55,14 @@ class Source(Protocol):
 
 
 class FileSource:
-    """One service of a file, InferenceService or ModelDeployment; nothing is contacted. Relative paths in it start from
-    its folder."""
+    """One service of a file; nothing is contacted. Relative paths in it start from its folder."""
 
     asks_hub = False
     stages = True
 
-    def __init__(self, path: str, name: str | None) -> None:
-        self._service = load_one(read_file(path, "the manifest"), name, file=path)
+    def __init__(self, path: str, name: str | None, *, runtimes: bool = False, service: Service | None = None) -> None:
+        """``runtimes``: read the runtime that services share; ``service``: what was read from the file already."""
+        self._service = service or load_one(read_file(path, "the manifest"), name, file=path, runtimes=runtimes)
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace = self._service.name, self._service.namespace or ""
         self.paths = f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"
@@ -101,3 +101,13 @@ class FileSource:
     def kserve_version(self) -> str | None:
         """None: no cluster is contacted."""
         return None
+
+
+def open_values(path: str, name: str | None, key: str | None) -> FileSource:
+    """One engine of a file of Helm values: the one called ``name``, or the only one.
+
+    Raises:
+        InputError: there is none, or several; the file cannot be read.
+    """
+    found = load_values(read_file(path, "the Helm values"), key, file=path)
+    return FileSource(path, name, service=select(found, name))

@@ -7,9 +7,10 @@ from typing import Unpack
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import file_option, name_argument, shared_options
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
+from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.speculation import change_options, speculation_request
 from mpctl.cli.options.types import option
 from mpctl.cli.settings import in_context
 
@@ -18,7 +19,7 @@ _FAILED = 2  # 1 means that something differs
 
 @click.command("diff", cls=SectionedCommand)
 @name_argument
-@file_option
+@manifest_options
 @option("--revision", type=click.IntRange(1), help="Revision to compare with (default: the one before).")
 @change_options(required=False)
 @shared_options
@@ -27,9 +28,8 @@ def command(
     context: CliContext,
     /,
     name: str | None,
-    file: str | None,
     revision: int | None,
-    **given: Unpack[SpeculationOptions],
+    **given: Unpack[ManifestChangeOptions],
 ) -> int:
     """Show what differs. Exit code 0: nothing, 1: something, more: an error (2 where it has no code of its own).
 
@@ -45,10 +45,8 @@ def command(
     from mpctl.app.requests import DiffRequest
 
     request = DiffRequest(revision, speculation_request(given) if given["spec"] else None)
-    if file is None:
-        text = diff.run(context.open_session(name), request)
-    else:
-        text = diff.of_manifest(context.open_source(name, file), request)
+    manifest = context.open_manifest(name, given)
+    text = diff.run(context.open_session(name), request) if manifest is None else diff.of_manifest(manifest, request)
     if text:
         context.terminal.result(text)
     return 1 if text else 0

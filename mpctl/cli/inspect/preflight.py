@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
+from mpctl.cli.options.shared import name_argument, output_option, shared_options
+from mpctl.cli.options.speculation import change_options, speculation_request
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
 from mpctl.cli.settings import in_context
@@ -25,7 +26,7 @@ _WIDTH = 100
 
 @click.command("preflight", cls=SectionedCommand)
 @name_argument
-@file_option
+@manifest_options
 @change_options()
 @option("--ask-engine", is_flag=True, help="Also ask the installed vLLM's own configuration class; takes seconds.")
 @output_option
@@ -35,10 +36,9 @@ def command(
     context: CliContext,
     /,
     name: str | None,
-    file: str | None,
     *,
     ask_engine: bool,
-    **given: Unpack[SpeculationOptions],
+    **given: Unpack[ManifestChangeOptions],
 ) -> None:
     """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
 
@@ -52,7 +52,8 @@ def command(
     from mpctl.app.requests import PreflightRequest
 
     request = PreflightRequest(speculation_request(given), ask_engine)
-    found = preflight.run(context.open_source(name, file), request)
+    manifest = context.open_manifest(name, given)
+    found = preflight.run(manifest or context.open_session(name), request)
     context.emit(
         "Preflight",
         record=found.to_record,
@@ -62,7 +63,7 @@ def command(
     _remarks(context, found)
     found.change.require_allowed()
     done = "rollout with the same options measures it"
-    context.terminal.note(done if file is None else "render with the same options prints the changed manifest")
+    context.terminal.note(done if manifest is None else "render with the same options prints the changed manifest")
 
 
 def _remarks(context: CliContext, found: Preflight) -> None:

@@ -7,9 +7,10 @@ from typing import Unpack
 import click
 
 from mpctl.cli.context import CliContext
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import file_option, name_argument, shared_options
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
+from mpctl.cli.options.shared import name_argument, shared_options
+from mpctl.cli.options.speculation import change_options, speculation_request
 from mpctl.cli.options.types import option
 from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
@@ -17,7 +18,7 @@ from mpctl.cli.settings import in_context
 
 @click.command("render", cls=SectionedCommand)
 @name_argument
-@file_option
+@manifest_options
 @change_options()
 @option("--candidate", is_flag=True, help="Print only the second InferenceService that runs the change.")
 @show_secrets_option
@@ -27,11 +28,10 @@ def command(
     context: CliContext,
     /,
     name: str | None,
-    file: str | None,
     *,
     candidate: bool,
     show_secrets: bool,
-    **given: Unpack[SpeculationOptions],
+    **given: Unpack[ManifestChangeOptions],
 ) -> None:
     """Print the manifest with another speculative setting, for Argo CD, Flux, Helm or kubectl to apply.
 
@@ -41,6 +41,8 @@ def command(
       mpctl render -f service.yaml --spec none                     remove speculation
       mpctl render -f service.yaml --spec ngram --candidate >> service.yaml
       mpctl render qwen --spec ngram                               of a running service
+      mpctl render -f runtime.yaml --shared-runtime --spec ngram   of every service that uses the runtime
+      mpctl render --values values.yaml --chart-key engine.args --spec ngram > changed-values.yaml
 
     Only the bytes of the setting change; other documents of the file stay as they are. Every kind of
     docs/reference/kinds.md is read. Findings of the preflight go to standard error; a refusal prints no manifest.
@@ -50,9 +52,10 @@ def command(
     from mpctl.app.requests import RenderRequest
 
     request = RenderRequest(speculation_request(given), candidate)
-    source = context.open_source(name, file)
+    manifest = context.open_manifest(name, given)
+    source = manifest or context.open_session(name)
     rendered = render.run(source, context.terminal, request)
-    own = file is not None or show_secrets
+    own = manifest is not None or show_secrets
     context.terminal.exact(presentable(context.terminal, rendered.text, show_secrets=own))
     if rendered.unchanged:
         context.terminal.note(f"{source.name} already has {rendered.change.spec.describe()}")

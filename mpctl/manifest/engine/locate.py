@@ -67,7 +67,7 @@ class Script:
 class Engine:
     """The engine's command line and its place in the manifest. ``home``: the mapping of (missing) ``args``.
 
-    ``evaluated``: set when a shell reads every argument once more.
+    ``evaluated``: set when a shell reads every argument once more; ``key``: the name of ``args`` in its mapping.
     """
 
     home: View
@@ -76,6 +76,7 @@ class Engine:
     script: Script | None
     env: Mapping[str, str | None]
     evaluated: Evaluated | None = None
+    key: str = "args"
 
     @property
     def command(self) -> EngineCommand:
@@ -124,18 +125,20 @@ def environment(container: View) -> tuple[tuple[str, str | None], ...]:
     return tuple(found)
 
 
-def locate(home: View) -> Engine:
-    """The engine's words in ``command`` and ``args`` of the container at ``home``.
+def locate(home: View, *, key: str = "args") -> Engine:
+    """The engine's words in ``command`` and ``args`` of the container at ``home``; of Helm values, in a list ``key``.
 
     Raises :class:`InputError` when a command is given and no single vLLM start can be found in it.
     """
+    if key != "args":
+        return _listed(home, key)
     env = dict(environment(home))
     tokens: list[Token] = []
     started = False
-    for key in ("command", "args"):
-        listing = home.get(key)
+    for part in ("command", "args"):
+        listing = home.get(part)
         if listing is not None:
-            started = started or key == "command"
+            started = started or part == "command"
             tokens += [_token(listing, i, item, env) for i, item in enumerate(listing.items())]
     shell = _shell(tokens)
     if shell is not None:
@@ -148,6 +151,14 @@ def locate(home: View) -> Engine:
     if started:
         raise home.need("command").error("no vLLM engine is started by this command", hint=_NO_ENGINE_HINT)
     return Engine(home, tuple(tokens), None, None, env)
+
+
+def _listed(home: View, key: str) -> Engine:
+    """The engine whose arguments stand in one list, as vLLM gets them."""
+    listing = home.get(key)
+    items = () if listing is None else listing.items()
+    tokens = tuple(_token(listing, i, item, {}) for i, item in enumerate(items) if listing is not None)
+    return Engine(home, tokens, None, None, {}, key=key)
 
 
 def _token(listing: View, index: int, item: View, env: Mapping[str, str | None]) -> Token:

@@ -72,10 +72,18 @@ def only_engine(pod: View, where: str) -> View:
 
 
 def service_of_pod(
-    kind: Kind, root: View, text: str, place: Place, pod: View, container: View, peers: tuple[Engine, ...] = ()
+    kind: Kind,
+    root: View,
+    text: str,
+    place: Place,
+    pod: View,
+    container: View,
+    *,
+    peers: tuple[Engine, ...] = (),
+    users: tuple[str, ...] = (),
 ) -> Service:
     """The service of an engine in a pod template. ``peers``: engines of the same service in its other pods, which are
-    started with the same setting."""
+    started with the same setting; ``users``: services that share the template."""
     engine = locate(container)
     model = model_of(engine)
     use = other_use(engine.command)
@@ -95,6 +103,7 @@ def service_of_pod(
         model=model,
         storage=claims(pod, container, model),
         line=root.node.line,
+        endpoints=users,
         source=Source(place, engine, pod, peers),
     )
 

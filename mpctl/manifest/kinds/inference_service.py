@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand
 from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
-from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
+from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
 from mpctl.manifest.kinds.containers import HINT, is_vllm, no_engine, words
@@ -59,7 +60,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
         runtime_args=base,
-        source=Source(place, engine, predictor),
+        source=Source(place, engine, predictor, obstacle=_unreached(container, runtime)),
     )
 
 
@@ -97,6 +98,19 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
             "no vLLM engine found: neither runtime, model format nor arguments name it", hint=HINT + missing
         )
     return runtime
+
+
+def _unreached(home: View, runtime: View | None) -> InputError | None:
+    """Why arguments of the service do not reach the engine: the runtime starts it in a shell that ignores them."""
+    if runtime is None or home.get("command") is not None:
+        return None
+    script = locate(runtime).script
+    if script is None or any(is_all_positional(word) for word in script.words):
+        return None
+    return home.error(
+        "the runtime starts vLLM in a shell script that passes no arguments on, so those of the service have no effect",
+        hint='add "$@" to the script\'s command, or change the runtime itself with --shared-runtime',
+    )
 
 
 def _runtime_args(runtime: View | None) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         )
     peers = (locate(only_engine(workers, "workerTemplate")),) if _starts(workers) else ()
     container = only_engine(leader, "leaderTemplate")
-    return service_of_pod("LeaderWorkerSet", root, file.text, place, leader, container, peers)
+    return service_of_pod("LeaderWorkerSet", root, file.text, place, leader, container, peers=peers)
 
 
 def serves(root: View) -> bool:

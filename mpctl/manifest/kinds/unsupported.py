@@ -5,7 +5,11 @@ from __future__ import annotations
 _VALUES = "edit the setting where the operator takes engine arguments"
 _RAY = "vLLM is started by the Python code of Ray Serve; set speculative_config there"
 
+_SHARED = "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
+
 UNSUPPORTED = {
+    "ServingRuntime": _SHARED,
+    "ClusterServingRuntime": _SHARED,
     "DynamoGraphDeployment": "its workers take the setting in extraPodSpec.mainContainer.args; change it there",
     "RayService": _RAY,
     "RayCluster": _RAY,

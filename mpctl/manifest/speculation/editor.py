@@ -178,14 +178,15 @@ class Editor:
         if script is not None:
             self._append_to_script(groups)
             return
-        args = self.engine.home.get("args")
-        if args is None and listing.has_key(self.engine.home, "args"):
+        key = self.engine.key
+        args = self.engine.home.get(key)
+        if args is None and listing.has_key(self.engine.home, key):
             raise self.engine.home.error(
-                '"args" is empty', hint='write "args: []" or remove the line; nothing can be added to null'
+                f'"{key}" is empty', hint=f'write "{key}: []" or remove the line; nothing can be added to null'
             )
-        home = args if args is not None else self.engine.home.get("command")
+        home = args if args is not None or key != "args" else self.engine.home.get("command")
         if home is None:
-            self.cuts.append(listing.add_key(self.text, self.document.root, self.engine.home, "args", _flat(groups)))
+            self.cuts.append(listing.add_key(self.text, self.document.root, self.engine.home, key, _flat(groups)))
             return
         self._direct(home)
         self.cuts += listing.insert(self.text, home, len(home.items()) - 1, _flat(groups))
