@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from mpctl.app.change.source import Source
     from mpctl.app.session.base import Session
     from mpctl.app.session.place import Place
-    from mpctl.cli.options.manifest import ManifestChangeOptions
     from mpctl.cli.settings_files import SettingsFiles
 
 
@@ -60,26 +59,6 @@ class CliContext:
         from mpctl.app.session.open import open_session
 
         return open_session(self.place, self.terminal, name, gone=gone)
-
-    def open_manifest(self, name: str | None, given: ManifestChangeOptions) -> Source | None:
-        """The service of a manifest, of its runtime or of Helm values; None when no file is named.
-
-        Raises:
-            InputError: the options exclude each other, or the file cannot be read.
-        """
-        from mpctl.app.change.source import FileSource, open_values
-        from mpctl.errors import InputError
-
-        file, values, key = given["file"], given["values"], given["chart_key"]
-        if values is not None and (file is not None or given["shared_runtime"]):
-            raise InputError("cannot be combined with -f or --shared-runtime", field="--values")
-        if key is not None and values is None:
-            raise InputError("needs --values", field="--chart-key", hint="--values FILE names the file of Helm values")
-        if given["shared_runtime"] and file is None:
-            raise InputError("a runtime is changed in its manifest only", field="--shared-runtime", hint="add -f FILE")
-        if values is not None:
-            return open_values(values, name, key)
-        return None if file is None else FileSource(file, name, runtimes=given["shared_runtime"])
 
     def open_source(self, name: str | None, file: str | None) -> Source:
         """The service of a manifest file, or without one the running service.

@@ -7,7 +7,7 @@ from typing import Unpack
 import click
 
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options, open_manifest
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options
 from mpctl.cli.options.speculation import change_options, speculation_request
@@ -45,7 +45,7 @@ def command(
     from mpctl.app.requests import DiffRequest
 
     request = DiffRequest(revision, speculation_request(given) if given["spec"] else None)
-    manifest = context.open_manifest(name, given)
+    manifest = open_manifest(name, given)
     text = diff.run(context.open_session(name), request) if manifest is None else diff.of_manifest(manifest, request)
     if text:
         context.terminal.result(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options, open_manifest
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.speculation import change_options, speculation_request
@@ -52,7 +52,7 @@ def command(
     from mpctl.app.requests import PreflightRequest
 
     request = PreflightRequest(speculation_request(given), ask_engine)
-    manifest = context.open_manifest(name, given)
+    manifest = open_manifest(name, given)
     found = preflight.run(manifest or context.open_session(name), request)
     context.emit(
         "Preflight",

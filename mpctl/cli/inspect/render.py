@@ -7,7 +7,7 @@ from typing import Unpack
 import click
 
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options
+from mpctl.cli.options.manifest import ManifestChangeOptions, manifest_options, open_manifest
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options
 from mpctl.cli.options.speculation import change_options, speculation_request
@@ -52,7 +52,7 @@ def command(
     from mpctl.app.requests import RenderRequest
 
     request = RenderRequest(speculation_request(given), candidate)
-    manifest = context.open_manifest(name, given)
+    manifest = open_manifest(name, given)
     source = manifest or context.open_session(name)
     rendered = render.run(source, context.terminal, request)
     own = manifest is not None or show_secrets
