@@ -217,7 +217,12 @@ class Client:
 
     def close(self) -> None:
         """Drop the connections of a client of one's own; the cluster closes its administrator's."""
-        self._run(self.api.close())
+
+        async def close() -> None:
+            await self.api.close()
+            await asyncio.sleep(0.25)  # aiohttp ends its TLS connections a moment later (its documentation says so)
+
+        self._run(close())
 
     def within(self, namespace: str) -> Client:
         """The same with another namespace where none is said."""
