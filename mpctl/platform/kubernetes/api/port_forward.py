@@ -148,7 +148,10 @@ class Forward:
         made = websocket.WebSocket(sslopt=_ssl_options(configuration), skip_utf8_validation=True)
         try:
             made.connect(
-                url, timeout=_CONNECT_S, header=[*self._client.header_lines(), f"Sec-WebSocket-Protocol: {_PROTOCOL}"]
+                url,
+                timeout=_CONNECT_S,
+                header=[*self._client.header_lines(), f"Sec-WebSocket-Protocol: {_PROTOCOL}"],
+                redirect_limit=0,  # the headers hold the user's token
             )
         except websocket.WebSocketBadStatusException as error:
             body = error.resp_body or b""

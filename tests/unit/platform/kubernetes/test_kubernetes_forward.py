@@ -1,7 +1,13 @@
 """Port-forwards: a private socket that other users of the machine cannot open, a loopback port only where asked for."""
 
+import gc
+import socket
 import stat
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,3 +50,72 @@ def test_a_load_client_of_this_machine_gets_a_loopback_port(forwards):
     target = forwards.target("a", 8080)
     assert target.socket is None
     assert target.url.startswith("http://127.0.0.1:")
+
+
+class Answering(HTTPServer):
+    """An API server that answers every port-forward with one status."""
+
+    def __init__(self, status, location=""):
+        answers, self.seen = (status, location), []
+        seen = self.seen
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                seen.append(self.headers.get("Authorization"))
+                self.send_response(answers[0])
+                self.send_header("Content-Length", "0")
+                if answers[1]:
+                    self.send_header("Location", answers[1])
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def end(self):
+        self.shutdown()
+        self.server_close()
+
+
+def connected(server):
+    """What a connection through a forward receives, and what the forward says of it."""
+    where = {"host": server.url, "verify_ssl": False, "cert_file": None, "tls_server_name": None}
+    client = SimpleNamespace(
+        configuration=SimpleNamespace(**where), header_lines=lambda: ["Authorization: Bearer PLANTED"]
+    )
+    forwards = Forwards(client, "ns")
+    with socket.socket(socket.AF_UNIX) as mine:
+        mine.connect(forwards.target("a", 8080).socket)
+        received = mine.recv(10)
+    refusal = forwards.refusal("a", 8080)
+    forwards.close()
+    return received, refusal
+
+
+def test_a_redirect_does_not_get_the_users_token():
+    other = Answering(200)
+    server = Answering(302, other.url.replace("http", "ws"))
+    received, refusal = connected(server)
+    server.end()
+    other.end()
+    assert received == b""
+    assert "cannot be forwarded" in refusal.message
+    assert (server.seen, other.seen) == (["Bearer PLANTED"], [])
+
+
+def test_a_refused_stream_is_closed_at_once():
+    server = Answering(403)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        received, refusal = connected(server)
+        gc.collect()
+    server.end()
+    assert received == b""
+    assert "not allowed to create pods/portforward" in refusal.message
+    assert not [w for w in caught if issubclass(w.category, ResourceWarning)]
