@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.arm import BASELINE
 from mpctl.gate.outcome import Outcome
 from mpctl.rollout.context import Context
@@ -157,7 +157,9 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
             context.progress.note(f"{error.message}; that change is kept")
             return _run_rollback(context, journal, _open(context, journal, anew))
         _unpin_blocked(context, operation)
-        if not operation.plan.automatic:
+        # A write that the cluster refuses is no wrong input of the user, who asked for a rollback.
+        refused = isinstance(error, InputError) and context.platform.live_text() is not None
+        if not operation.plan.automatic and not refused:
             raise
         kind = Conflict if isinstance(error, Conflict) else MpctlError
         retry = "mpctl rollback continues once the cause is gone"

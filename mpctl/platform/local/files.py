@@ -19,13 +19,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mpctl import bounded
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, NotPermitted
 
 RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
 
@@ -41,8 +42,34 @@ def state_root() -> Path:
 
 
 def service_dir(namespace: str, name: str) -> Path:
-    """The directory of one service; it may not exist yet."""
-    return state_root() / "local" / namespace / name
+    """The directory of one service; it may not exist yet.
+
+    Raises:
+        NotPermitted: another user put it there, or a link to somewhere else.
+    """
+    root = state_root()
+    path = root / "local" / namespace / name
+    for folder in (root / "local", path.parent, path):
+        _require_own(folder)
+    return path
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse what another user of a shared state directory made: manifests would be written where they chose."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return  # it is created, or named by the read or write that follows
+    if stat.S_ISLNK(found.st_mode):
+        raise NotPermitted(
+            f"{folder} is a symbolic link, which mpctl never makes",
+            hint="remove it, or set MPCTL_STATE_DIR to a directory of your own",
+        )
+    if found.st_uid != os.geteuid() != 0:
+        raise NotPermitted(
+            f"{folder} belongs to another user (uid {found.st_uid})",
+            hint="set MPCTL_STATE_DIR to a directory of your own",
+        )
 
 
 def service_dirs(holding: str = "desired.json") -> tuple[Path, ...]:

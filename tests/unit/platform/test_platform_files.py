@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.local.desired import (
     Desired,
     DesiredArm,
@@ -148,6 +148,33 @@ def test_where_state_lies(tmp_path, monkeypatch):
         write_json(service_dir(namespace, name) / "desired.json", {})
     write_json(service_dir("a", "down") / "ledger.json", {})  # history alone is no service
     assert [(p.parent.name, p.name) for p in service_dirs()] == [("a", "x"), ("a", "y"), ("b", "x")]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_link_in_the_place_of_a_service_is_not_followed(tmp_path, monkeypatch, level):
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = (tmp_path / "state").joinpath(*("local", "ns", "svc")[: level + 1])
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(NotPermitted, match=f"{link} is a symbolic link"):
+        service_dir("ns", "svc")
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
+    service_dir("ns", "svc").mkdir(parents=True)
+    monkeypatch.setattr("os.geteuid", lambda: (tmp_path / "local").stat().st_uid + 1)
+    with pytest.raises(NotPermitted, match="belongs to another user"):
+        service_dir("ns", "svc")
+
+
+def test_a_state_directory_may_be_a_link_of_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "real")
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
+    assert service_dir("ns", "svc") == tmp_path / "state" / "local" / "ns" / "svc"
 
 
 def test_a_relative_state_directory_is_made_absolute(monkeypatch):

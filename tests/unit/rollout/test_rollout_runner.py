@@ -17,7 +17,7 @@ from world import (
     plan,
 )
 
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
@@ -303,6 +303,21 @@ def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
     assert memory.endings() == ["failed", "rolled back"]
     assert memory.disk.text == BASELINE_TEXT
     assert list(memory.disk.engines) == [BASELINE]
+
+
+@both
+def test_a_rollback_that_the_cluster_refuses_is_no_input_error_and_continues(strategy):
+    memory = MemoryWorld(FASTER)
+    rollout(memory, strategy)
+    failing(memory, "promote", InputError("InferenceService chat/svc was refused by an admission webhook: no"), times=2)
+    for attempt in (lambda: runner.open_plan(memory.context, ask_back(memory).plan), memory.unfinished):
+        with pytest.raises(MpctlError, match="could not restore the service: .*admission webhook") as caught:
+            runner.run(memory.context, attempt())
+        assert caught.value.exit_code == 1
+        assert caught.value.hint.startswith("mpctl rollback continues")
+        assert memory.disk.text == CANDIDATE_TEXT
+    runner.run(memory.context, memory.unfinished())
+    assert memory.disk.text == BASELINE_TEXT
 
 
 @both

@@ -81,6 +81,16 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
             )
         case 403 if _by_admission(status):
             return InputError(f"{call.target} was refused by an admission webhook: {_webhook_text(message)}")
+        case 403 if "because it is being terminated" in message:
+            return MpctlError(
+                f"namespace {call.namespace} is being deleted: {call.target} cannot be written",
+                hint="nothing is left to restore there; create the service in another namespace",
+            )
+        case 403 | 422 if _by_policy(message):
+            return NotPermitted(
+                f"{call.target} was refused by an admission policy: {message}",
+                hint="ask whoever owns that policy; the same command again continues once it is changed",
+            )
         case 403:
             return NotPermitted(
                 f"not allowed to {call.permission}: {message}",
@@ -99,6 +109,10 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
 
 def _by_admission(status: Mapping[str, Any]) -> bool:
     return "admission webhook" in str(status.get("message"))
+
+
+def _by_policy(message: str) -> bool:
+    return "ValidatingAdmissionPolicy" in message and "denied request" in message
 
 
 def _webhook_text(message: str) -> str:

@@ -58,6 +58,21 @@ def status(reason, message, **details):
             InputError,
             "spec.a: must be",
         ),
+        (
+            422,
+            status("Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no restores"),
+            NotPermitted,
+            "denied request: no restores",
+        ),
+        (
+            403,
+            status(
+                "Forbidden",
+                'jobs "a" is forbidden: unable to create new content in namespace team because it is being terminated',
+            ),
+            MpctlError,
+            "namespace team is being deleted",
+        ),
         (400, "not JSON at all", InputError, "not JSON at all"),
         (418, b"", MpctlError, "answered 418"),
     ],
