@@ -311,7 +311,7 @@ def test_a_rollback_that_the_cluster_refuses_is_no_input_error_and_continues(str
     rollout(memory, strategy)
     failing(memory, "promote", InputError("InferenceService chat/svc was refused by an admission webhook: no"), times=2)
     for attempt in (lambda: runner.open_plan(memory.context, ask_back(memory).plan), memory.unfinished):
-        with pytest.raises(MpctlError, match="could not restore the service: .*admission webhook") as caught:
+        with pytest.raises(MpctlError, match=r"could not restore the service: .*admission webhook") as caught:
             runner.run(memory.context, attempt())
         assert caught.value.exit_code == 1
         assert caught.value.hint.startswith("mpctl rollback continues")

@@ -79,23 +79,13 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
                 f"not authenticated to {call.permission}: {message}",
                 hint="log in again; run 'kubectl auth whoami' to see the current user",
             )
-        case 403 if _by_admission(status):
-            return InputError(f"{call.target} was refused by an admission webhook: {_webhook_text(message)}")
-        case 403 if "because it is being terminated" in message:
-            return MpctlError(
-                f"namespace {call.namespace} is being deleted: {call.target} cannot be written",
-                hint="nothing is left to restore there; create the service in another namespace",
-            )
         case 403 | 422 if _by_policy(message):
             return NotPermitted(
                 f"{call.target} was refused by an admission policy: {message}",
                 hint="ask whoever owns that policy; the same command again continues once it is changed",
             )
         case 403:
-            return NotPermitted(
-                f"not allowed to {call.permission}: {message}",
-                hint="run 'mpctl rbac' to print the required roles",
-            )
+            return _forbidden(message, call)
         case 404:
             return InputError(f"{call.target} not found", hint=message)
         case 409 if reason == "AlreadyExists":
@@ -107,8 +97,19 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
 
 
-def _by_admission(status: Mapping[str, Any]) -> bool:
-    return "admission webhook" in str(status.get("message"))
+def _forbidden(message: str, call: Call) -> MpctlError:
+    """403 is the answer of admission, too: of webhooks, and of a namespace that ends."""
+    if "admission webhook" in message:
+        return InputError(f"{call.target} was refused by an admission webhook: {_webhook_text(message)}")
+    if "because it is being terminated" in message:
+        return MpctlError(
+            f"namespace {call.namespace} is being deleted: {call.target} cannot be written",
+            hint="nothing is left to restore there; create the service in another namespace",
+        )
+    return NotPermitted(
+        f"not allowed to {call.permission}: {message}",
+        hint="run 'mpctl rbac' to print the required roles",
+    )
 
 
 def _by_policy(message: str) -> bool:
