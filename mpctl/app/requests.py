@@ -114,6 +114,29 @@ class PreflightRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A plan of one or several methods. ``speculation``: the change, with the method of each in turn. ``rates``: of
+    acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a file of
+    prompts and answers; ``url``: of a running engine; ``runs``: files of mpctl bench; ``prices``: a price list."""
+
+    methods: tuple[str, ...]
+    speculation: SpeculationRequest
+    concurrency: tuple[int, ...] = (1, 8, 32, 64)
+    ks: tuple[int, ...] = ()
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    prompts: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
+    coverage: float | None = None
+    traffic: str | None = None
+    measure: bool = False
+    transcripts: str | None = None
+    url: str | None = None
+    runs: tuple[str, ...] = ()
+    prices: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RenderRequest:
     """A change to print. ``candidate``: only the InferenceService that runs it next to the first."""
 

@@ -26,6 +26,7 @@ COMMANDS: Table = {
     "rbac": ("mpctl.cli.cluster.rbac", "Print the minimal roles for mpctl", "Inspect"),
     "bench": ("mpctl.cli.bench", "Measure without changing what serves", "Inspect"),
     "report": ("mpctl.cli.inspect.report", "Write a report of a measurement", "Inspect"),
+    "plan": ("mpctl.cli.inspect.plan", "Predict what speculation would bring, before anything is started", "Inspect"),
     "preflight": ("mpctl.cli.inspect.preflight", "Check a change without making it", "Inspect"),
     "render": ("mpctl.cli.inspect.render", "Print the changed manifest, for GitOps", "Inspect"),
     "gate": ("mpctl.cli.gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),

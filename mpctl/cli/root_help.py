@@ -51,6 +51,7 @@ Inspect:
   rbac       Print the minimal roles for mpctl
   bench      Measure without changing what serves
   report     Write a report of a measurement
+  plan       Predict what speculation would bring, before anything is started
   preflight  Check a change without making it
   render     Print the changed manifest, for GitOps
   gate       Explain the gate's rules, or its verdict on a measurement

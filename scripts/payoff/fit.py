@@ -72,7 +72,7 @@ class Problem:
         if anchor.any():
             single = dataclasses.replace(self.serving, concurrency=np.ones(len(self.rows)))
             plain = dataclasses.replace(drafting, tokens_per_step=np.ones(len(self.rows)))
-            implied = anchor / ratios(single, plain, constants).time_per_token
+            implied = anchor * ratios(single, plain, constants).time_per_token
             known = np.asarray(drafting.tokens_per_step)
             drafting = dataclasses.replace(drafting, tokens_per_step=np.where(anchor > 0, implied, known))
         return ratios(self.serving, drafting, constants)
@@ -101,12 +101,11 @@ def residuals(logs: Vector, problem: Problem) -> Vector:
         noise = _NOISE["stated"] if row.uncertain else _NOISE["shape"] if row.anchor else _NOISE["time"]
         if row.base_tpot_ms is not None:
             parts.append(weight * np.log(got.baseline.tpot_ms[index] / row.base_tpot_ms) / _NOISE["tpot"])
-        # The charts state a speed-up in throughput; the tables a time per token.
-        ratio = got.throughput[index] if row.anchor else got.time_per_token[index]
         if row.time_per_token is not None:
-            parts.append(weight * np.log(ratio / row.time_per_token) / noise)
+            parts.append(weight * np.log(got.time_per_token[index] / row.time_per_token) / noise)
         if row.throughput is not None:
-            parts.append(weight * np.log(got.throughput[index] / row.throughput) / _NOISE["throughput"])
+            noise = _NOISE["shape"] if row.anchor else _NOISE["throughput"]
+            parts.append(weight * np.log(got.throughput[index] / row.throughput) / noise)
     return np.concatenate([parts, (logs - _CENTRE) / _SPREAD])
 
 

@@ -106,11 +106,13 @@ def _row(record: Record, anchors: dict[str, float]) -> Row | str:
     times = _number(record, "base_tpot_ms"), _number(record, "spec_tpot_ms")
     rates = _number(record, "base_tok_s"), _number(record, "spec_tok_s")
     published = _number(record, "speedup")
-    ratio = times[0] / times[1] if times[0] and times[1] else published
+    ratio = times[1] / times[0] if times[0] and times[1] else None
     through = rates[1] / rates[0] if rates[0] and rates[1] else None
-    if ratio is None:
-        ratio, through = through, None  # at concurrency 1 they are the same
-    if ratio is None:
+    if charted:
+        through = published  # a chart states throughput
+    elif ratio is None and (gain := published or through):
+        ratio, through = 1 / gain, None  # at concurrency 1 they are the same
+    if ratio is None and through is None:
         return "no ratio to a baseline without speculation"
     cell, through = _effective(record, cell, through)
     if charted and cell.concurrency == 1:

@@ -9,6 +9,7 @@ from mpctl.app.change.check import Checked
 from mpctl.app.change.draft import Selection
 from mpctl.app.console import Console
 from mpctl.errors import Refused
+from mpctl.estimate.shape import Shape
 from mpctl.manifest import Service, masked
 from mpctl.methods import Finding, Spec
 from mpctl.staging.modes import StagingPlan
@@ -16,7 +17,8 @@ from mpctl.staging.modes import StagingPlan
 
 @dataclass(frozen=True)
 class Change:
-    """``old_text`` and ``new_text`` are whole manifests; ``ignored``: findings that the user overrides."""
+    """``old_text`` and ``new_text`` are whole manifests; ``ignored``: findings that the user overrides;
+    ``draft_shape``: the draft's dimensions, where its files were read."""
 
     before: Service
     old_text: str
@@ -27,6 +29,7 @@ class Change:
     staging: StagingPlan | None
     selection: Selection
     ignored: tuple[str, ...] = ()
+    draft_shape: Shape | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:

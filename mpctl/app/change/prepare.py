@@ -53,6 +53,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
         ignored=request.ignored,
+        draft_shape=draft.facts.shape if draft.facts else None,
     )
 
 

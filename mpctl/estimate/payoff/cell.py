@@ -18,15 +18,20 @@ PARALLEL = ("p-eagle", "dflash", "dspark", "pard", "medusa")  # one pass drafts 
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
 _OLD_LOOKUP = (0, 14, 0)  # vLLM before async scheduling, which lookups on the host lose
 _UTILISATION = 0.9
-_OVERHEAD_GIB = 3.5  # activations, graphs and libraries; the middle of mpctl.estimate.memory's range
-_WORKSPACE_GIB = 1.0  # of the sampler with a draft
+# GiB for activations, graphs and libraries, by the default number of sequences on a small and on a large GPU (logs in
+# mpctl.estimate.memory), and the sampler's buffers that a draft adds.
+_OVERHEAD_GIB = (1.6, 3.5)
+_SEQUENCES = (256, 1024)
+_BUFFERS = 3.5
+_LARGE_GIB = 70
 
 
 @dataclass(frozen=True)
 class Cell:
     """One question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
-    the draft, estimated where None. ``engine``: vLLM's version, None is a current one."""
+    the draft, estimated where None. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how many
+    times longer a pass of the draft takes."""
 
     target: Shape
     gpu: Gpu
@@ -46,6 +51,7 @@ class Cell:
     pool: float | None = None
     draft_pool: float | None = None
     engine: Version | None = None
+    draft_slowdown: float = 1.0
 
     @property
     def weights(self) -> Weights:
@@ -75,13 +81,15 @@ class Cell:
     def pools(self) -> tuple[float, float]:
         """Tokens of the KV pool without and with the draft; estimated where they are unknown."""
         own, draft = self.weights, self.draft_weights
-        room = (self.gpu.usable_gib * _UTILISATION - _OVERHEAD_GIB) * self.gpus * GIB - _stored_gb(self) * 1e9
+        large = self.gpu.usable_gib >= _LARGE_GIB
+        room = (self.gpu.usable_gib * _UTILISATION - _OVERHEAD_GIB[large]) * self.gpus * GIB - _stored_gb(self) * 1e9
         pool = self.pool if self.pool is not None else max(room / own.kv_bytes, self.prompt + self.output)
         if self.draft_pool is not None:
             return pool, self.draft_pool
         if draft is None:
             return pool, pool
-        taken = draft.total_gb * 1e9 + _WORKSPACE_GIB * GIB * self.gpus
+        workspace = _BUFFERS * 4 * _SEQUENCES[large] * self.target.vocab
+        taken = draft.total_gb * 1e9 + workspace * self.gpus
         free = pool * own.kv_bytes - taken
         return pool, max(free / (own.kv_bytes + draft.kv_bytes), self.prompt + self.output)
 
@@ -127,7 +135,7 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
         k=float(chosen),
         tokens_per_step=tokens_per_step or cell.acceptance.tokens_per_step(chosen),
         coverage=cell.acceptance.coverage if lookup else 1.0,
-        passes=0.0 if draft is None else (1.0 if parallel else float(chosen)),
+        passes=0.0 if draft is None else cell.draft_slowdown * (1.0 if parallel else chosen),
         pass_tokens=float(chosen) if parallel else 1.0,
         gb=draft.total_gb if draft else 0.0,
         active_b=draft.active_b if draft else 0.0,

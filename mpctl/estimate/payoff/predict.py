@@ -1,13 +1,15 @@
-"""Ratios of a cell with their 90 % bands.
+"""Ratios of a cell with their 90 % bands, calibrated by pairs that the user measured.
 
-A band adds four uncertainties: of the constants (Laplace), of the acceptance, of the model itself (larger beyond the
-knee and where the pool binds), and of the measured points that calibrate it. The first two are scaled by 0.75: they
-came out too wide on systems left out.
+A band adds three uncertainties: of the constants (Laplace), of the acceptance, and of the model itself, which is larger
+beyond the knee and where the pool binds. The first two are scaled by 0.75: they came out too wide on systems left out.
+A measured pair moves the point and narrows the band of every cell that shares its uncertainty: the constants fully,
+the model's own error the less, the further away concurrency and K are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from mpctl.estimate.payoff.cell import LOOKUPS, Cell, drafting_of, serving_of
 from mpctl.estimate.payoff.constants import Posterior
+from mpctl.estimate.payoff.evidence import CPU, Pair
 from mpctl.estimate.payoff.roofline import Ratios, ratios
 
 Vector = NDArray[np.float64]
@@ -23,8 +26,11 @@ _Z90 = 1.645
 _SCALE = 0.75
 _STEP = 0.02  # of a logarithm, for gradients
 # Standard deviation of the logarithm of tokens drafted per step, by how the acceptance is known.
-_ACCEPTANCE = {"measured": 0.02, "published": 0.14, "class": 0.27}
+_ACCEPTANCE = {"measured": 0.06, "published": 0.30, "class": 0.58}
 _HOST_BOUND = 0.30
+_UNKNOWN_DEVICE = 0.5  # a CPU: nothing is known of it but what is measured
+# How far the model's own error is shared: distances at which its correlation is 1/e.
+_REACH_CONCURRENCY, _REACH_K = math.log(4), 4.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Band:
 @dataclass(frozen=True)
 class Prediction:
     """What a cell would bring. ``load``: tokens per step over the knee; ``batch``: requests that decode at once;
-    times of both arms in milliseconds per token; ``tokens_per_s`` of the baseline, as the model has it."""
+    ``baseline_tpot_ms`` and ``tokens_per_s`` are the model's, which promises ratios only."""
 
     throughput: Band
     time_per_token: Band
@@ -51,45 +57,86 @@ class Prediction:
     pool_bound: bool
     batch: float
     baseline_tpot_ms: float
-    candidate_tpot_ms: float
     tokens_per_s: float
     tokens_per_step: float
 
 
-def predict(cell: Cell, posterior: Posterior) -> Prediction:
-    """Ratios and bands of one cell."""
-    names = posterior.names
-    logs = np.array(posterior.logs)
-    # The first column is the point; each other one has one constant moved, the last one the acceptance.
-    moved = np.tile(logs[:, None], (1, len(names) + 2))
-    moved[np.arange(len(names)), np.arange(len(names)) + 1] += _STEP
-    yielded = np.full(len(names) + 2, cell.acceptance.tokens_per_step(cell.k))
-    yielded[-1] = 1 + (yielded[0] - 1) * math.exp(_STEP) if yielded[0] > 1 else yielded[0]
-    constants = {name: np.exp(moved[i]) for i, name in enumerate(names)}
-    found = ratios(serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants)
-    model = _discrepancy(cell, found)
+@dataclass(frozen=True)
+class _Linear:
+    """A cell's logarithms of both ratios, their slopes by constant and acceptance, and the model's own deviation."""
+
+    cell: Cell
+    logs: tuple[float, float]
+    slopes: Vector
+    accepted: float
+    model: float
+    found: Ratios
+    tokens_per_step: float
+
+    def shared(self, other: _Linear, which: int, covariance: Vector) -> float:
+        """Covariance of one ratio's logarithm between two cells."""
+        mine, theirs = self.slopes[which], other.slopes[which]
+        constants = float(mine[:-1] @ covariance @ theirs[:-1])
+        acceptance = float(mine[-1] * theirs[-1]) * self.accepted * other.accepted
+        apart = abs(math.log(self.cell.concurrency / other.cell.concurrency)) / _REACH_CONCURRENCY
+        apart += abs(self.cell.k - other.cell.k) / _REACH_K
+        return _SCALE**2 * (constants + acceptance) + self.model * other.model * math.exp(-apart)
+
+
+def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Prediction:
+    """Ratios and bands of one cell; ``pairs``: measured ones of the same service."""
     covariance = np.array(posterior.covariance)
-    accepted = _acceptance_sd(cell)
+    here = _linear(cell, posterior)
+    mine = [pair for pair in pairs if pair.method == cell.method]
+    at = [_linear(replace(cell, k=pair.k, concurrency=pair.concurrency), posterior) for pair in mine]
+    bands = []
+    for which in (0, 1):
+        measured = [pair.throughput if which == 0 else pair.time_per_token for pair in mine]
+        known = [(one, pair.noise, value) for one, pair, value in zip(at, mine, measured, strict=True) if value]
+        bands.append(_band(here, which, known, covariance))
+    found = here.found
     return Prediction(
-        throughput=_band(found.throughput, covariance, accepted, model),
-        time_per_token=_band(found.time_per_token, covariance, accepted, model),
+        throughput=bands[0],
+        time_per_token=bands[1],
         load=float(found.load[0]),
         pool_bound=bool(np.ravel(found.bound)[0]),
         batch=float(found.candidate.batch[0]),
         baseline_tpot_ms=float(found.baseline.tpot_ms[0]),
-        candidate_tpot_ms=float(found.candidate.tpot_ms[0]),
         tokens_per_s=float(found.baseline.rate[0]) * 1000,
-        tokens_per_step=float(yielded[0]),
+        tokens_per_step=here.tokens_per_step,
     )
 
 
-def _band(columns: Vector, covariance: Vector, accepted: float, model: float) -> Band:
-    logs = np.log(columns)
-    slopes = (logs[1:] - logs[0]) / _STEP
-    parameters = float(slopes[:-1] @ covariance @ slopes[:-1])
-    known = parameters + (float(slopes[-1]) * accepted) ** 2
-    width = _Z90 * math.sqrt(_SCALE**2 * known + model**2)
-    return Band(float(columns[0]), float(math.exp(logs[0] - width)), float(math.exp(logs[0] + width)))
+def _linear(cell: Cell, posterior: Posterior) -> _Linear:
+    """Both ratios and their gradients, in one evaluation: the first column is the point, in each other one thing is
+    moved, in the last one the acceptance."""
+    count = len(posterior.names)
+    moved = np.tile(np.array(posterior.logs)[:, None], (1, count + 2))
+    moved[np.arange(count), np.arange(count) + 1] += _STEP
+    point = cell.acceptance.tokens_per_step(cell.k)
+    yielded = np.full(count + 2, point)
+    yielded[-1] = 1 + (point - 1) * math.exp(_STEP)
+    constants = {name: np.exp(moved[i]) for i, name in enumerate(posterior.names)}
+    found = ratios(serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants)
+    both = np.log(np.stack([found.throughput, found.time_per_token]))
+    slopes = (both[:, 1:] - both[:, :1]) / _STEP
+    logs = (float(both[0, 0]), float(both[1, 0]))
+    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, found), found, point)
+
+
+def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float]], covariance: Vector) -> Band:
+    mean, variance = here.logs[which], here.shared(here, which, covariance)
+    if known:
+        points = [one for one, _, _ in known]
+        between = np.array([[a.shared(b, which, covariance) for b in points] for a in points])
+        between += np.diag([noise**2 for _, noise, _ in known])
+        here_there = np.array([here.shared(one, which, covariance) for one in points])
+        off = np.array([math.log(value) - one.logs[which] for one, _, value in known])
+        gain = np.linalg.solve(between, here_there)
+        mean += float(gain @ off)
+        variance = max(variance - float(gain @ here_there), 1e-6)
+    width = _Z90 * math.sqrt(variance)
+    return Band(math.exp(mean), math.exp(mean - width), math.exp(mean + width))
 
 
 def _acceptance_sd(cell: Cell) -> float:
@@ -112,4 +159,5 @@ def _discrepancy(cell: Cell, found: Ratios) -> float:
     parts.append(0.08 if host > _HOST_BOUND else 0.0)
     parts.append(0.05 if cell.gpus > 1 and not cell.gpu.nvlink else 0.0)
     parts.append(0.05 if cell.method in LOOKUPS else 0.0)
+    parts.append(_UNKNOWN_DEVICE if cell.gpu.name == CPU else 0.0)
     return math.sqrt(sum(part**2 for part in parts))

@@ -166,7 +166,9 @@ def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Candidate over baseline: more than 1 is better for both. ``load``, ``bound`` and ``host`` as in Timing."""
+    """Candidate over baseline: throughput above 1 and time per token below 1 are better.
+
+    ``load``, ``bound`` and ``host`` as in Timing."""
 
     throughput: Real
     time_per_token: Real
@@ -178,8 +180,8 @@ class Ratios:
 
 
 def ratios(serving: Serving, drafting: Drafting, constants: Constants) -> Ratios:
-    """Throughput ratio and time-per-token ratio (baseline's time over the candidate's)."""
+    """Throughput ratio and time-per-token ratio, candidate over baseline."""
     base, spec = timing(serving, NO_DRAFT, constants), timing(serving, drafting, constants)
     tail = np.where(np.asarray(serving.concurrency) > 1, constants["tail"], 1.0)
     throughput = spec.rate / base.rate * tail
-    return Ratios(throughput, base.tpot_ms / spec.tpot_ms, spec.load, spec.bound | base.bound, base.host, base, spec)
+    return Ratios(throughput, spec.tpot_ms / base.tpot_ms, spec.load, spec.bound | base.bound, base.host, base, spec)

@@ -12,7 +12,7 @@ from mpctl.rollout.plan import Strategy
 COMMANDS = list(every_command())
 # A variable of the shell must never delete anything, nor permit it.
 TYPED = {("history", "--purge"), ("history", "--force"), ("rbac", "--purge")}
-OWN_FORMATS = {("report", "--output"), ("rbac", "--output")}
+OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _REVIEWS = "authorization.k8s.io"
 ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
 
-_READ_COMMANDS = ("status", "history", "diff", "preflight", "render", "doctor")
+_READ_COMMANDS = ("status", "history", "diff", "plan", "preflight", "render", "doctor")
 _CHANGE_COMMANDS = ("rollout", "resume", "rollback", "abandon", "retire")
 _ALL_COMMANDS = (*_READ_COMMANDS, *_CHANGE_COMMANDS)
 _RECORD_COMMANDS = ("status", "history", "diff", *_CHANGE_COMMANDS)
@@ -87,10 +87,13 @@ TABLE: tuple[Row, ...] = (
     # mpctl's own records
     *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE_COMMANDS), "who holds the service"),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
-    *_rows("get", kinds.CONFIG_MAP, ("preflight", "render", *_RECORD_COMMANDS), "records of rollouts"),
+    *_rows("get", kinds.CONFIG_MAP, ("plan", "preflight", "render", *_RECORD_COMMANDS), "records of rollouts"),
     *_rows("get", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions, ledger, seals of records"),
     *_rows(
-        "list", kinds.CONTROLLER_REVISION, ("doctor", "preflight", "render", *_RECORD_COMMANDS), "revisions, ledger"
+        "list",
+        kinds.CONTROLLER_REVISION,
+        ("doctor", "plan", "preflight", "render", *_RECORD_COMMANDS),
+        "revisions, ledger",
     ),
     # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
     # with the right to create, too (KEP-4006).
@@ -113,7 +116,7 @@ TABLE: tuple[Row, ...] = (
     *_rows(
         "update",
         kinds.INFERENCE_SERVICE,
-        ("diff", "preflight", "render", *_CHANGE_COMMANDS),
+        ("diff", "plan", "preflight", "render", *_CHANGE_COMMANDS),
         "promotion and restore; a dry run of them for a preview",
         "operator",
     ),

@@ -90,7 +90,7 @@ def test_dashes_and_underscores_are_the_same(cli):
         (
             "concurrency: 8\n",
             ":1: concurrency: unknown setting",
-            "it is an option of rollout, bench run: write it below that name",
+            "it is an option of rollout, plan, bench run: write it below that name",
         ),
         ("zzz: 8\n", ":1: zzz: unknown setting", "run 'mpctl help config' for the format of the file"),
         (

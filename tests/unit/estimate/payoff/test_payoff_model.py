@@ -33,7 +33,9 @@ def cell(**changed):
 
 def test_the_published_point_of_a_head_lies_in_its_band():
     found = predict(cell(), fitted())
-    assert found.time_per_token.low < 1.98 < found.time_per_token.high  # tomasruizt/vllm-scripts, InstructCoder, c = 1
+    assert (
+        found.time_per_token.low < 1 / 1.98 < found.time_per_token.high
+    )  # tomasruizt/vllm-scripts, InstructCoder, c = 1
     assert found.baseline_tpot_ms == pytest.approx(33.97, rel=0.05)
 
 
@@ -44,7 +46,7 @@ def test_gain_falls_with_concurrency_and_is_lost_where_the_draft_takes_the_pool(
     last = predict(replace(model, concurrency=256), fitted())
     assert last.pool_bound
     assert last.throughput.high < 1  # published: 0.6 to 0.7 of the baseline's throughput
-    assert last.time_per_token.value > last.throughput.value  # the two ratios part there
+    assert last.time_per_token.value < 1  # the two ratios part there
 
 
 def test_more_acceptance_is_never_less_gain_and_none_is_a_loss():
@@ -69,7 +71,7 @@ def test_bands_widen_with_what_is_not_known():
 def test_an_engine_before_async_scheduling_pays_less_for_lookup():
     lookup = cell(method="ngram", acceptance=Acceptance((0.5, 0.4, 0.3), coverage=0.5), draft_pool=None)
     new, old = (predict(replace(lookup, engine=version), fitted()) for version in ((0, 32, 0), (0, 11, 0)))
-    assert old.time_per_token.value > new.time_per_token.value
+    assert old.time_per_token.value < new.time_per_token.value
 
 
 def test_acceptance_of_other_k_follows_from_the_last_conditional_rate():

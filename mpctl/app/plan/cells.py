@@ -1,0 +1,79 @@
+"""Answer a file of questions: any target, draft and GPU, without a service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.app.change.catalogue import load_catalogue
+from mpctl.app.files import read_file
+from mpctl.errors import InputError
+from mpctl.estimate.payoff.acceptance import Acceptance, from_length
+from mpctl.estimate.payoff.constants import fitted
+from mpctl.estimate.payoff.grid import Grid, table
+from mpctl.estimate.payoff.question import Published, Question, read_questions
+from mpctl.estimate.payoff.record import grid_record
+from mpctl.staging.catalogue import Catalogue, Draft
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with the table that answers it."""
+
+    question: Question
+    grid: Grid
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"id": self.question.id, "assumed": list(self.question.assumed), **grid_record(self.grid)}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All of a file, in its order."""
+
+    answered: tuple[Answered, ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"cells": [one.to_record() for one in self.answered]}
+
+
+def run(file: str, catalogue: str | None) -> Answers:
+    """Answer every question of a file. ``catalogue``: the user's drafts.
+
+    Raises:
+        InputError: the file cannot be read, or a question lacks what an answer needs.
+    """
+    questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
+    posterior = fitted()
+    return Answers(tuple(Answered(q, table(q.cell, q.concurrency, q.ks, posterior, q.pairs)) for q in questions))
+
+
+def published(catalogue: Catalogue) -> Published:
+    """Look up what is published of a draft's acceptance."""
+
+    def look_up(draft: str | None, target: str | None, method: str, k: int) -> Acceptance | None:
+        entry = catalogue.published(draft, target) if draft else _first(catalogue, target, method)
+        return None if entry is None else acceptance_of(entry, k)
+
+    return look_up
+
+
+def _first(catalogue: Catalogue, target: str | None, method: str) -> Draft | None:
+    """The first draft of a target for a method."""
+    try:
+        drafts = catalogue.of(target) if target else ()
+    except InputError:
+        return None
+    return next((draft for draft in drafts if draft.method == method), None)
+
+
+def acceptance_of(draft: Draft, k: int) -> Acceptance | None:
+    """The published acceptance of a draft, that of the nearest K; None where nothing is published."""
+    if draft.per_position:
+        return Acceptance(draft.per_position, origin="published")
+    if not draft.expected:
+        return None
+    nearest = min(draft.expected, key=lambda one: abs(one.k - k))
+    return Acceptance(from_length(min(nearest.tokens, nearest.k + 1), nearest.k), origin="published")

@@ -1,0 +1,89 @@
+"""What is known of a service before its plan: acceptance, measured pairs, lengths, devices, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mpctl.app.change import Change
+from mpctl.app.change.catalogue import load_catalogue
+from mpctl.app.change.source import Source
+from mpctl.app.plan.cells import acceptance_of
+from mpctl.app.requests import PlanRequest
+from mpctl.errors import InputError
+from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
+from mpctl.estimate.payoff.cell import Cell
+from mpctl.estimate.payoff.constants import Posterior
+from mpctl.estimate.payoff.evidence import Pair
+from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.payoff.question import class_acceptance
+
+Pools = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """``measured``: acceptance by method, each with its source; ``tokens_per_s`` of the baseline by concurrency."""
+
+    measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)
+    pairs: Sequence[Pair] = ()
+    tokens_per_s: Mapping[float, float] = field(default_factory=dict)
+    pools: Mapping[str, Pools] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def pairs_of(self, method: str) -> tuple[Pair, ...]:
+        """The measured pairs of a method."""
+        return tuple(pair for pair in self.pairs if pair.method == method)
+
+    def describe(self, method: str, acceptance: Acceptance) -> str:
+        """Where the acceptance is from."""
+        found = self.measured.get(method)
+        if found is not None and found[0] == acceptance:
+            return f"acceptance from {found[1]}"
+        words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
+        return f"acceptance {words[acceptance.origin]}"
+
+    def learned(self, cell: Cell, posterior: Posterior, pairs: Sequence[Pair]) -> str:
+        """How measured pairs moved the prediction at the largest concurrency that was measured, and its band."""
+        if not pairs:
+            return ""
+        from dataclasses import replace
+
+        at = replace(cell, concurrency=max(pair.concurrency for pair in pairs))
+        before, after = (predict(at, posterior, known).throughput for known in ((), pairs))
+        return (
+            f"{len(pairs)} measured pairs: at concurrency {at.concurrency:g} and K={at.k} the throughput ratio "
+            f"{before.text()} became {after.text()}"
+        )
+
+
+def gather(source: Source, request: PlanRequest) -> Evidence:
+    """Everything that is known without starting anything."""
+    del source, request
+    return Evidence()
+
+
+def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: int) -> Acceptance | None:
+    """The acceptance of a method: as given, as measured, as published of its draft, or of a class of traffic.
+
+    Raises:
+        InputError: the rates given cannot be.
+    """
+    method = change.spec.method
+    if request.rates:
+        wrong = check_rates(request.rates)
+        if wrong is not None:
+            raise InputError(wrong, field="--acceptance", hint="one share from 0 to 1 per position: 0.7,0.5,0.3")
+        return Acceptance(request.rates, request.coverage or 1.0)
+    if method in evidence.measured:
+        return evidence.measured[method][0]
+    entry = change.selection.entry
+    if entry is None and change.spec.draft:
+        entry = load_catalogue(None).published(change.spec.draft, None)
+    found = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
+    if found is not None:
+        return found
+    return None if request.traffic is None else class_acceptance(method, request.traffic, k)

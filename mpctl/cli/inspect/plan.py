@@ -1,0 +1,190 @@
+"""``mpctl plan``: will speculation pay, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
+from mpctl.cli.options.shared import file_option, name_argument, own_output_option, shared_options
+from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
+from mpctl.cli.options.types import AboveZero, File, Numbers, Word, option
+from mpctl.cli.printer import columns, document
+from mpctl.cli.settings import in_context
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.app.requests import PlanRequest
+
+_LOAD: dict[str, Any] = {"section": "Traffic"}
+_EVIDENCE: dict[str, Any] = {"section": "Measurement"}
+_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.acceptance.CLASSES, which takes long to load
+
+
+class PlanOptions(SpeculationOptions):
+    """The options as click hands them over."""
+
+    cell: str | None
+    concurrency: tuple[int, ...]
+    k: tuple[int, ...] | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    prompts: tuple[str, ...]
+    acceptance: tuple[float, ...] | None
+    coverage: float | None
+    traffic: str | None
+    prices: str | None
+
+
+@click.command("plan", cls=SectionedCommand)
+@name_argument
+@file_option
+@change_options(required=False)
+@option(
+    "--cell",
+    type=File(),
+    metavar="FILE|-",
+    help="Answer the questions of a file, without a service (docs/how-to/will-it-pay.md).",
+)
+@option(
+    "--concurrency",
+    type=Numbers(whole=True, least=1),
+    default="1,8,32,64",
+    metavar="N[,N...]",
+    help="Requests in flight to plan for.",
+    **_LOAD,
+)
+@option("--prompt-tokens", type=AboveZero(), metavar="N", help="Mean tokens of a prompt.", **_LOAD)
+@option("--output-tokens", type=AboveZero(), metavar="N", help="Mean tokens of an answer.", **_LOAD)
+@option(
+    "--prompts",
+    type=File(),
+    multiple=True,
+    metavar="[NAME=]FILE|SET[:SHARE]",
+    help="Prompts whose lengths are used: JSONL files, or edits, rag, chat, math, fresh.",
+    **_LOAD,
+)
+@option(
+    "--k",
+    type=Numbers(whole=True, least=1),
+    metavar="K[,K...]",
+    help="Draft lengths to compare (default: 1 to 7).",
+    section="Speculation",
+)
+@option(
+    "--acceptance",
+    type=Numbers(whole=False, least=0),
+    metavar="RATE[,RATE...]",
+    help="Acceptance rate per position, measured on your own traffic, as vLLM logs it.",
+    **_EVIDENCE,
+)
+@option("--coverage", type=AboveZero(), metavar="SHARE", help="Share of steps with a proposal (ngram).", **_EVIDENCE)
+@option(
+    "--traffic", type=Word(_CLASSES), help="Class of traffic to screen with, where nothing is measured.", **_EVIDENCE
+)
+@option("--prices", type=File(), metavar="FILE", section="Output", help="Price list, YAML (default: the shipped one).")
+@own_output_option(("table", "json", "yaml", "html", "md"), help="Format (default: table).")
+@shared_options
+@in_context
+def command(
+    context: CliContext,
+    /,
+    name: str | None,
+    file: str | None,
+    *,
+    form: str | None,
+    **given: Unpack[PlanOptions],
+) -> None:
+    """Predict what speculation would bring, before anything is started.
+
+    \b
+    Examples:
+      mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
+      mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
+      mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o html > plan.html
+      mpctl plan --cell cells.yaml -o json             any target, draft and GPU
+
+    One page: can it run, does it fit, throughput and time-per-token ratio by concurrency and K with 90 % bands, the
+    smallest K that is as good as the best, where the gain ends, cost, and what would change the answer. A gain is only
+    called on acceptance measured on your own traffic; a class of traffic or a published figure is screening.
+    """
+    if given["cell"] is not None:
+        from mpctl.app.plan import cells
+
+        record = cells.run(given["cell"], given["drafts"]).to_record()
+    else:
+        from mpctl.app.plan import service
+
+        record = service.run(context.open_source(name, file), plan_request(given)).to_record()
+    context.terminal.result(_FORMATS[form or "table"](record))
+
+
+def plan_request(given: PlanOptions) -> PlanRequest:
+    """The request of these options.
+
+    Raises:
+        InputError: no method is named.
+    """
+    from mpctl.app.requests import PlanRequest
+
+    if not given["spec"]:
+        raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
+    return PlanRequest(
+        methods=tuple(word.strip() for word in given["spec"].split(",") if word.strip()),
+        speculation=speculation_request(given),
+        concurrency=given["concurrency"],
+        ks=given["k"] or (),
+        prompt_tokens=given["prompt_tokens"],
+        output_tokens=given["output_tokens"],
+        prompts=given["prompts"],
+        rates=given["acceptance"] or (),
+        coverage=given["coverage"],
+        traffic=given["traffic"],
+        prices=given["prices"],
+    )
+
+
+def _table(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan_text import (
+        detail_lines,
+        head_lines,
+        headline,
+        methods_of,
+        run_lines,
+        tables,
+        title_of,
+        wrapped,
+    )
+
+    parts = [f"Plan: {title_of(record)}", wrapped(head_lines(record))]
+    for method in methods_of(record):
+        parts += ["", headline(method), wrapped(run_lines(method))]
+        if method.get("answers"):
+            for rows in tables(method):
+                parts += ["", "\n".join("  " + line for line in columns(rows).splitlines())]
+            parts += ["", wrapped(detail_lines(method))]
+    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1]))
+
+
+def _html(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan_html import plan_html
+
+    return plan_html(record).rstrip()
+
+
+def _markdown(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan_text import plan_markdown
+
+    return plan_markdown(record).rstrip()
+
+
+_FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "table": _table,
+    "json": lambda record: document("Plan", record, "json"),
+    "yaml": lambda record: document("Plan", record, "yaml"),
+    "html": _html,
+    "md": _markdown,
+}

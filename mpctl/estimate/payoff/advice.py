@@ -1,0 +1,100 @@
+"""Advice beside the figures: K by batch size, and rules of published guides, each with its origin. Never a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpctl.estimate.payoff.cell import LOOKUPS, Cell
+from mpctl.estimate.payoff.grid import Choice
+from mpctl.estimate.payoff.weights import PRECISIONS
+from mpctl.estimate.shape import GIB
+from mpctl.methods.versions import Version, show
+
+_SCHEDULED_SINCE: Version = (0, 33, 0)
+_LEAST_ACCEPTED = 0.5
+_DRAFT_SHARE = 0.2
+_GUIDE = "DigitalOcean decision framework for speculative decoding on vLLM, 2026-07"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A rule of a guide that applies: what holds here, and where the rule is from."""
+
+    rule: str
+    text: str
+    source: str
+
+
+def advice(cell: Cell, *, classes: int = 1) -> tuple[Advice, ...]:
+    """The rules that apply to a cell; ``classes`` of traffic share the service."""
+    return tuple(one for one in (_share(cell), _rate(cell), _quantised(cell), _mixed(classes)) if one is not None)
+
+
+def _share(cell: Cell) -> Advice | None:
+    draft = cell.draft_weights
+    memory = cell.gpu.usable_gib * cell.gpus * GIB
+    share = draft.total_gb * 1e9 / memory if draft is not None else 0.0
+    if share < _DRAFT_SHARE:
+        return None
+    text = f"the draft's weights take {share:.0%} of the GPUs' memory, which the KV pool loses"
+    return Advice("draft's share of memory", text, _GUIDE)
+
+
+def _rate(cell: Cell) -> Advice | None:
+    rate = sum(cell.acceptance.at(cell.k)) / cell.k
+    if rate >= _LEAST_ACCEPTED or cell.method in LOOKUPS:
+        return None
+    text = (
+        f"{rate:.0%} of the drafted tokens are accepted at K={cell.k}; the guide turns speculation off below 50 %, "
+        "published heads gained at 30 % all the same"
+    )
+    return Advice("acceptance rate", text, _GUIDE)
+
+
+def _quantised(cell: Cell) -> Advice | None:
+    if PRECISIONS[cell.precision] >= PRECISIONS["bf16"] or cell.draft_weights is None:
+        return None
+    text = (
+        f"the target is {cell.precision}: a draft trained on its full-precision form is accepted less, "
+        "by how much is not published"
+    )
+    return Advice("quantised target", text, _GUIDE)
+
+
+def _mixed(classes: int) -> Advice | None:
+    if classes < 2:
+        return None
+    text = f"{classes} classes of traffic share the service: the gate measures each, and none may lose"
+    return Advice("mixed traffic", text, _GUIDE)
+
+
+def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel: int = 1) -> str:
+    """``num_speculative_tokens_per_batch_size`` for the best K of each concurrency, or why one K is better."""
+    ranges = _ranges(choices)
+    if len(ranges) < 2:
+        return ""
+    text = "num_speculative_tokens_per_batch_size=" + str([list(one) for one in ranges]).replace(" ", "")
+    if data_parallel > 1:
+        return f"one K: vLLM drops a schedule under data parallelism (it would be {text})"
+    if engine is None:
+        return f"{text}, from vLLM {show(_SCHEDULED_SINCE)} on; older engines do not honour it"
+    if engine < _SCHEDULED_SINCE:
+        return f"one K: vLLM {show(engine)} does not honour a schedule; from {show(_SCHEDULED_SINCE)} on {text}"
+    return text
+
+
+def _ranges(choices: Sequence[Choice]) -> list[tuple[int, int, int]]:
+    """``(first, last, K)`` of batch sizes; K is 0 where speculation loses."""
+    found: list[tuple[int, int, int]] = []
+    ordered = sorted(choices, key=lambda choice: choice.concurrency)
+    for index, choice in enumerate(ordered):
+        k = choice.k if choice.entry.prediction.throughput.value > 1 else 0
+        first = 1 if index == 0 else found[-1][1] + 1
+        following = ordered[index + 1].concurrency if index + 1 < len(ordered) else choice.concurrency
+        last = max(int((choice.concurrency * following) ** 0.5), first)
+        if found and found[-1][2] == k:
+            found[-1] = (found[-1][0], last, k)
+        else:
+            found.append((first, last, k))
+    return found

@@ -1,0 +1,77 @@
+"""What a prediction rests on: its level, what lies outside the evidence, and the user's own measured pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mpctl.estimate.payoff.cell import LOOKUPS, Cell
+
+Level = Literal["L0", "L1", "L2"]
+LEVELS: dict[Level, str] = {
+    "L0": "a class of traffic or a published figure: screening, no promise",
+    "L1": "acceptance measured on your own traffic",
+    "L2": "acceptance and one pair measured on your own traffic",
+}
+
+CPU = "CPU"
+_FITTED = ("eagle", "eagle3", "draft_model", *LOOKUPS[:2])
+_LONGEST_PROMPT = 2000
+_MOST_LOAD = 2.0  # tokens per step over the knee
+_REACH = 2.0  # times the largest concurrency that was measured
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A measured pair of arms of one service. Ratios: candidate over baseline; ``noise``: the standard deviation of
+    their logarithms."""
+
+    method: str
+    k: int
+    concurrency: float
+    throughput: float | None
+    time_per_token: float | None
+    noise: float = 0.03
+    baseline_tpot_ms: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A reason why a cell lies outside the evidence, and what would bring it inside."""
+
+    reason: str
+    todo: str
+
+
+def level_of(cell: Cell, pairs: Sequence[Pair]) -> Level:
+    """The level of a cell: L2 needs a pair at no less than half its concurrency, of the same method."""
+    if any(pair.method == cell.method and pair.concurrency * _REACH >= cell.concurrency for pair in pairs):
+        return "L2"
+    return "L1" if cell.acceptance.origin == "measured" else "L0"
+
+
+def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ...]:
+    """Why no promise can be made for a cell; empty where the published rows or a measured pair cover it."""
+    mine = [pair for pair in pairs if pair.method == cell.method]
+    if any(pair.concurrency == cell.concurrency for pair in mine):
+        return ()
+    at = f"measure one pair at concurrency {cell.concurrency:g} (mpctl bench)"
+    found = []
+    if cell.gpu.name == CPU:
+        found.append(Outside("no published row was measured on a CPU", at))
+    if cell.method not in _FITTED:
+        found.append(Outside(f"no published row with a baseline covers {cell.method}", at))
+    if cell.precision not in ("bf16", "fp16"):
+        found.append(Outside(f"no published row covers {cell.precision} weights", at))
+    if cell.target.hybrid:
+        found.append(Outside("no published row covers a target with windowed or linear attention", at))
+    if cell.prompt > _LONGEST_PROMPT:
+        found.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {_LONGEST_PROMPT:,}", at))
+    if load > _MOST_LOAD:
+        found.append(Outside(f"{load:.1f} times the tokens per step at which compute takes over", at))
+    reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
+    if mine and cell.concurrency > reach:
+        found.append(Outside(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
+    return tuple(found)

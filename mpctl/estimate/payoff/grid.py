@@ -1,0 +1,158 @@
+"""The table of a plan, concurrency by K: ratios with bands, the call, the best K, the crossover. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mpctl.estimate.payoff.cell import LOOKUPS, Cell
+from mpctl.estimate.payoff.constants import Posterior
+from mpctl.estimate.payoff.evidence import Level, Outside, Pair, level_of, outside
+from mpctl.estimate.payoff.predict import Prediction, predict
+from mpctl.estimate.payoff.regimes import regime_of
+
+Call = Literal["gain", "loss", "measure first"]
+
+_GAIN = 1.02  # the lower edge of a gain
+_NEAR_ONE = 0.10  # a lookup this near to 1 has no sign
+_EQUAL = 0.98  # of the best: a smaller K is as good
+_CROSSOVER_FACTOR = 1.5
+_MOST_CONCURRENCY = 512
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the table with its prediction and what may be said of it."""
+
+    cell: Cell
+    prediction: Prediction
+    call: Call
+    level: Level
+    regime: str
+    outside: tuple[Outside, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """For one concurrency: the smallest K within 2 % of the best, all K that are as good, and its entry."""
+
+    concurrency: float
+    k: int
+    equal: tuple[int, ...]
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The range of concurrency in which speculation stops to pay. ``low`` None: it pays up to ``_MOST_CONCURRENCY``;
+    ``high`` None: the range ends above it. Both 0: it never pays."""
+
+    low: float | None
+    high: float | None
+
+    def text(self) -> str:
+        """``between 40 and 90 concurrent requests``."""
+        if self.low is None:
+            return f"not found up to {_MOST_CONCURRENCY} concurrent requests"
+        if self.low == 0:
+            return "speculation does not pay at any concurrency"
+        above = f"{self.high:.0f}" if self.high is not None else f"more than {_MOST_CONCURRENCY}"
+        return f"between {self.low:.0f} and {above} concurrent requests"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All entries, one choice per concurrency, and the crossover of the best K."""
+
+    entries: tuple[Entry, ...]
+    choices: tuple[Choice, ...]
+    crossover: Crossover
+
+
+def answer(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Entry:
+    """The prediction of one cell and its call."""
+    found = predict(cell, posterior, pairs)
+    level = level_of(cell, pairs)
+    unproven = outside(cell, found.load, pairs)
+    regime = regime_of(cell, found.load, bound=found.pool_bound)
+    return Entry(cell, found, _call(cell, found, level, unproven), level, regime, unproven)
+
+
+def _call(cell: Cell, found: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
+    band = found.throughput
+    if level == "L0" or unproven:
+        return "measure first"
+    if cell.method in LOOKUPS and level != "L2" and abs(band.value - 1) < _NEAR_ONE:
+        return "measure first"
+    if band.low > _GAIN:
+        return "gain"
+    return "loss" if band.high < 1 else "measure first"
+
+
+def table(
+    cell: Cell, concurrency: Sequence[float], ks: Sequence[int], posterior: Posterior, pairs: Sequence[Pair] = ()
+) -> Grid:
+    """Every concurrency with every K of one method."""
+    entries = tuple(answer(replace(cell, concurrency=float(c), k=k), posterior, pairs) for c in concurrency for k in ks)
+    choices = tuple(best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
+    return Grid(entries, choices, crossover(cell, ks, posterior, pairs))
+
+
+def best_of(entries: Sequence[Entry]) -> Choice:
+    """The smallest K within 2 % of the best throughput among entries of one concurrency."""
+    best = max(entry.prediction.throughput.value for entry in entries)
+    equal = [entry for entry in entries if entry.prediction.throughput.value >= _EQUAL * best]
+    first = min(equal, key=lambda entry: entry.cell.k)
+    return Choice(first.cell.concurrency, first.cell.k, tuple(entry.cell.k for entry in equal), first)
+
+
+def crossover(cell: Cell, ks: Sequence[int], posterior: Posterior, pairs: Sequence[Pair] = ()) -> Crossover:
+    """Where the best K of a concurrency stops to gain throughput; a range, as the model errs by a factor."""
+
+    def ratio(at: float) -> float:
+        found = (predict(replace(cell, concurrency=at, k=k), posterior, pairs).throughput.value for k in ks)
+        return max(found)
+
+    low, high = 1.0, 2.0
+    if ratio(low) <= 1:
+        return Crossover(0, 0)
+    while high <= _MOST_CONCURRENCY and ratio(high) > 1:
+        low, high = high, high * 2
+    if high > _MOST_CONCURRENCY:
+        return Crossover(None, None)
+    for _ in range(3):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if ratio(middle) > 1 else (low, middle)
+    point = (low * high) ** 0.5
+    upper = point * _CROSSOVER_FACTOR
+    return Crossover(max(point / _CROSSOVER_FACTOR, 1.0), upper if upper <= _MOST_CONCURRENCY else None)
+
+
+@dataclass(frozen=True)
+class Change:
+    """An assumption moved, and the throughput ratio and call it gives."""
+
+    what: str
+    ratio: float
+    call: Call
+
+
+def what_changes(entry: Entry, posterior: Posterior, pairs: Sequence[Pair] = ()) -> tuple[Change, ...]:
+    """The throughput ratio of an entry under other assumptions, the largest effect first."""
+    cell = entry.cell
+    accepted = replace(cell.acceptance, rates=tuple(rate * 0.9 for rate in cell.acceptance.rates))
+    slower = replace(cell.gpu, bf16_tflops=cell.gpu.bf16_tflops * 0.75)
+    moved = {
+        "10 % less accepted": replace(cell, acceptance=accepted),
+        "twice the concurrency": replace(cell, concurrency=cell.concurrency * 2),
+        "answers four times as long": replace(cell, output=cell.output * 4),
+        "prompts eight times as long": replace(cell, prompt=cell.prompt * 8),
+        "25 % less compute": replace(cell, gpu=slower),
+    }
+    if cell.draft_weights is not None:
+        moved["a draft twice as slow"] = replace(cell, draft_slowdown=2.0)
+    found = [(name, answer(other, posterior, pairs)) for name, other in moved.items()]
+    point = entry.prediction.throughput.value
+    changes = [Change(name, other.prediction.throughput.value, other.call) for name, other in found]
+    return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))

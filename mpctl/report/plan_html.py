@@ -1,0 +1,120 @@
+"""A plan as one HTML page with a picture per method: throughput ratio against concurrency with its band, the knee and
+where the KV pool binds. No script, nothing is loaded."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+
+from mpctl.report.plan_text import (
+    Record,
+    chosen,
+    detail_lines,
+    head_lines,
+    headline,
+    methods_of,
+    run_lines,
+    tables,
+    title_of,
+)
+
+_STYLE = """
+:root{--text:#1c2430;--muted:#5b6675;--line:#d5dbe3;--page:#fff;--point:#0b62b8;--band:#0b62b822;--mark:#a3470b}
+@media(prefers-color-scheme:dark){:root{--text:#e6eaf0;--muted:#9aa6b5;--line:#343d49;--page:#12161c;--point:#6db3ff;
+--band:#6db3ff2b;--mark:#ffa266}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page);max-width:60rem;margin:2rem auto;
+padding:0 1rem}
+table{border-collapse:collapse;margin:.8rem 0}td,th{text-align:left;padding:.15rem .9rem .15rem 0;
+border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums}
+h2{margin-top:2.2rem;font-size:1.15rem}li{margin:.2rem 0}.gain{color:var(--point)}.loss{color:var(--mark)}
+svg{max-width:100%;height:auto}svg text{fill:var(--muted);font:12px system-ui,sans-serif}
+"""
+_W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 48, 16, 16, 36
+
+
+def plan_html(record: Record) -> str:
+    """The whole page."""
+    body = [f"<h1>Plan: {html.escape(title_of(record))}</h1>", _list(list(head_lines(record)))]
+    for method in methods_of(record):
+        body.append(f"<h2>{html.escape(headline(method))}</h2>")
+        body.append(_list([line.strip() for line in run_lines(method)]))
+        if method.get("answers"):
+            body += [picture(method), *(_table(rows) for rows in tables(method)), _list(list(detail_lines(method)))]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Plan: {html.escape(title_of(record))}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</body></html>\n"
+    )
+
+
+def _list(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in rows[0])
+    lines = [
+        "<tr>" + "".join(f'<td class="{html.escape(cell)}">{html.escape(cell)}</td>' for cell in row) + "</tr>"
+        for row in rows[1:]
+    ]
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def picture(method: Record) -> str:
+    """The advised K of each concurrency: a line with its band, 1 as the baseline, the knee and the pool as marks."""
+    points = chosen(method)
+    ratios = [one["throughputRatio"] for one in points]
+    top = max(max(ratio["high"] for ratio in ratios) * 1.05, 1.2)
+    bottom = min(min(ratio["low"] for ratio in ratios) * 0.95, 0.8)
+    xs = _positions([one["concurrency"] for one in points])
+
+    def y(value: float) -> float:
+        return float(round(_TOP + (top - value) / (top - bottom) * (_H - _TOP - _BOTTOM), 1))
+
+    band = [f"{x},{y(r['high'])}" for x, r in zip(xs, ratios, strict=True)]
+    band += [f"{x},{y(r['low'])}" for x, r in reversed(list(zip(xs, ratios, strict=True)))]
+    line = " ".join(f"{x},{y(r['value'])}" for x, r in zip(xs, ratios, strict=True))
+    marks = [
+        f'<text x="{x}" y="{_H - 20}" text-anchor="middle">{one["concurrency"]:g}</text>'
+        f'<circle cx="{x}" cy="{y(ratio["value"])}" r="4" fill="var(--point)"/>'
+        f'<text x="{x}" y="{y(ratio["value"]) - 9}" text-anchor="middle">{ratio["value"]:.2f} K={one["k"]}</text>'
+        for x, one, ratio in zip(xs, points, ratios, strict=True)
+    ]
+    for words, where in (("knee", _first(points, xs, "knee")), ("KV pool binds", _first(points, xs, "pool"))):
+        if where is not None:
+            height = _TOP + (12 if words == "knee" else 26)
+            marks.append(
+                f'<line x1="{where}" x2="{where}" y1="{_TOP}" y2="{_H - _BOTTOM}" stroke="var(--mark)" '
+                f'stroke-dasharray="4 4"/><text x="{where + 4}" y="{height}">{words}</text>'
+            )
+    alternative = f"throughput ratio of {method['method']} by concurrency: " + ", ".join(
+        f"{one['concurrency']:g}: {ratio['value']:.2f}" for one, ratio in zip(points, ratios, strict=True)
+    )
+    return (
+        f'<svg viewBox="0 0 {_W} {_H}" width="{_W}" height="{_H}" role="img" aria-label="{html.escape(alternative)}">'
+        f'<line x1="{_LEFT}" x2="{_W - _RIGHT}" y1="{y(1)}" y2="{y(1)}" stroke="var(--muted)"/>'
+        f'<text x="4" y="{y(1) + 4}">1.00</text><text x="4" y="{_TOP + 8}">{top:.2f}</text>'
+        f'<text x="4" y="{_H - _BOTTOM}">{bottom:.2f}</text>'
+        f'<polygon points="{" ".join(band)}" fill="var(--band)"/>'
+        f'<polyline points="{line}" fill="none" stroke="var(--point)" stroke-width="2"/>{"".join(marks)}'
+        f'<text x="{_W / 2}" y="{_H - 4}" text-anchor="middle">concurrent requests (throughput ratio with its 90 % '
+        f"band)</text></svg>"
+    )
+
+
+def _positions(concurrency: Sequence[float]) -> list[float]:
+    logs = [math.log(value) for value in concurrency]
+    span = (max(logs) - min(logs)) or 1.0
+    return [round(_LEFT + 24 + (one - min(logs)) / span * (_W - _LEFT - _RIGHT - 72), 1) for one in logs]
+
+
+def _first(points: Sequence[Record], xs: Sequence[float], what: str) -> float | None:
+    """Where a regime begins among the points; None where it does not."""
+    for x, one in zip(xs, points, strict=True):
+        if (what == "pool" and one["poolBound"]) or (what == "knee" and one["loadOverKnee"] >= 1):
+            return x
+    return None

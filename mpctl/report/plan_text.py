@@ -1,0 +1,209 @@
+"""A plan as text of at most 100 columns, and as Markdown, from its record."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Record = Mapping[str, Any]
+_WIDTH = 100
+
+
+def band(ratio: Record) -> str:
+    """``1.31 [1.19-1.41]``."""
+    return f"{ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}]"
+
+
+def answer_rows(answers: Sequence[Record]) -> list[list[str]]:
+    """A line per answer: concurrency, K, both ratios, the call; ``*`` marks where the KV pool limits the batch."""
+    rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", "CALL"]]
+    for one in answers:
+        mark = "*" if one["poolBound"] else ""
+        through, time = band(one["throughputRatio"]), band(one["timePerTokenRatio"])
+        rows.append([f"{one['concurrency']:g}", str(one["k"]), through + mark, time + mark, one["call"]])
+    return rows
+
+
+def k_rows(answers: Sequence[Record]) -> list[list[str]]:
+    """Throughput ratios without their bands, concurrency by K; empty with one K."""
+    ks = sorted({one["k"] for one in answers})
+    if len(ks) < 2:
+        return []
+    points = {(one["concurrency"], one["k"]): one for one in answers}
+    rows = [["THROUGHPUT RATIO", *(f"K={k}" for k in ks)]]
+    for concurrency in dict.fromkeys(one["concurrency"] for one in answers):
+        found = [points[(concurrency, k)] for k in ks]
+        cells = [f"{one['throughputRatio']['value']:.2f}{'*' * one['poolBound']}" for one in found]
+        rows.append([f"{concurrency:g} at once", *cells])
+    return rows
+
+
+def tables(method: Record) -> list[list[list[str]]]:
+    """The advised K of each concurrency with its bands, then every K."""
+    return [rows for rows in (answer_rows(chosen(method)), k_rows(method["answers"])) if rows]
+
+
+def chosen(method: Record) -> list[Record]:
+    """The answers that are advised: one per concurrency."""
+    best = {(one["concurrency"], one["k"]) for one in method["best"]}
+    return [one for one in method["answers"] if (one["concurrency"], one["k"]) in best]
+
+
+def best_lines(method: Record) -> Iterator[str]:
+    """Which K, where the gain ends, and what the figures rest on."""
+    parts = []
+    for one in method["best"]:
+        equal = one["equalK"]
+        same = f" (equal: {', '.join(map(str, equal))})" if len(equal) > 1 else ""
+        parts.append(f"{one['concurrency']:g}: K={one['k']}{same}")
+    yield "smallest K within 2 % of the best, by concurrency: " + "; ".join(parts)
+    yield f"crossover: {method['crossover']['text']}"
+    rows = sorted({(one["regime"], one["publishedRows"]) for one in method["answers"]})
+    behind = "; ".join(f"{count} published ratios {regime}" for regime, count in rows)
+    yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}"
+    if any(one["poolBound"] for one in method["answers"]):
+        yield "* the KV pool limits the batch: throughput and time per token part there"
+
+
+def outside_lines(method: Record) -> Iterator[str]:
+    """What no evidence covers, each reason once, with what would bring it inside."""
+    seen: dict[tuple[str, str], None] = {}
+    for answer in chosen(method):
+        for one in answer["outsideTheEvidence"]:
+            seen[(one["reason"], one["toDo"])] = None
+    reasons: dict[str, str] = {}
+    for reason, todo in seen:
+        reasons.setdefault(reason, todo)
+    for reason, todo in reasons.items():
+        yield f"outside the evidence: {reason}; to bring it inside: {todo}"
+
+
+def detail_lines(method: Record) -> Iterator[str]:
+    """Everything of a method below its table."""
+    yield from best_lines(method)
+    yield from outside_lines(method)
+    if method.get("evidence"):
+        yield method["evidence"]
+    if method.get("learned"):
+        yield f"learned: {method['learned']}"
+    for text in method.get("assumed") or ():
+        yield f"assumed: {text}"
+    moved = [f"{one['what']}: {one['throughputRatio']:.2f} ({one['call']})" for one in method["whatWouldChangeIt"]]
+    if moved:
+        last = method["best"][-1]["concurrency"]
+        yield f"what would change it, throughput ratio at concurrency {last:g}: " + "; ".join(moved)
+    if method.get("schedule"):
+        yield f"K by load: {method['schedule']}"
+    for one in method.get("advice") or ():
+        yield f"{one['rule']}: {one['text']} ({one['source']})"
+    yield from cost_lines(method)
+
+
+def cost_lines(method: Record) -> Iterator[str]:
+    """Cost per million output tokens."""
+    cost = method.get("cost")
+    if not cost:
+        return
+    now, then = cost["baselineUsdPerMillionTokens"], cost["candidateUsdPerMillionTokens"]
+    by = "measured baseline" if cost["baselineMeasured"] else "the model's baseline, which is no promise"
+    api = "; ".join(f"{one['name']} {one['usdPerMillionOutputTokens']:g}" for one in cost["api"])
+    yield (
+        f"USD per million output tokens at concurrency {cost['concurrency']:g}: {now:.2f} today, "
+        f"{then['value']:.2f} [{then['low']:.2f}-{then['high']:.2f}] with it ({cost['offer']}, {cost['asOf']}; {by}; "
+        f"busy all the time)"
+    )
+    if api:
+        yield f"hosted models, for orientation: {api}"
+
+
+def run_lines(method: Record) -> Iterator[str]:
+    """Whether it can run, whether it fits, and what the rollout takes."""
+    if "canRun" in method:
+        findings = [f for f in method["findings"] if f["severity"] != "note"]
+        verdict = "can run" if method["canRun"] else "cannot run"
+        yield f"preflight: {verdict}" + ("" if findings else ", no finding against it")
+        for one in findings:
+            yield f"  {one['severity']} {one['id']}: {one['reason']}; {one['todo']}"
+        if method["unchecked"]:
+            names = ", ".join(dict.fromkeys(text.partition(":")[0] for text in method["unchecked"]))
+            yield f"  unchecked, for lack of facts (mpctl preflight -v says which): {names}"
+    pool = method.get("kvPoolTokens")
+    if pool:
+        before, after = (" to ".join(dict.fromkeys(f"{v:,.0f}" for v in pool[key])) for key in ("before", "after"))
+        yield f"memory: KV pool {before} tokens without the draft, {after} with it (by {pool['basis']})"
+    needs = method.get("needs")
+    if needs:
+        gpus = "1 GPU" if needs["gpus"] == 1 else f"{needs['gpus']} GPUs"
+        yield f"the rollout needs: {gpus} more; {needs['staging']}; " + "; ".join(needs["notes"])
+    refused = method.get("refused")
+    if refused:
+        yield f"no figure: {refused['reason']}" + (f"; {refused['hint']}" if refused["hint"] else "")
+
+
+def headline(method: Record) -> str:
+    """A method with its verdict for the highest concurrency."""
+    if method.get("refused") or not method.get("best"):
+        return f"{method['method']}: no figure"
+    last = method["best"][-1]
+    ratio = band(last["throughputRatio"])
+    runs = "" if method.get("canRun", True) else "cannot run; "
+    return f"{method['method']}: {runs}{last['call']} at concurrency {last['concurrency']:g}, throughput {ratio}"
+
+
+def wrapped(lines: Sequence[str] | Iterator[str], indent: str = "  ") -> str:
+    """Lines wrapped to the width, continued with a deeper indent."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in lines
+    )
+
+
+def plan_markdown(record: Record) -> str:
+    """The plan as Markdown."""
+    parts = [f"# Plan: {_escaped(title_of(record))}\n", *(f"- {_escaped(line)}" for line in head_lines(record))]
+    for method in methods_of(record):
+        parts.append(f"\n## {_escaped(headline(method))}\n")
+        parts += [f"- {_escaped(line.strip())}" for line in run_lines(method)]
+        if method.get("answers"):
+            parts += ["\n" + _table(rows) + "\n" for rows in tables(method)]
+            parts += [f"- {_escaped(line)}" for line in detail_lines(method)]
+    return "\n".join(parts) + "\n"
+
+
+def methods_of(record: Record) -> list[Record]:
+    """The methods of a service's plan, or the cells of a file as if each were one."""
+    if "cells" in record:
+        return [{**cell, "method": f"{cell['id']}: {cell['answers'][0]['method']}"} for cell in record["cells"]]
+    return list(record["methods"])
+
+
+def title_of(record: Record) -> str:
+    """The service, or what was asked."""
+    return f"{record['service']} ({record['target']})" if "service" in record else "cells of a file"
+
+
+def head_lines(record: Record) -> Iterator[str]:
+    """GPU, lengths and notes of a service's plan."""
+    if "service" not in record:
+        return
+    yield (
+        f"GPU {record['gpu']}, prompts of {record['promptTokens']:.0f} tokens, answers of {record['outputTokens']:.0f}"
+    )
+    yield from record["notes"]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

@@ -1,0 +1,190 @@
+"""``mpctl plan``: questions of a file, and a manifest, without a service or an engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+MANIFEST = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: qwen, namespace: ml}
+spec:
+  predictor:
+    containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.32.0
+      command: [vllm, serve, Qwen/Qwen3-8B]
+      args:
+      - --max-model-len=8192
+"""
+CELL = {
+    "id": "one",
+    "target": "Qwen/Qwen3-32B",
+    "draft": "RedHatAI/Qwen3-32B-speculator.eagle3",
+    "method": "eagle3",
+    "gpu": "H100-SXM-94",
+    "k": 3,
+    "concurrency": 1,
+    "prompt_tokens": 145,
+    "output_tokens": 200,
+    "acceptance": {"per_position": [0.637, 0.358, 0.186]},
+    "pool_tokens": {"baseline": 69232, "candidate": 47264},
+}
+
+
+def asked(cli, *cells):
+    (cli.directory / "cells.json").write_text(json.dumps({"cells": list(cells)}), encoding="utf-8")
+    return cli("plan", "--cell", "cells.json", "-o", "json")
+
+
+def answered(cli, *cells):
+    ran = asked(cli, *cells)
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["cells"]
+
+
+@pytest.fixture
+def manifest(cli):
+    (cli.directory / "service.yaml").write_text(MANIFEST, encoding="utf-8")
+    return ("-f", "service.yaml")
+
+
+def test_a_published_cell_is_answered_with_point_band_call_level_and_regime(cli):
+    (found,) = answered(cli, CELL)
+    (answer,) = found["answers"]
+    ratio = answer["throughputRatio"]
+    assert ratio["low"] < 57.21 / 29.3 < ratio["high"]  # tomasruizt/vllm-scripts@d94d714
+    assert answer["timePerTokenRatio"]["value"] == pytest.approx(1 / ratio["value"], rel=0.01)
+    assert (answer["call"], answer["level"], answer["regime"]) == ("gain", "L1", "below a quarter knee")
+    assert found["id"] == "one"
+
+
+def test_every_pair_of_k_and_concurrency_is_answered(cli):
+    (found,) = answered(cli, {**CELL, "k": [1, 3], "concurrency": [1, 256]})
+    assert [(a["concurrency"], a["k"]) for a in found["answers"]] == [(1, 1), (1, 3), (256, 1), (256, 3)]
+    assert [a["poolBound"] for a in found["answers"]] == [False, False, True, True]
+
+
+def test_unknown_models_and_gpus_are_described(cli):
+    target = {"layers": 64, "hidden": 5120, "heads": 64, "kv_heads": 8, "head_dim": 128, "vocab": 151936}
+    target |= {"intermediate": 25600, "params_b": 32.8}
+    gpu = {"bandwidth_gb_s": 2400, "tflops": 989, "nvlink": True}
+    known, described = answered(cli, CELL, {**CELL, "target": target, "gpu": gpu})
+    assert known["answers"] == described["answers"]
+
+
+def test_published_acceptance_and_a_class_of_traffic_promise_nothing(cli):
+    published = {key: value for key, value in CELL.items() if key != "acceptance"}
+    cells = ({**published, "k": 6}, {**CELL, "acceptance": {"traffic": "code"}})
+    for found in answered(cli, *cells):
+        assert {(a["level"], a["call"]) for a in found["answers"]} == {("L0", "measure first")}
+
+
+def test_a_measured_pair_moves_the_answer_and_narrows_its_band(cli):
+    pair = {"concurrency": 64, "k": 3, "throughput_ratio": 1.30, "time_per_token_ratio": 0.75}
+    far = {**CELL, "concurrency": 64}
+    before, after = (found["answers"][0] for found in answered(cli, far, {**far, "measured": [pair]}))
+    assert after["level"] == "L2"
+    assert abs(after["throughputRatio"]["value"] - 1.30) < 0.05 < before["throughputRatio"]["value"] - 1.30
+    assert _width(after) - 1 < 0.5 * (_width(before) - 1)
+
+
+def _width(answer):
+    return answer["throughputRatio"]["high"] / answer["throughputRatio"]["low"]
+
+
+def test_outside_the_evidence_says_what_brings_it_inside(cli):
+    (found,) = answered(cli, {**CELL, "prompt_tokens": 6000, "pool_tokens": {"baseline": 500000}})
+    (answer,) = found["answers"]
+    assert answer["call"] == "measure first"
+    assert answer["outsideTheEvidence"][0]["toDo"] == "measure one pair at concurrency 1 (mpctl bench)"
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        ({"target": "nobody/nothing"}, "target: the dimensions of nobody/nothing are not", "describe it: target:"),
+        ({"gpu": "L5"}, "gpu: 'L5' is not in mpctl's table", "bandwidth_gb_s"),
+        ({"gpu": {"tflops": 3}}, "gpu.bandwidth_gb_s: required field is missing", "describe it: gpu:"),
+        ({"acceptance": {"per_position": [63.7]}}, "rates are shares from 0 to 1: 72.9 % is 0.729", ""),
+        ({"acceptance": {"length": 5}}, "5 tokens are not possible with K = 3", ""),
+        ({"acceptance": {"length": 3.0, "per_position": [0.5, 0.2, 0.1]}}, "which give 1.80", ""),
+        ({"method": "ngram", "draft": None, "acceptance": {"length": 3.0}}, "without its coverage", "tokens_per_step"),
+        ({"method": "eagle3", "draft": None, "target": {**{"layers": 9}}}, "target.hidden: required field", ""),
+        ({"concurency": 3}, "concurency: unknown field, did you mean concurrency?", ""),
+    ],
+)
+def test_what_is_missing_is_named_with_how_to_give_it(cli, change, message, hint):
+    ran = asked(cli, {**CELL, **change})
+    assert ran.code == 2
+    assert message in ran.err
+    assert hint in ran.err
+    assert "cells.json:1" in ran.err
+
+
+def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, manifest):
+    prompts = "\n".join(json.dumps({"prompt": f"rename variable {i} " * 20}) for i in range(1000))
+    (cli.directory / "prompts.jsonl").write_text(prompts, encoding="utf-8")
+    began = time.monotonic()
+    ran = cli("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", "--traffic", "code", "--prompts", "prompts.jsonl")
+    assert ran.code == 0, ran.err
+    assert time.monotonic() - began < 2
+    assert "Plan: ml/qwen (Qwen/Qwen3-8B)" in ran.out
+    assert "prompts of 99 tokens on average" in ran.out
+    assert "evidence: L0" in ran.out
+    assert "crossover: " in ran.out
+    assert "the rollout needs: 1 GPU more" in ran.out
+    assert "USD per million output tokens" in ran.out
+    assert all(len(line) <= 100 for line in ran.out.splitlines())
+
+
+def test_all_methods_are_ranked_and_each_has_its_preflight(cli, manifest):
+    ran = cli("plan", *manifest, "--spec", "all", "--gpu", "L4", "--traffic", "code", "-o", "json")
+    methods = json.loads(ran.out)["methods"]
+    assert {"ngram", "suffix", "eagle3", "dflash"} <= {one["method"] for one in methods}
+    with_figure = [one["best"][-1]["throughputRatio"]["value"] for one in methods if "best" in one and one["canRun"]]
+    assert with_figure == sorted(with_figure, reverse=True)
+    assert all("findings" in one or "refused" in one for one in methods)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "hint"),
+    [
+        (("--spec", "eagle3", "--traffic", "code"), "the GPU is unknown", "--gpu names it: L4"),
+        (("--spec", "ngram", "--gpu", "L4"), "nothing is known of how much ngram is accepted", "--traffic code"),
+    ],
+)
+def test_without_a_fact_there_is_no_figure(cli, manifest, options, reason, hint):
+    out = re.sub(r"\s+", " ", cli("plan", *manifest, *options).out)
+    assert f"no figure: {reason}" in out
+    assert hint in out
+
+
+def test_no_method_and_an_unknown_gpu_are_input_errors(cli, manifest):
+    none = cli("plan", *manifest)
+    assert (none.code, "--spec: no method is named" in none.err) == (2, True)
+    gpu = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L5", "--traffic", "code")
+    assert (gpu.code, "--gpu: 'L5' is not in the table" in gpu.err) == (2, True)
+
+
+def test_the_html_page_has_a_picture_with_band_knee_and_pool_and_loads_nothing(cli, manifest):
+    ran = cli(
+        *("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", "--acceptance", "0.7,0.5,0.3", "-o", "html"),
+        *("--concurrency", "1,16,256"),
+    )
+    assert "<polygon" in ran.out
+    assert ">KV pool binds<" in ran.out
+    assert 'aria-label="throughput ratio of eagle3 by concurrency: 1: ' in ran.out
+    assert "<script" not in ran.out
+    assert "http" not in ran.out.partition("<body>")[0]
+
+
+def test_names_of_others_are_escaped_in_html_and_markdown(cli):
+    named = {**CELL, "id": "<b>x</b>"}
+    (cli.directory / "cells.json").write_text(json.dumps(named), encoding="utf-8")
+    assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "html").out
+    assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "md").out
