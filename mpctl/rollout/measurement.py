@@ -1,8 +1,8 @@
 """Measure arms round by round. A finished block is never sent again; an interim analysis follows each round.
 
-Everything is written to the store under the measurement's id: the conditions of each arm, the calibration, then for
-every block first the bench client's own JSON and then the block read from it. A block counts as finished when it can be
-loaded; after a crash the measurement continues with the first one that cannot.
+Everything is written to the store under the measurement's id, once per round: the conditions of each arm and the
+calibration with the first one, the bench client's own JSON of every block, and the block read from it. A block counts
+as finished when it can be loaded; after a crash the measurement continues with the first round that was not written.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Measurement:
     _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str]] = field(default_factory=set)
     _known: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
+    _pending: dict[str, dict[str, Any]] = field(default_factory=dict)  # written with the next round
+    _raw: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> Measured:
         """All rounds of ``arms``, or fewer: it ends early when the gate has decided, when the time is over, or, with
@@ -77,6 +79,15 @@ class Measurement:
         Raises:
             MpctlError: an arm cannot be measured; what was finished is kept.
         """
+        try:
+            measured = self._measure(arms)
+        except (MpctlError, KeyboardInterrupt):
+            self._write()
+            raise
+        self._write()
+        return measured
+
+    def _measure(self, arms: tuple[str, ...]) -> Measured:
         for arm in arms:
             self._note_conditions(arm)
         self._calibrate()
@@ -106,8 +117,14 @@ class Measurement:
         """Ask the gate after ``number`` rounds. The intervals are adjusted for repeated interim analyses."""
         blocks = tuple(b for b in self.blocks() if b.repeat < number)
         analysis, verdict = judge_run(self.run(blocks), self.policy, rounds=number, planned=self.workload.repeats)
-        self.store.save(self.id, f"interim-{number}", encode(verdict))
+        self._pending[f"interim-{number}"] = encode(verdict)
         return analysis, verdict
+
+    def _write(self) -> None:
+        if self._pending or self._raw:
+            self.store.save_all(self.id, self._pending, raw=self._raw)
+            self._pending.clear()
+            self._raw.clear()
 
     def _progress(self, arms: tuple[str, ...], done: int) -> RoundProgress:
         """How far the measurement of ``arms`` is, bounded by the rounds and by the time limit at the present pace."""
@@ -211,7 +228,7 @@ class Measurement:
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
         )
-        self.store.save(self.id, f"conditions-{arm}", encode(conditions))
+        self._pending[f"conditions-{arm}"] = encode(conditions)
 
     def _calibrate(self) -> None:
         if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
@@ -222,7 +239,7 @@ class Measurement:
         if found is None:
             self.progress.note("the load client could not be calibrated here")
             return
-        self.store.save(self.id, "calibration", encode(found))
+        self._pending["calibration"] = encode(found)
         self.progress.note(describe(found))
 
     def _round(self, arms: tuple[str, ...], repeat: int) -> None:
@@ -235,6 +252,8 @@ class Measurement:
             self.progress.step("measure", where)
             block = self._block(cell, arm, repeat)
             self.progress.update(f"{where}: {block.throughput:.0f} tok/s")
+        if self._raw:  # an interim analysis that is repeated alone is no reason to write
+            self._write()
 
     def _salt(self, arm: str) -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
@@ -264,8 +283,9 @@ class Measurement:
                 f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
                 hint="run the same command again",
             ) from error
-        self.store.save(self.id, f"bench-{cell.key}-{arm}-{repeat}", pack(sent.result))
-        self.store.save(self.id, _name(cell, arm, repeat), block.to_record())
+        name = _name(cell, arm, repeat)
+        self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = pack(sent.result)
+        self._pending[name], self._known[name] = block.to_record(), block
         return block
 
 

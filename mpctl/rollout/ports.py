@@ -8,6 +8,7 @@ Every method that acts is idempotent: called again after a crash it finishes wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -290,6 +291,12 @@ class Store(Protocol):
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation; atomic, replaces one of the same name."""
+
+    def save_all(
+        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+    ) -> None:
+        """Keep several records of an operation with as few writes as possible. ``raw``: records that nothing reads
+        again, left out where there is no room."""
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None. Raises Tampered when another writer replaced it."""

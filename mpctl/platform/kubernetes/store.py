@@ -4,9 +4,10 @@ Revisions and the ledger are ControllerRevisions, one object per revision and pe
 later change to their data, and the namespace's ``edit`` role may not create them; who may write ConfigMaps cannot forge
 them. An entry is created under its number, so two writers cannot both append.
 
-Records of an operation (conditions, blocks with every request) are compressed ConfigMaps; what is larger than an object
-may be is cut into pieces named by their content, which are written before the record that names them. Each record has a
-seal: a ControllerRevision with its digest. A record without its seal is reported as tampering and never read.
+Records of an operation (conditions, blocks with every request) are bundled in compressed ConfigMaps: one, a second when
+the first is full. A record larger than an object may be is cut into pieces named by their content, which are written
+before the bundle that names them. Each bundle has a seal: a ControllerRevision with its digest. A bundle without its
+seal is reported as tampering and never read.
 
 None of these objects has an owner: deleting the service does not delete its history.
 """
@@ -17,7 +18,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -36,7 +37,8 @@ from mpctl.rollout.ports import Recorded
 from mpctl.rollout.revision import Revision
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
-_PIECE = 500_000  # bytes of a record's piece before base64
+_PIECE = 800_000  # compressed bytes of a ConfigMap
+_BUNDLES = 2  # of an operation before raw results are left out; its workload is a third ConfigMap
 _TRIES = 4
 
 
@@ -48,6 +50,7 @@ class KubernetesStore:
         self._namespace = namespace
         self._service = service
         self._sealed: set[str] = set()  # names of seals that were seen or written
+        self._bundles: dict[str, list[dict[str, Any]]] = {}  # by operation; only this command writes while it runs
         self.held = Lease(client, namespace, service, who)
 
     # Revisions
@@ -138,7 +141,27 @@ class KubernetesStore:
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record; replaces one of the same name."""
-        packed = gzip.compress(json.dumps(record, sort_keys=True).encode(), mtime=0)
+        self.save_all(operation, {name: record})
+
+    def save_all(
+        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+    ) -> None:
+        """Keep records of an operation in its newest bundle, or in a new one when that is full. ``raw`` is left out
+        where it would need a bundle more than most operations have."""
+        bundles = self._read(operation)
+        last = bundles[-1] if bundles else {}
+        if raw and _has_room(len(bundles), last, {**raw, **records}):
+            records = {**raw, **records}
+        joined = {**last, **records}
+        if last and len(_packed(joined)) > _PIECE:
+            number, joined = len(bundles), dict(records)
+        else:
+            number = max(len(bundles) - 1, 0)
+        self._write(operation, number, joined)
+        self._bundles[operation] = [*bundles[:number], joined]
+
+    def _write(self, operation: str, number: int, bundle: dict[str, Any]) -> None:
+        packed, name = _packed(bundle), _bundle_name(number)
         pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
         digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
         digest = hashlib.sha256(packed).hexdigest()
@@ -168,12 +191,28 @@ class KubernetesStore:
         self._sealed.add(seal)
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None.
+        """A record kept by :meth:`save`, or None. The bundles of an operation are read once.
 
         Raises:
             MpctlError: a piece is missing.
             Tampered: another writer wrote the record.
         """
+        for bundle in reversed(self._read(operation)):
+            if name in bundle:
+                record: dict[str, Any] = bundle[name]
+                return record
+        return None
+
+    def _read(self, operation: str) -> list[dict[str, Any]]:
+        if operation not in self._bundles:
+            found: list[dict[str, Any]] = []
+            while (bundle := self._read_one(operation, len(found))) is not None:
+                found.append(bundle)
+            self._bundles[operation] = found
+        return self._bundles[operation]
+
+    def _read_one(self, operation: str, number: int) -> dict[str, Any] | None:
+        name = _bundle_name(number)
         found = self._client.get(CONFIG_MAP, names.record_name(self._service, operation, name), self._namespace)
         if found is None:
             return None
@@ -181,12 +220,12 @@ class KubernetesStore:
         digest = hashlib.sha256(packed).hexdigest()
         if not self._is_sealed(operation, name, digest):
             what = f"ConfigMap {self._namespace}/{found['metadata']['name']}"
-            raise Tampered(f"{what} is not the record {name} of {operation} that was kept{last_writer(found)}")
+            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(found)}")
         try:
-            record: dict[str, Any] = bounded.loads(bounded.gunzip(packed))
+            bundle: dict[str, Any] = bounded.loads(bounded.gunzip(packed))
         except ValueError as error:
-            raise MpctlError(f"record {name} of {operation} is damaged: {error}") from error
-        return record
+            raise MpctlError(f"the records of {operation} are damaged: {error}") from error
+        return bundle
 
     def _packed(self, found: Json) -> bytes:
         packed = _decoded(found, "record")
@@ -262,6 +301,20 @@ def decided(write: Callable[[], None], happened: Callable[[], bool], tries: int 
                 return
             if attempt == tries - 1:
                 raise
+
+
+def _has_room(count: int, last: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
+    """Whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
+    fits = len(_packed(records)) <= _PIECE
+    return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
+
+
+def _bundle_name(number: int) -> str:
+    return f"records {number}"
+
+
+def _packed(bundle: Mapping[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
 
 
 def _decoded(found: Json, key: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +81,13 @@ class LocalStore:
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation."""
         write_json(self._directory / "operations" / operation / f"{name}.json", record)
+
+    def save_all(
+        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+    ) -> None:
+        """Keep several records of an operation, each in its file."""
+        for name, record in {**(raw or {}), **records}.items():
+            self.save(operation, name, record)
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None.

@@ -215,6 +215,11 @@ class MemoryStore:
         with self._world.acting("save"):
             self._world.disk.records[operation, name] = record
 
+    def save_all(self, operation: str, records: Any, *, raw: Any = None) -> None:
+        with self._world.acting("save"):
+            for name, record in {**(raw or {}), **records}.items():
+                self._world.disk.records[operation, name] = record
+
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         return self._world.disk.records.get((operation, name))
 
