@@ -7,6 +7,7 @@ from typing import Any
 
 from stacks.clouds import Cloud
 from stacks.services.objects import UID
+from stacks.settings.gateway import Gateway
 
 Values = dict[str, Any]
 PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"
@@ -75,7 +76,8 @@ def node_feature_discovery(tolerations: list[Mapping[str, str]]) -> Values:
     }
 
 
-def kserve_resources(version: str, downloader_memory: str) -> Values:
+def kserve_resources(version: str, downloader_memory: str, gateway: Gateway) -> Values:
+    hosts = {"domain": gateway.domain} if gateway.domain else {}
     return {
         "kserve": {
             "version": version,
@@ -83,11 +85,14 @@ def kserve_resources(version: str, downloader_memory: str) -> Values:
                 # The chart's default is Knative.
                 "deploymentMode": "Standard",
                 "gateway": {
+                    # Of the addresses that KServe writes into a service's status and into its routes.
+                    **hosts,
+                    "urlScheme": "https" if gateway.tls else "http",
                     "ingressGateway": {
                         "enableGatewayApi": True,
                         "kserveGateway": GATEWAY,
                         "createGateway": False,
-                    }
+                    },
                 },
             },
             "storage": {

@@ -23,6 +23,7 @@ class Cloud:
     core_dns: bool
     internal_gateway: Mapping[str, str]
     disk_class: Mapping[str, Any]
+    disk_key_parameter: str
     shared_class: Mapping[str, Any]
 
 
@@ -42,6 +43,7 @@ CLOUDS = {
         # Without it the load balancer of a Gateway faces the internet, and an engine has no authentication of its own.
         internal_gateway={"service.beta.kubernetes.io/aws-load-balancer-internal": "true"},
         disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
+        disk_key_parameter="kmsKeyId",
         # Access points give every claim a folder of its own, owned by the user that fetches and serves.
         shared_class={
             "provisioner": "efs.csi.aws.com",
@@ -70,6 +72,7 @@ CLOUDS = {
         core_dns=False,
         internal_gateway={"networking.gke.io/load-balancer-type": "Internal"},
         disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},
+        disk_key_parameter="disk-encryption-kms-key",
         shared_class={
             "provisioner": "filestore.csi.storage.gke.io",
             "parameters": {"tier": "zonal", "network": "{volume}"},

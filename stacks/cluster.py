@@ -62,7 +62,7 @@ class EksCluster(Stack):
             key,
         )
         groups = self.pools(control, network)
-        control.late_addons(groups[:1], shared_models=settings.shared_models)
+        control.late_addons(groups[:1], shared_models=settings.shared_models, disk_key=settings.disk_keys.eks)
         control.pod_role("autoscaler", policies.autoscaler(plan.name), "kube-system", "cluster-autoscaler")
         self.bucket_readers(control)
         volume = None
@@ -90,6 +90,7 @@ class EksCluster(Stack):
             maximum=settings.system.maximum,
             subnets=[subnet["id"] for subnet in network.subnets.values()],
             gpu=False,
+            disk_key=settings.disk_keys.eks,
             tags=self.plan.tags,
         )
         groups = [made.add(system)]
@@ -111,6 +112,7 @@ class EksCluster(Stack):
             taints=taints(pool.taints),
             reservation=pool.capacity_block,
             surge=self.plan.settings.surge,
+            disk_key=self.plan.settings.disk_keys.eks,
             tags=self.plan.tags,
         )
 
@@ -180,11 +182,12 @@ class GkeCluster(Stack):
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
                 maintenance=maintenance_policy(settings.maintenance),
+                log_days=settings.log_days,
             ),
             network,
             project["number"],
         )
-        self.pools(control)
+        self.pools(control, self.disk_key(project["number"]))
         self.bucket_readers(control, project["number"])
         if settings.budget and settings.budget.billing_account:
             self.budget(settings.budget.billing_account, project["number"])
@@ -194,7 +197,22 @@ class GkeCluster(Stack):
         builder.output(self, "model_volume", network.network["name"])
         publish_next(self)
 
-    def pools(self, control: gke.Cluster) -> None:
+    def disk_key(self, project_number: str) -> list[builder.Element]:
+        """Compute Engine's use of the key for disks, where one is given."""
+        key = self.plan.settings.disk_keys.gke
+        if not key:
+            return []
+        grant = builder.resource(
+            self,
+            "google_kms_crypto_key_iam_member",
+            "disks",
+            crypto_key_id=key,
+            role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
+            member=f"serviceAccount:service-{project_number}@compute-system.iam.gserviceaccount.com",
+        )
+        return [grant]
+
+    def pools(self, control: gke.Cluster, before: list[builder.Element]) -> None:
         settings = self.plan.settings
         system = gcp_pools.PoolPlan(
             name="system",
@@ -204,9 +222,10 @@ class GkeCluster(Stack):
             maximum=settings.system.maximum,
             initial=max(settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)),
             zones=settings.network.zones,
+            disk_key=settings.disk_keys.gke,
             resource_labels=labels(self.plan.tags),
         )
-        gcp_pools.node_pool(self, control.element, control.nodes, system)
+        gcp_pools.node_pool(self, control.element, control.nodes, system, before)
         for pool in self.plan.cluster.pools:
             plan = gcp_pools.PoolPlan(
                 name=pool.name,
@@ -221,12 +240,13 @@ class GkeCluster(Stack):
                 spot=settings.capacity_type == "SPOT",
                 secure_boot=settings.secure_boot,
                 surge=settings.surge,
+                disk_key=settings.disk_keys.gke,
                 location_policy=settings.location_policy,
                 labels={POOL_LABEL: pool.name},
                 taints=taints(pool.taints),
                 resource_labels=labels(self.plan.tags),
             )
-            gcp_pools.node_pool(self, control.element, control.nodes, plan)
+            gcp_pools.node_pool(self, control.element, control.nodes, plan, before)
 
     def bucket_readers(self, control: gke.Cluster, project_number: str) -> None:
         """Service accounts that fetch from GCS may read their buckets; Workload Identity names them without a

@@ -18,6 +18,7 @@ from stacks import chart_values as values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
+from stacks.isolation import PLATFORM, ingress_policy
 from stacks.manifests import AUTOSCALING, address, manifest
 from stacks.storage import DISK, storage_classes
 
@@ -31,6 +32,7 @@ class Platform(Stack):
     def __init__(self, scope: Construct, plan: Plan) -> None:
         super().__init__(scope, plan, "platform")
         self.cloud = CLOUDS[plan.cluster.provider]
+        self.installed: dict[str, list[builder.Element]] = {}
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=True)
         classes = [
@@ -48,6 +50,7 @@ class Platform(Stack):
         self.dra(after=[metrics])
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
+        self.isolate()
         builder.output(self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform")
 
     def chart(
@@ -72,7 +75,16 @@ class Platform(Stack):
             create_namespace=create_namespace,
             minutes=minutes,
         )
-        return charts.install(self, release, after or [])
+        installed = charts.install(self, release, after or [])
+        self.installed.setdefault(namespace, []).append(installed)
+        return installed
+
+    def isolate(self) -> None:
+        """Policies for the namespaces of the charts that were installed."""
+        for namespace, callers in PLATFORM.items():
+            if after := self.installed.get(namespace):
+                document = ingress_policy(namespace, callers, self.plan.settings.network.cidr)
+                manifest(self, address(document), document, after)
 
     def dra(self, after: list[builder.Element]) -> None:
         """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""
@@ -124,7 +136,7 @@ class Platform(Stack):
         main = self.chart(
             "kserve-resources",
             "kserve",
-            values.kserve_resources(version, self.plan.settings.downloader_memory),
+            values.kserve_resources(version, self.plan.settings.downloader_memory, self.plan.settings.gateway),
             after=[crds],
         )
         self.chart("kserve-runtime-configs", "kserve", values.kserve_runtimes(), after=[main])

@@ -18,6 +18,7 @@ from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.manifests import AUTOSCALING, FOLDER, MONITORING, Document, address, from_folders, manifest
 from stacks.services import inference_service, service_documents
+from stacks.services.gateway import gateway_documents
 from stacks.services.isolation import fetch_policy, namespace_policies, service_policies
 from stacks.services.objects import FETCH, models_claim, require_kserve, service_account
 from stacks.settings import Settings
@@ -102,23 +103,9 @@ def require_one_node(settings: Settings) -> None:
 
 def gateway(plan: Plan) -> list[Document]:
     """The gateway of KServe's routes; reached from inside the network unless the settings say otherwise."""
-    annotations = {} if plan.settings.public_gateway else dict(CLOUDS[plan.cluster.provider].internal_gateway)
     namespace, name = chart_values.GATEWAY.split("/")
-    controller = {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"}
-    listener = {
-        "name": "http",
-        "protocol": "HTTP",
-        "port": 80,
-        "allowedRoutes": {"namespaces": {"from": "All"}},
-    }
-    api = "gateway.networking.k8s.io/v1"
-    spec: Document = {"gatewayClassName": "envoy", "listeners": [listener]}
-    if annotations:
-        spec["infrastructure"] = {"annotations": annotations}
-    return [
-        named("GatewayClass", api, "envoy", None, spec=controller),
-        named("Gateway", api, name, namespace, spec=spec),
-    ]
+    internal = CLOUDS[plan.cluster.provider].internal_gateway
+    return gateway_documents(plan.settings.gateway, name, namespace, plan.settings.namespace, internal)
 
 
 def example_services(plan: Plan) -> list[Document]:

@@ -19,7 +19,11 @@ SHARED = "mpctl-shared"
 def storage_classes(plan: Plan, volume: str) -> list[Document]:
     """A class for one node's disk, and one that every node mounts when the environment shares models."""
     cloud = CLOUDS[plan.cluster.provider]
+    keys = plan.settings.disk_keys
+    key = keys.eks if plan.cluster.provider == "EKS" else keys.gke
     made = [storage_class(DISK, cloud.disk_class, volume)]
+    if key:
+        made[0]["parameters"][cloud.disk_key_parameter] = key
     if plan.settings.shared_models:
         made.append(storage_class(SHARED, cloud.shared_class, volume))
     return made

@@ -201,12 +201,15 @@ class Cluster(Construct):
             most_recent=False,
         )["version"]
 
-    def late_addons(self, nodes: Sequence[Element], *, shared_models: bool) -> None:
+    def late_addons(self, nodes: Sequence[Element], *, shared_models: bool, disk_key: str | None = None) -> None:
         """Add-ons whose pods need nodes."""
         self.addon("coredns", after=nodes)
         ebs = self.role(
             "ebs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEBSCSIDriverPolicy",)
         )
+        if disk_key:
+            policy = policies.use_disk_key(disk_key)
+            resource(self, "aws_iam_role_policy", "ebs_csi", name="disk-key", role=ebs["id"], policy=policy)
         self.addon("aws-ebs-csi-driver", role=("ebs-csi-controller-sa", ebs), after=nodes)
         if shared_models:
             efs = self.role(
@@ -242,7 +245,8 @@ def log_group(cluster: str) -> str:
 
 def encryption_key(scope: Construct, name: str, region: str, account: Element) -> Element:
     """One key for secrets, logs and the model volume of a cluster. Disks of nodes are encrypted with the account's
-    key for EBS: one of ours would need a grant for Auto Scaling's service-linked role in every account.
+    key for EBS, or with a given one: a key of ours would need a grant for Auto Scaling's service-linked role, which not
+    every account has.
     """
     policy = policies.key_policy(account["account_id"], region, (log_group(name), network.flow_log_group(name)))
     key = resource(

@@ -83,6 +83,13 @@ def use_key(key_arn: str) -> str:
     return document(allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
 
 
+def use_disk_key(key_arn: str) -> str:
+    """What the EBS driver does with the key of its volumes; the grant is for the attachment of a volume alone."""
+    use = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+    grant = {"Condition": {"Bool": {"kms:GrantIsForAWSResource": "true"}}}
+    return document(allow(use, [key_arn]), allow(["kms:CreateGrant"], [key_arn], **grant))
+
+
 def flow_logs(group_arn: str) -> str:
     actions = [
         "logs:CreateLogStream",

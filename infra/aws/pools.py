@@ -45,6 +45,7 @@ class PoolPlan:
     taints: Sequence[Mapping[str, str]] = ()
     reservation: str | None = None
     surge: bool = True
+    disk_key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,7 +83,8 @@ class Pools(Construct):
                         "volume_size": plan.disk_gb,
                         "volume_type": "gp3",
                         **({"throughput": GPU_DISK_MB_S} if plan.gpu else {}),
-                        "encrypted": "true",  # with the account's key for EBS
+                        "encrypted": "true",  # with the account's key for EBS, or the given one
+                        **({"kms_key_id": plan.disk_key} if plan.disk_key else {}),
                         "delete_on_termination": "true",
                     },
                 }

@@ -34,6 +34,7 @@ class ClusterPlan:
     deletion_protection: bool
     labels: Mapping[str, str]
     maintenance: Mapping[str, object]
+    log_days: int
 
 
 class Cluster(Construct):
@@ -129,6 +130,7 @@ class Cluster(Construct):
             # it is below (google/services/container/resource_container_cluster.go), never back.
             lifecycle={"ignore_changes": ["node_config"]},
         )
+        self.logs()
         # GKE's own rule lets the control plane reach 443 and 10250 of private nodes only; webhooks and
         # aggregated APIs of the charts listen elsewhere, and a call to them would time out.
         resource(
@@ -141,6 +143,35 @@ class Cluster(Construct):
             source_ranges=[network.ranges.control_plane],
             target_service_accounts=[self.nodes["email"]],
             allow=[{"protocol": "tcp", "ports": WEBHOOK_PORTS}],
+        )
+
+    def logs(self) -> None:
+        """Keep the cluster's logs as long as the settings say, in a bucket of its own: the project's default keeps 30
+        days, and other things of the project log there, too.
+        """
+        plan = self.plan
+        bucket = resource(
+            self,
+            "google_logging_project_bucket_config",
+            "main",
+            project=plan.project,
+            location=plan.region,
+            bucket_id=plan.name,
+            retention_days=plan.log_days,
+            description=f"Logs of {plan.name}",
+        )
+        resource(
+            self,
+            "google_logging_project_sink",
+            "main",
+            name=plan.name,
+            project=plan.project,
+            destination=f"logging.googleapis.com/projects/{plan.project}/locations/{plan.region}/buckets/{plan.name}",
+            filter=f'resource.labels.cluster_name="{plan.name}" AND resource.labels.location="{plan.region}"',
+            # A bucket of the same project needs no right of its own (Cloud Logging, "Route logs to supported
+            # destinations").
+            unique_writer_identity=True,
+            depends_on=[bucket],
         )
 
     def key(self, project_number: str) -> tuple[Element, Element]:

@@ -53,12 +53,15 @@ class PoolPlan:
     secure_boot: bool = True
     location_policy: str = "BALANCED"
     surge: bool = True
+    disk_key: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
     resource_labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPlan) -> Element:
+def node_pool(
+    scope: Construct, cluster: Element, account: Element, plan: PoolPlan, after: Sequence[Element] = ()
+) -> Element:
     """Add a pool that scales between its limits over all its zones together."""
     gpu = plan.accelerator is not None
     taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
@@ -81,6 +84,8 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         },
         "gvnic": {"enabled": True},
     }
+    if plan.disk_key:
+        config["boot_disk_kms_key"] = plan.disk_key
     if gpu:
         config["guest_accelerator"] = [
             {
@@ -107,6 +112,7 @@ def node_pool(scope: Construct, cluster: Element, account: Element, plan: PoolPl
         # would wait for a node that never comes; then the old node goes first.
         upgrade_settings=SPARE_FIRST if plan.surge else OLD_FIRST,
         node_config=config,
+        depends_on=after,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
         lifecycle={
             "create_before_destroy": True,

@@ -16,6 +16,7 @@ from typing import Literal, cast
 
 from mpctl.yaml_lines import Node, Place, documents
 from stacks.services import Service, read_service
+from stacks.settings.gateway import Gateway, read_gateway
 from stacks.settings.maintenance import Maintenance, read_maintenance
 
 LAYERS = ("cluster", "platform", "serving")
@@ -97,6 +98,14 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class DiskKeys:
+    """Keys for disks of nodes and volumes; None: the cloud's own."""
+
+    eks: str | None = None
+    gke: str | None = None
+
+
+@dataclass(frozen=True)
 class SystemPool:
     """Nodes for everything that needs no GPU."""
 
@@ -137,7 +146,8 @@ class Settings:
     downloader_memory: str
     services: tuple[Service, ...]
     credentials: str
-    public_gateway: bool
+    gateway: Gateway
+    disk_keys: DiskKeys
     runbooks: str
 
 
@@ -183,7 +193,8 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
             "downloader_memory", DOWNLOADER_MEMORY, pattern=r"[1-9]\d*(Mi|Gi)", what="an amount of memory such as 6Gi"
         ),
         services=tuple(read_service(node) for node in serving.nodes("services")),
-        public_gateway=serving.value("public_gateway", bool, False),
+        gateway=read_gateway(serving.node("gateway"), public=serving.value("public_gateway", bool, False)),
+        disk_keys=disk_keys(root.node("encryption")),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "mpctl"),
         runbooks=monitoring.text(
             "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
@@ -208,6 +219,20 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
     for node in (kubernetes, gpu, serving, gcp, monitoring, root):
         node.done()
     return settings
+
+
+def disk_keys(node: Node) -> DiskKeys:
+    """``encryption``: keys that exist already."""
+    eks = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+"
+    gke = r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+"
+    found = DiskKeys(
+        node.text("eks_disk_key", pattern=eks, what="the ARN of a KMS key") if node.has("eks_disk_key") else None,
+        node.text("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME")
+        if node.has("gke_disk_key")
+        else None,
+    )
+    node.done()
+    return found
 
 
 def refuse_modelcar(service: Node) -> None:

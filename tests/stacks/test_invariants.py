@@ -129,7 +129,7 @@ def test_definitions_and_their_objects_never_share_a_state(stacks: dict[str, Any
     for name, document in stacks.items():
         kinds = {m["manifest"]["apiVersion"] for m in document["resource"].get("kubernetes_manifest", {}).values()}
         if "helm_release" in document["resource"]:
-            assert kinds <= {"apps/v1", "v1", "storage.k8s.io/v1"}, (
+            assert kinds <= {"apps/v1", "v1", "storage.k8s.io/v1", "networking.k8s.io/v1"}, (
                 f"{name} installs definitions and also makes custom objects"
             )
 

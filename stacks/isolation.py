@@ -1,0 +1,61 @@
+"""Isolation of the platform's namespaces: who may call its components. What they call themselves stays open, because
+the API server and the clouds' APIs have no addresses that a policy could name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpctl.staging.recipes import named
+from stacks.manifests import Document
+
+KUBE_SYSTEM = "kube-system"
+MONITORING = "monitoring"
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Ports of one namespace. ``api``: of webhooks and aggregated APIs, which the control plane calls from addresses of
+    the cluster's network, or through agents in kube-system. ``anyone``: of proxies behind a load balancer.
+    ``namespaces``: namespace -> ports.
+    """
+
+    api: Sequence[int] = ()
+    anyone: Sequence[int] = ()
+    namespaces: Sequence[tuple[str, Sequence[int]]] = ()
+
+
+# Container ports of the charts in versions.yaml.
+PLATFORM = {
+    "cert-manager": Callers(api=(10250,)),
+    # Envoy listens 10000 above the ports of the gateway's listeners; 9443 is the webhook of the controller.
+    "envoy-gateway-system": Callers(api=(9443,), anyone=(10080, 10443)),
+    "kserve": Callers(api=(9443,)),
+    "monitoring": Callers(api=(10250, 6443), namespaces=(("keda", (9090,)),)),
+    "keda": Callers(api=(6443, 9443)),
+    "node-feature-discovery": Callers(),
+    "dra-driver-nvidia-gpu": Callers(),
+}
+
+
+def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
+    """One policy for all pods of a namespace: its own pods, scrapes, and the named callers."""
+    rules: list[Document] = [{"from": [{"podSelector": {}}, within(MONITORING)]}]
+    if callers.api:
+        rules.append({"from": [{"ipBlock": {"cidr": network}}, within(KUBE_SYSTEM)], "ports": ports(callers.api)})
+    if callers.anyone:
+        rules.append({"ports": ports(callers.anyone)})
+    rules += [{"from": [within(name)], "ports": ports(numbers)} for name, numbers in callers.namespaces]
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": rules}
+    return named("NetworkPolicy", "networking.k8s.io/v1", "callers", namespace, spec=spec)
+
+
+def within(namespace: str) -> Document:
+    """Pods of a namespace."""
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+
+
+def ports(numbers: Sequence[int]) -> list[Document]:
+    """TCP ports of a rule."""
+    return [{"port": number, "protocol": "TCP"} for number in numbers]

@@ -1,0 +1,84 @@
+"""The gateway of KServe's routes, its certificate and its authentication, as Kubernetes objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mpctl.staging.recipes import named
+from stacks.services.objects import Document
+from stacks.settings.gateway import Gateway
+
+API = "gateway.networking.k8s.io/v1"
+ENVOY = "gateway.envoyproxy.io/v1alpha1"
+CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
+
+
+def gateway_documents(
+    settings: Gateway, name: str, namespace: str, serving: str, internal: Mapping[str, str]
+) -> list[Document]:
+    """Return class, gateway, certificate and policy; *internal* keeps the load balancer off the internet."""
+    spec: Document = {"gatewayClassName": "envoy", "listeners": [listener(settings, serving)]}
+    if internal and not settings.public:
+        spec["infrastructure"] = {"annotations": dict(internal)}
+    made = [
+        named("GatewayClass", API, "envoy", None, spec={"controllerName": CONTROLLER}),
+        named("Gateway", API, name, namespace, spec=spec),
+    ]
+    if settings.tls and settings.tls.issuer:
+        made.append(certificate(settings, namespace))
+    if settings.authenticated:
+        made.append(security_policy(settings, name, namespace))
+    return made
+
+
+def listener(settings: Gateway, serving: str) -> Document:
+    """One listener. With a certificate there is none for plain HTTP: a key sent there would be readable on its way."""
+    # Routes of named namespaces only: any other could take over a service's host name.
+    names = sorted({serving, *settings.namespaces})
+    chosen = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
+    made: Document = {
+        "name": "https" if settings.tls else "http",
+        "protocol": "HTTPS" if settings.tls else "HTTP",
+        "port": 443 if settings.tls else 80,
+        "allowedRoutes": {"namespaces": {"from": "Selector", "selector": chosen}},
+    }
+    if settings.domain:
+        made["hostname"] = f"*.{settings.domain}"
+    if settings.tls:
+        made["tls"] = {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": settings.tls.secret}]}
+    return made
+
+
+def certificate(settings: Gateway, namespace: str) -> Document:
+    """What cert-manager asks the issuer for: KServe's hosts are one label below the domain."""
+    assert settings.tls and settings.tls.issuer
+    spec = {
+        "secretName": settings.tls.secret,
+        "dnsNames": [f"*.{settings.domain}"],
+        "issuerRef": {"group": "cert-manager.io", "kind": "ClusterIssuer", "name": settings.tls.issuer},
+        "privateKey": {"rotationPolicy": "Always"},
+    }
+    return named("Certificate", "cert-manager.io/v1", "gateway", namespace, spec=spec)
+
+
+def security_policy(settings: Gateway, name: str, namespace: str) -> Document:
+    """Envoy refuses (401) what has no credentials, on every route of the gateway."""
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
+    spec: Document = {"targetRefs": [target]}
+    if settings.api_keys:
+        spec["apiKeyAuth"] = {
+            "credentialRefs": [{"kind": "Secret", "name": settings.api_keys}],
+            # OpenAI clients send `Authorization: Bearer KEY`; Envoy strips the word.
+            "extractFrom": [{"headers": ["Authorization", "x-api-key"]}],
+            # The engine's log must not hold keys.
+            "sanitize": True,
+        }
+    if settings.jwt:
+        provider = {
+            "name": "callers",
+            "issuer": settings.jwt.issuer,
+            "audiences": list(settings.jwt.audiences),
+            "remoteJWKS": {"uri": settings.jwt.jwks},
+        }
+        spec["jwt"] = {"providers": [provider]}
+    return named("SecurityPolicy", ENVOY, "callers", namespace, spec=spec)

@@ -1,0 +1,149 @@
+"""A cluster's life on an emulated AWS, by the real Terraform and the real provider: create, upgrade a minor version
+while a pool is replaced, destroy. Nothing that costs money may remain.
+
+Minutes long, so it runs when asked: MPCTL_DAY_TWO=1 scripts/test tests/stacks/test_day_two_apply.py. Needs what
+test_apply.py needs. Not emulated: nodes, the upgrade itself, volumes of pods, load balancers (the order in
+docs/how-to/stacks.md removes those).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stacks.conftest import ROOT, synthesise
+from tests.stacks.test_apply import ENDPOINTS, UNKNOWN_TO_5, Terraform, terraform  # noqa: F401
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("MPCTL_DAY_TWO"), reason="takes minutes: set MPCTL_DAY_TWO=1 to run it"
+)
+GROUP = "clusters/eks-l4-single-golden/node-groups"
+
+
+@pytest.fixture
+def aws(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The emulator's address and the log of what was changed."""
+    pytest.importorskip("moto", reason="moto is missing: pip install 'moto[server]'")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / "changes.log"
+    environment = {**os.environ, "MOTO_IAM_LOAD_MANAGED_POLICIES": "true"}
+    command = [sys.executable, "-m", "tests.stacks.emulator", str(port), str(log)]
+    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(120):
+            with socket.socket() as attempt:
+                if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.25)
+        yield f"http://127.0.0.1:{port}", log
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def stack(folder: Path, url: str, minor: str, machine: str) -> dict[str, Any]:
+    """The EKS cluster stack for provider 5.100.0 and the emulator."""
+    text = (ROOT / "tests/stacks/data/golden.yaml").read_text("utf-8")
+    environment = folder / f"{minor}.yaml"
+    environment.write_text(
+        f'{text}\nproviders: {{aws: 5.100.0}}\nkubernetes: {{versions: {{EKS: "{minor}"}}}}\n', "utf-8"
+    )
+    fleet = folder / f"{minor}-fleet.yaml"
+    manifest = (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8")
+    assert "g6.2xlarge" in manifest
+    fleet.write_text(manifest.replace("g6.2xlarge", machine), "utf-8")
+    found = dict(
+        synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})["eks-l4-single-cluster"],
+    )
+    for type_, argument in UNKNOWN_TO_5:
+        for element in found["resource"][type_].values():
+            element.pop(argument)
+    found["provider"]["aws"][0].update(
+        access_key="testing",
+        secret_key="testing",
+        skip_credentials_validation=True,
+        skip_metadata_api_check="true",
+        endpoints=[dict.fromkeys([*ENDPOINTS, "ssm"], url)],
+    )
+    return found
+
+
+def apply(binary: str, folder: Path, document: dict[str, Any], *arguments: str) -> str:
+    there = Terraform(binary, folder, document)
+    assert there.run("init").returncode == 0
+    done = there.run(*arguments, "-auto-approve", limit=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.timeout(1800)
+def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], tmp_path: Path) -> None:  # noqa: F811
+    url, log = aws
+    place = tmp_path / "stack"
+    place.mkdir()
+    apply(terraform, place, stack(tmp_path, url, "1.35", "g6.2xlarge"), "apply")
+    created = log.read_text("utf-8").splitlines()
+    (old,) = (line.split("/")[-1] for line in created if line.startswith(f"create {GROUP}/gpu-l4-"))
+    log.write_text("", "utf-8")
+
+    after = stack(tmp_path, url, "1.36", "g6.4xlarge")
+    apply(terraform, place, after, "apply")
+    changes = log.read_text("utf-8").splitlines()
+    assert changes[0] == "upgrade clusters/eks-l4-single-golden 1.36", "the control plane comes first"
+    new = next(index for index, line in enumerate(changes) if line.startswith(f"create {GROUP}/gpu-l4-"))
+    gone = changes.index(f"delete {GROUP}/{old}")
+    assert new < gone, "no GPU between the two pools"
+    (system,) = (line for line in changes if line.startswith(f"upgrade {GROUP}/system-"))
+    assert system.endswith(" 1.36")
+    addons = {line.split()[2] for line in changes if line.startswith("update addon") and line.endswith("v1.36.0")}
+    assert addons == {element["addon_name"] for element in after["resource"]["aws_eks_addon"].values()}
+    assert not any(
+        line.startswith(("create clusters/eks-l4-single-golden ", "delete clusters/eks-l4-single-golden "))
+        for line in changes
+    )
+
+    again = Terraform(terraform, place, after).run("plan", "-detailed-exitcode", limit=600)
+    replaced = [line for line in again.stdout.splitlines() if "must be replaced" in line or "will be destroyed" in line]
+    assert replaced == []
+
+    apply(terraform, place, after, "destroy")
+    assert remains(url) == {}
+
+
+def remains(url: str) -> dict[str, Any]:
+    """What costs money and still exists."""
+    boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
+
+    def client(name: str) -> Any:
+        return boto3.client(
+            name,
+            endpoint_url=url,
+            region_name="us-west-2",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+    ec2, alive = client("ec2"), ("pending", "available")
+    keys = [client("kms").describe_key(KeyId=key["KeyId"])["KeyMetadata"] for key in client("kms").list_keys()["Keys"]]
+    found = {
+        "clusters": client("eks").list_clusters()["clusters"],
+        "NAT gateways": [gate for gate in ec2.describe_nat_gateways()["NatGateways"] if gate["State"] in alive],
+        "addresses": ec2.describe_addresses()["Addresses"],
+        "volumes": ec2.describe_volumes()["Volumes"],
+        "instances": ec2.describe_instances()["Reservations"],
+        "endpoints": [one for one in ec2.describe_vpc_endpoints()["VpcEndpoints"] if one["State"] in alive],
+        "file systems": client("efs").describe_file_systems()["FileSystems"],
+        "logs": client("logs").describe_log_groups()["logGroups"],
+        "keys": [key for key in keys if key["KeyManager"] == "CUSTOMER" and key["KeyState"] != "PendingDeletion"],
+    }
+    return {name: things for name, things in found.items() if things}

@@ -1,0 +1,158 @@
+"""What a bank asks of production: certificates, authentication, routes of named namespaces, own keys, isolation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpctl.errors import InputError
+from tests.stacks.conftest import synthesise
+from tests.stacks.test_first_apply import EKS, GKE, chart_values, golden, resources
+
+DOMAIN = "domain: models.bank.test"
+JWT = "jwt: {issuer: 'https://id.bank.test', jwks: 'https://id.bank.test/keys', audiences: [models]}"
+
+
+def made(folder: Path, serving: str = "", root: str = "") -> dict[str, Any]:
+    return synthesise(golden(folder, ("serving:\n", f"{root}\nserving:\n{serving}\n")))
+
+
+def objects(stacks: dict[str, Any], layer: str, kind: str) -> list[dict[str, Any]]:
+    every = resources(stacks, f"{EKS}-{layer}", "kubernetes_manifest").values()
+    return [one["manifest"] for one in every if one["manifest"]["kind"] == kind]
+
+
+def listener(stacks: dict[str, Any]) -> dict[str, Any]:
+    (gateway,) = objects(stacks, "serving", "Gateway")
+    (found,) = gateway["spec"]["listeners"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_routes_come_from_named_namespaces_only(synthesised: dict[str, Any], tmp_path: Path) -> None:
+    def names(stacks: dict[str, Any]) -> list[str]:
+        allowed = listener(stacks)["allowedRoutes"]["namespaces"]
+        assert allowed["from"] == "Selector"
+        (chosen,) = allowed["selector"]["matchExpressions"]
+        assert (chosen["key"], chosen["operator"]) == ("kubernetes.io/metadata.name", "In")
+        found: list[str] = chosen["values"]
+        return found
+
+    assert names(synthesised) == ["inference"]
+    assert names(made(tmp_path, "  gateway: {namespaces: [chat]}")) == ["chat", "inference"]
+
+
+def test_a_certificate_leaves_no_listener_for_plain_http(tmp_path: Path) -> None:
+    stacks = made(tmp_path, f"  gateway: {{{DOMAIN}, tls: {{secret: bank-tls}}}}")
+    found = listener(stacks)
+    assert (found["protocol"], found["port"], found["hostname"]) == ("HTTPS", 443, "*.models.bank.test")
+    assert found["tls"] == {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": "bank-tls"}]}
+    assert not objects(stacks, "serving", "Certificate")
+    kserve = chart_values(stacks, EKS, "kserve_resources")["kserve"]["controller"]["gateway"]
+    assert (kserve["domain"], kserve["urlScheme"]) == ("models.bank.test", "https")
+
+
+def test_an_issuer_makes_the_certificate_that_the_listener_shows(tmp_path: Path) -> None:
+    stacks = made(tmp_path, f"  gateway: {{{DOMAIN}, tls: {{issuer: bank-ca}}}}")
+    (certificate,) = objects(stacks, "serving", "Certificate")
+    assert certificate["metadata"]["namespace"] == "kserve" and certificate["spec"]["dnsNames"] == [
+        "*.models.bank.test"
+    ]
+    assert certificate["spec"]["issuerRef"]["name"] == "bank-ca"
+    assert certificate["spec"]["secretName"] == listener(stacks)["tls"]["certificateRefs"][0]["name"]
+
+
+@pytest.mark.parametrize(("auth", "key"), [("api_keys: callers", "apiKeyAuth"), (JWT, "jwt")])
+def test_callers_without_credentials_are_refused_on_the_whole_gateway(auth: str, key: str, tmp_path: Path) -> None:
+    stacks = made(tmp_path, f"  gateway: {{auth: {{{auth}}}}}")
+    (policy,) = objects(stacks, "serving", "SecurityPolicy")
+    (gateway,) = objects(stacks, "serving", "Gateway")
+    (target,) = policy["spec"]["targetRefs"]
+    assert target == {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway["metadata"]["name"]}
+    assert policy["metadata"]["namespace"] == gateway["metadata"]["namespace"]
+    assert set(policy["spec"]) == {"targetRefs", key}
+
+
+REFUSED = [
+    ("public_gateway: true", "tls", "faces the internet"),
+    (f"public_gateway: true\n  gateway: {{{DOMAIN}, tls: {{secret: a}}}}", "auth", "faces the internet"),
+    ("gateway: {tls: {secret: a}}", "domain", "needs a domain"),
+    (f"gateway: {{{DOMAIN}, tls: {{secret: a, issuer: b}}}}", "secret", "exactly one"),
+    (f"gateway: {{auth: {{api_keys: a, {JWT}}}}}", "jwt", "one kind"),
+    ("gateway: {auth: {jwt: {issuer: 'https://a', jwks: 'https://a'}}}", "audiences", "every token"),
+    ("gateway: {auth: {jwt: {issuer: 'http://a', jwks: 'https://a', audiences: [a]}}}", "issuer", "https"),
+]
+
+
+@pytest.mark.parametrize(("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED])
+def test_half_of_a_protection_is_refused(text: str, field: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        made(tmp_path, f"  {text}")
+    assert caught.value.line and str(caught.value.field).endswith(field) and message in caught.value.message
+
+
+def test_a_public_gateway_with_certificate_and_keys_is_made(tmp_path: Path) -> None:
+    text = f"  public_gateway: true\n  gateway: {{{DOMAIN}, tls: {{secret: a}}, auth: {{api_keys: callers}}}}"
+    (gateway,) = objects(made(tmp_path, text), "serving", "Gateway")
+    assert "infrastructure" not in gateway["spec"]
+
+
+ARN = "arn:aws:kms:us-west-2:210987654321:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+CRYPTO_KEY = "projects/bank/locations/us-central1/keyRings/disks/cryptoKeys/disks"
+
+
+def test_disks_take_the_customers_key_on_eks(tmp_path: Path) -> None:
+    stacks = made(tmp_path, root=f"encryption: {{eks_disk_key: {ARN}}}")
+    for template in resources(stacks, f"{EKS}-cluster", "aws_launch_template").values():
+        assert template["block_device_mappings"][0]["ebs"]["kms_key_id"] == ARN
+    disk = next(one for one in objects(stacks, "platform", "StorageClass") if one["metadata"]["name"] == "mpctl-disk")
+    assert disk["parameters"]["kmsKeyId"] == ARN
+    policies = resources(stacks, f"{EKS}-cluster", "aws_iam_role_policy")
+    assert ARN in policies["ebs_csi"]["policy"] and "kms:CreateGrant" in policies["ebs_csi"]["policy"]
+
+
+def test_disks_take_the_customers_key_on_gke(tmp_path: Path) -> None:
+    stacks = made(tmp_path, root=f"encryption: {{gke_disk_key: {CRYPTO_KEY}}}")
+    for pool in resources(stacks, f"{GKE}-cluster", "google_container_node_pool").values():
+        assert pool["node_config"]["boot_disk_kms_key"] == CRYPTO_KEY
+    classes = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")
+    (disk,) = (one["manifest"] for one in classes.values() if one["manifest"]["metadata"]["name"] == "mpctl-disk")
+    assert disk["parameters"]["disk-encryption-kms-key"] == CRYPTO_KEY
+    grant = resources(stacks, f"{GKE}-cluster", "google_kms_crypto_key_iam_member")["disks"]
+    assert grant["crypto_key_id"] == CRYPTO_KEY and "@compute-system.iam.gserviceaccount.com" in grant["member"]
+
+
+def test_a_key_of_the_other_cloud_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        made(tmp_path, root="encryption: {eks_disk_key: alias/mine}")
+    assert caught.value.field == "encryption.eks_disk_key"
+
+
+def test_every_namespace_of_a_chart_admits_its_callers_only(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+    for stacks in (synthesised, rich):
+        for cluster in (EKS, GKE):
+            platform = stacks[f"{cluster}-platform"]["resource"]
+            charts = {one["namespace"] for one in platform["helm_release"].values()} - {"kube-system"}
+            policies = {
+                one["manifest"]["metadata"]["namespace"]: one["manifest"]["spec"]
+                for one in platform["kubernetes_manifest"].values()
+                if one["manifest"]["kind"] == "NetworkPolicy"
+            }
+            assert charts == set(policies)
+            for namespace, spec in policies.items():
+                assert spec["podSelector"] == {} and spec["policyTypes"] == ["Ingress"]
+                open_to_all = [rule["ports"] for rule in spec["ingress"] if "from" not in rule]
+                assert bool(open_to_all) == (namespace == "envoy-gateway-system")
+
+
+def test_logs_are_kept_as_long_as_the_settings_say_on_both_clouds(tmp_path: Path) -> None:
+    stacks = synthesise(golden(tmp_path, ("log_days: 365", "log_days: 400")))
+    groups = resources(stacks, f"{EKS}-cluster", "aws_cloudwatch_log_group").values()
+    assert {group["retention_in_days"] for group in groups} == {400}
+    bucket = resources(stacks, f"{GKE}-cluster", "google_logging_project_bucket_config")["main"]
+    assert bucket["retention_days"] == 400
+    sink = resources(stacks, f"{GKE}-cluster", "google_logging_project_sink")["main"]
+    assert sink["destination"].endswith(f"/buckets/{bucket['bucket_id']}")
+    assert f'cluster_name="{GKE}-golden"' in sink["filter"]
