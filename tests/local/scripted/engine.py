@@ -60,7 +60,7 @@ class Model:
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()
         self.slots = threading.Semaphore(int(self.script.get("slots", 10**6)))
-        names = ("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting", "queries", "hits")
+        names = ("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting", "queries", "hits", "later")
         self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
         self.queued_s = 0.0
@@ -115,12 +115,12 @@ class Model:
         if self.speculating and "accept" not in self.script:
             cost = cost / 2 * self.script.get("slow", 1)
             size = len(words) // 2
-            self.count(len(words), accepted=size, drafts=size, places=[size, 0])
+            self.count(len(words), accepted=size, drafts=size, places=[size, 0], later=max(len(words) - size - 1, 0))
             yield from ((cost, [word]) for word in words)
             return
         if self.speculating:
             cost *= self.script.get("slow", 1)
-        rest, owed = list(words), 0.0
+        rest, owed, first = list(words), 0.0, True
         while rest:
             taken = 0
             if self.speculating:
@@ -129,15 +129,17 @@ class Model:
                 owed -= int(owed + 1e-9)
                 self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])
             step, rest = rest[: taken + 1], rest[taken + 1 :]
-            self.count(len(step))
+            self.count(len(step), later=int(not first))
+            first = False
             yield cost, step
 
-    def count(self, generated, accepted=0, drafts=0, places=()):
+    def count(self, generated, accepted=0, drafts=0, places=(), later=0):
         """Add to the counters."""
         with self.lock:
             self.counts["generated"] += generated
             self.counts["accepted"] += accepted
             self.counts["drafts"] += drafts
+            self.counts["later"] += later
             for position, value in enumerate(places):
                 self.per_position[position] += value
 
@@ -149,6 +151,8 @@ class Model:
             "vllm:generation_tokens_total": counts["generated"],
             "vllm:prompt_tokens_total": counts["prompt"],
             "vllm:num_preemptions_total": 0,
+            "vllm:inter_token_latency_seconds_count": counts["later"],
+            "vllm:time_to_first_token_seconds_count": counts["requests"],
             "vllm:prefix_cache_queries_total": counts["queries"],
             "vllm:prefix_cache_hits_total": counts["hits"],
             "vllm:num_requests_running": counts["running"],
