@@ -83,6 +83,12 @@ class Pairing:
         logs = [[math.log(s) for s in r.time_per_token_ratios] for r in self.rounds]
         return [math.fsum(some) / len(some) for some in logs if some]
 
+    def length_logs(self) -> list[float]:
+        """Return per round the logarithm of the candidate's tokens over the baseline's, of prompts both answered."""
+        both = [[p for p in r.pairs if p[0].tokens and p[1].tokens] for r in self.rounds]
+        sums = [(sum(base.tokens for base, _ in p), sum(cand.tokens for _, cand in p)) for p in both if p]
+        return [math.log(cand / base) for base, cand in sums]
+
     def throughput_logs(self) -> list[float]:
         """Return per round the logarithm of the candidate's throughput over the baseline's."""
         both = [(r.baseline.throughput, r.candidate.throughput) for r in self.rounds]

@@ -52,6 +52,7 @@ def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Inter
     rows: list[tuple[str, list[float], Callable[[Sequence[float], Stage], Interval], Stage]] = [
         ("throughput_ratio", pairing.throughput_logs(), ratio_interval, stages.higher),
         ("time_per_token_ratio", pairing.time_per_token_logs(), ratio_interval, stages.lower),
+        ("length_ratio", pairing.length_logs(), ratio_interval, stages.lower),
         ("tokens_per_step", pairing.of_windows("tokens_per_step"), mean_interval, stages.higher),
         ("first_acceptance", pairing.of_windows("first_acceptance"), mean_interval, stages.higher),
         ("coverage", pairing.of_windows("coverage"), mean_interval, stages.higher),

@@ -88,14 +88,33 @@ class Policy:
         "vllm:generation_tokens_total against usage",
         most=1.0,
     )
-    max_different: float = _term(
+    max_failed_excess: float = _term(
         0.1,
+        "errors",
+        _SHARE,
+        "requests that fail on the candidate alone; the upper 95% confidence bound is compared, for which 29 prompts "
+        "without a failure are enough",
+        _OWN,
+        most=1.0,
+    )
+    max_different: float = _term(
+        0.2,
         "outputs",
         _SHARE,
         "verifying several tokens at once adds in another order than one at a time, so where two tokens nearly tie the "
-        "other may win and the text goes on differently; a fault changes most texts, a tie few",
+        "other may win and the text goes on differently; a fault changes most texts, a tie few; the upper 95% "
+        "confidence bound is compared",
         "3 of 40 texts of the demo's model, bfloat16, one request at a time",
         most=1.0,
+    )
+    max_length_ratio: float = _term(
+        1.25,
+        "length",
+        "x the baseline's, either way",
+        "speed is judged per token, so an engine that answers three times as long looks faster while its users wait "
+        "twice as long; sampled answers differ by chance, and 24 rounds of 4 tell 25 % from nothing",
+        _PEERS,
+        above=1.0,
     )
     max_time_per_token_ratio: float = _term(
         1.0, "time per token", _FACTOR, "a gain must be shown: the whole interval lies below", "the reason to speculate"

@@ -12,7 +12,7 @@ from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.case import Case
 from mpctl.gate.outcome import Outcome, RuleResult
 
-_ANSWERS = ("errors", "outputs")  # rules about the answers themselves, not their speed
+_ANSWERS = ("errors", "outputs", "length")  # rules about the answers themselves, not their speed
 _UNEQUAL = "caches"  # while it misses its data, neither arm's speed is its own: nothing that is measured rejects
 
 

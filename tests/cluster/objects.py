@@ -22,6 +22,8 @@ max_tpot_ratio: 1000
 max_ttft_ratio: 1000
 ttft_slack_ms: 100000
 queue_wait_slack_ms: 100000
+max_failed_excess: 1
+max_different: 1
 """
 
 MODEL = """\

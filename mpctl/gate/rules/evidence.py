@@ -7,38 +7,70 @@ import math
 from mpctl import formatting
 from mpctl.gate.case import Case, Rule
 from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.thresholds import Threshold, more_needed
 from mpctl.stats.confidence import share_interval
+from mpctl.stats.interval import Interval
+
+_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the level of the interim analysis
 
 
 def assess_errors(case: Case) -> RuleResult:
-    """No more requests may fail on the candidate than on the baseline.
+    """The candidate must not fail more requests than the baseline by more than a small share.
 
-    If the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's exact
-    test), so a service that fails now and then by itself rejects no candidate.
+    It passes when the upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot be
+    chance: if the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's
+    exact test), so a service that fails now and then by itself rejects no candidate.
     """
-    c = case.comparison
+    c, limit = case.comparison, case.policy.max_failed_excess
     arm, n = c.candidate, c.candidate.requests
     if not n:
         return RuleResult(Outcome.MISSING, "no request was sent to the candidate")
-    text = f"{arm.failed} of {n} requests failed, {c.baseline.failed} of {c.baseline.requests} on the baseline"
     worse, better = c.newly_failed, c.newly_answered
+    interval = _excess(worse, better, n)
+    text = (
+        f"{arm.failed} of {n} requests failed, {c.baseline.failed} of {c.baseline.requests} on the baseline; "
+        f"{formatting.share(interval.value)} more, {formatting.confidence(interval, 'share')} "
+        f"(at most {formatting.limit(limit, 'share')})"
+    )
 
     def result(outcome: Outcome, needed: int | None = None) -> RuleResult:
-        return RuleResult(outcome, text, worse / n, 0.0, None, n, "share", needed)
+        return RuleResult(outcome, text, interval.value, limit, interval, n, "share", needed)
 
     if c.unpaired_failed:
         text += f"; {c.unpaired_failed} of them in rounds that were not measured on the baseline"
-    if worse <= better:
-        return result(Outcome.MISSING if c.unpaired_failed else Outcome.PASS)
-    chance = _at_least_by_chance(worse, worse + better)
-    text += (
-        f"; the candidate failed {worse} that the baseline answered, first: {c.new_error} "
-        f"(p = {_percent(chance)}, significance level {_percent(case.exact)} at each interim analysis)"
-    )
-    if chance <= case.exact:
-        return result(Outcome.FAIL)
-    more = next((k for k in range(1, 200) if _at_least_by_chance(worse + k, worse + better + k) <= case.exact), 200)
-    return result(Outcome.UNDECIDED, max(1, round(more * n / max(worse - better, 1))))
+    if worse > better:
+        chance = _at_least_by_chance(worse, worse + better)
+        text += (
+            f"; the candidate failed {worse} that the baseline answered, first: {c.new_error} "
+            f"(p = {_percent(chance)}, significance level {_percent(case.exact)} at each interim analysis)"
+        )
+        if chance <= case.exact:
+            return result(Outcome.FAIL)
+    if c.unpaired_failed:
+        return result(Outcome.MISSING)
+    if interval.below(limit):
+        return result(Outcome.PASS)
+    needed = _more_to_pass(worse, better, n, limit)
+    if needed is not None:
+        text += f"; about {needed} more prompts would decide"
+    return result(Outcome.UNDECIDED, needed)
+
+
+def _excess(worse: float, better: float, n: int) -> Interval:
+    """The share of prompts that failed on the candidate alone, less those that failed on the baseline alone, with the
+    bounds of each."""
+    mine, theirs = (share_interval(round(hits), n, _TAIL, level=1 - 2 * _TAIL) for hits in (worse, better))
+    low = (mine.low or 0.0) - (theirs.high or 0.0)
+    high = (1.0 if mine.high is None else mine.high) - (theirs.low or 0.0)
+    return Interval(mine.value - theirs.value, low, high, n, mine.method, mine.level)
+
+
+def _more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
+    """Return how many more prompts would pass if requests go on failing as they did; None where no number would."""
+    for total in range(n + 1, 20 * n + 400):
+        if _excess(worse * total / n, better * total / n, total).below(limit):
+            return total - n
+    return None
 
 
 def assess_samples(case: Case) -> RuleResult:
@@ -94,6 +126,29 @@ def assess_tokens(case: Case) -> RuleResult:
     return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
 
 
+def assess_length(case: Case) -> RuleResult:
+    """Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster."""
+    c, limit = case.comparison, case.policy.max_length_ratio
+    interval = c.intervals.get("length_ratio")
+    if interval is None:
+        return RuleResult(Outcome.MISSING, "no prompt was answered by both arms", None, limit, unit="x")
+    base, cand = (a.output_tokens / max(a.requests - a.failed, 1) for a in (c.baseline, c.candidate))
+    text = (
+        f"answers are {formatting.ratio(interval.value)} as long ({cand:.1f} tokens, baseline {base:.1f}), "
+        f"{formatting.confidence(interval)} over {interval.n} rounds "
+        f"(at most {formatting.limit(limit, 'x')} either way)"
+    )
+    inside = interval.below(limit) and interval.above(1.0 / limit)
+    outside = interval.above(limit, strictly=True) or interval.below(1.0 / limit, strictly=True)
+    outcome = Outcome.PASS if inside else Outcome.FAIL if outside else Outcome.UNDECIDED
+    needed = None
+    if outcome is Outcome.UNDECIDED:
+        nearest = limit if interval.value >= 1.0 else 1.0 / limit
+        needed, advice = more_needed(case, Threshold("length", "length_ratio", nearest, least=False), interval)
+        text += advice
+    return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed)
+
+
 def assess_outputs(case: Case) -> RuleResult:
     """Greedy outputs must not change, except where two tokens nearly tie: speculation is exact."""
     c, limit = case.comparison, case.policy.max_different
@@ -101,17 +156,23 @@ def assess_outputs(case: Case) -> RuleResult:
         return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
     if not c.compared:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
-    interval = share_interval(c.different, c.compared, case.exact, level=case.stages.lower.level)
+    interval = share_interval(c.different, c.compared, _TAIL, level=1 - 2 * _TAIL)
+    strict = share_interval(c.different, c.compared, case.exact, level=case.stages.lower.level)
     text = (
         f"{c.different} of {c.compared} greedy outputs differ, {formatting.confidence(interval, 'share')} "
         f"(at most {formatting.limit(limit, 'share')}, for near ties)"
     )
-    if interval.value <= limit:
+    if interval.below(limit) or not c.different and not limit:
         return RuleResult(Outcome.PASS, text, interval.value, limit, interval, c.compared, "share")
-    if interval.above(limit, strictly=True):
+    if strict.above(limit, strictly=True):
         return RuleResult(Outcome.FAIL, text, interval.value, limit, interval, c.compared, "share")
-    needed = _more_to_tell(interval.value, limit, c.compared, case.exact)
-    text += f"; about {needed} more prompts would decide"
+    needed = (
+        _more_to_pass(c.different, 0, c.compared, limit)
+        if interval.value < limit
+        else _more_to_tell(interval.value, limit, c.compared, case.exact)
+    )
+    if needed is not None:
+        text += f"; about {needed} more prompts would decide"
     return RuleResult(Outcome.UNDECIDED, text, interval.value, limit, interval, c.compared, "share", needed)
 
 
@@ -119,6 +180,8 @@ def _more_to_tell(share: float, limit: float, count: int, alpha: float) -> int:
     """Return how many more answers tell ``share`` from the ``limit`` below it, by the normal approximation."""
     from scipy.special import ndtri
 
+    if share == limit:
+        return count
     width = -float(ndtri(alpha)) * math.sqrt(limit * (1 - limit)) / (share - limit)
     return max(math.ceil(width**2) - count, 1)
 
@@ -142,4 +205,5 @@ RULES = (
     Rule("repeats", assess_repeats),
     Rule("tokens", assess_tokens),
     Rule("outputs", assess_outputs),
+    Rule("length", assess_length),
 )

@@ -19,7 +19,7 @@ from mpctl.errors import Conflict, InputError
 from mpctl.methods import Spec
 from mpctl.rollout.operation import Ending
 
-QUICK = MeasurementRequest(requests=4, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 
 

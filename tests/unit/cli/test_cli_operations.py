@@ -127,7 +127,7 @@ roll back    mpctl rollback svc"""
 
 
 def ended(seconds):
-    request = replace(NGRAM, measurement=MeasurementRequest(requests=4, rounds=6, calibrate=False))
+    request = replace(NGRAM, measurement=MeasurementRequest(requests=5, rounds=6, calibrate=False))
     return rollout.run(MemorySession(seconds=seconds), request)
 
 

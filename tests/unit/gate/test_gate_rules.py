@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import json
 import math
 from dataclasses import replace
@@ -14,8 +15,10 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.case import Case
 from mpctl.gate.assess import RULES, Outcome, Verdict, assess
 from mpctl.gate.policy import Policy
+from mpctl.gate.rules.evidence import assess_outputs
 from mpctl.records import decode, encode
 from mpctl.stats.interval import Interval
 
@@ -108,11 +111,12 @@ def remembering(served, spec="suffix", argv=()):
 CASES = [
     (GOOD, "errors", PASS),
     (good(newly_failed=1), "errors", UNDECIDED),
-    (good(newly_failed=1, newly_answered=1), "errors", PASS),  # as many, of other prompts
+    (good(newly_failed=1), "errors", UNDECIDED),  # one of 32 may be 14 %
+    (with_arm("candidate", requests=28), "errors", UNDECIDED),  # too few to tell 10 % from nothing
     (good(newly_failed=9, newly_answered=1), "errors", UNDECIDED),
     (good(newly_failed=12), "errors", FAIL),
     (with_arm("candidate", requests=0), "errors", MISSING),
-    (good(compared=8), "samples", PASS),
+    (replace(good(compared=8), policy=Policy(max_different=1.0)), "samples", PASS),
     (good(compared=7), "samples", UNDECIDED),
     (good(compared=0), "samples", MISSING),
     (good(compared=0, textless=8), "samples", MISSING),
@@ -137,9 +141,15 @@ CASES = [
     (replace(GOOD, arms=remembering(320.0)), "caches", MISSING),
     (replace(GOOD, arms=remembering(320.0, "ngram K=5")), "caches", SKIP),
     (replace(GOOD, arms=remembering(320.0, argv=FORGETS)), "caches", SKIP),
-    (good(different=3), "outputs", PASS),
-    (good(different=4), "outputs", UNDECIDED),
-    (good(different=12), "outputs", FAIL),
+    (good(different=2), "outputs", PASS),
+    (good(different=3), "outputs", UNDECIDED),  # 9 % of 32 may be 23 %
+    (replace(good(different=0), policy=Policy(max_different=0.0)), "outputs", PASS),
+    (good(different=16), "outputs", FAIL),
+    (with_interval("length_ratio", 1.0, 0.81, 1.24), "length", PASS),
+    (with_interval("length_ratio", 1.1, 0.9, 1.3), "length", UNDECIDED),
+    (with_interval("length_ratio", 3.0, 2.7, 3.3), "length", FAIL),
+    (with_interval("length_ratio", 0.5, 0.4, 0.7), "length", FAIL),
+    (without("length_ratio"), "length", MISSING),
     (good(compared=0), "outputs", MISSING),
     (good(cell=replace(EDITS, temperature=0.7), different=30), "outputs", SKIP),
     (counted(replace(window(320.0), **TIMED)), "tokens per step", FAIL),
@@ -247,6 +257,61 @@ def test_nothing_measured_is_undecided():
     assert {r.outcome for r in verdict.rules} == {MISSING, SKIP}
 
 
+def test_longer_answers_are_not_a_gain_in_speed():
+    """Answers three times as long at nearly the same time per token: 1.26x faster per token, 2.4x slower to a user."""
+
+    def longer(sample, factor, tpot):
+        tokens = round(sample.tokens * factor)
+        return replace(sample, tokens=tokens, e2e_ms=sample.ttft_ms + tpot * (tokens - 1), text_digest="other")
+
+    made = []
+    for b in timed(rounds_of(12, faster=(1.0,) * 8, cell=replace(EDITS, temperature=0.7))):
+        if b.arm == CANDIDATE:
+            samples = tuple(longer(s, 3.0 + 0.2 * (b.repeat % 3), 2.06) for s in b.samples)
+            counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
+            b = replace(b, samples=samples, window=counted, duration_s=sum(s.e2e_ms for s in samples) / 1000)
+        else:
+            b = replace(b, duration_s=sum(s.e2e_ms for s in b.samples) / 1000)
+        made.append(b)
+    verdict = assess(Analysis.of(made, Policy(min_tokens_per_step=0)))
+    found = {r.rule: r for r in verdict.rules}
+    assert found["time per token"].outcome is PASS
+    assert found["throughput"].outcome is PASS
+    assert verdict.outcome is Outcome.REJECT
+    assert verdict.cells[0].broken  # no share of the traffic excuses it
+    assert found["length"].message.startswith("answers are 3.20x as long (32.0 tokens, baseline 10.0)")
+
+
+def failing(worse, better, n):
+    cell = replace(GOOD.cells[0], newly_failed=worse, newly_answered=better)
+    cell = replace(cell, candidate=replace(cell.candidate, requests=n))
+    return results(replace(GOOD, cells=(cell,)))["errors"]
+
+
+def test_failures_are_judged_by_their_interval():
+    """Equal arms that fail now and then are not held up; few requests without a failure prove nothing."""
+    assert [failing(1, 0, n).outcome for n in (44, 48, 96)] == [UNDECIDED, PASS, PASS]
+    assert [failing(w, 0, 96).outcome for w in (0, 2, 4, 6)] == [PASS, PASS, PASS, UNDECIDED]
+    assert failing(5, 4, 96).outcome is PASS
+    assert failing(0, 0, 20).outcome is UNDECIDED
+    assert failing(0, 0, 20).needed == 9
+    assert "0.0% more, 90% CI -13.9% to 13.9% (at most 10%); about 9 more prompts" in failing(0, 0, 20).message
+    assert failing(30, 0, 96).outcome is FAIL
+    assert failing(5, 0, 60).needed is not None
+
+
+@pytest.mark.parametrize(("truth", "most"), [(0.15, 0.45), (0.2, 0.16), (0.3, 0.02)])
+def test_changed_texts_are_not_promoted_by_chance(truth, most):
+    """At any of 24 looks; the point estimate alone promoted a truth of 15 % in 31 of 100 simulated measurements."""
+    rng = random.Random(7)
+    promoted = 0
+    for _ in range(200):
+        drawn = [rng.random() < truth for _ in range(96)]
+        looks = [good(compared=n, different=sum(drawn[:n])) for n in range(32, 97, 16)]
+        promoted += PASS in [assess_outputs(Case(made.cells[0], made)).outcome for made in looks]
+    assert promoted / 200 <= most
+
+
 def test_messages_carry_value_limit_interval_and_n():
     made = results(GOOD)
     assert made["time per token"].message.startswith("time-per-token ratio 0.50x, 97.5% CI 0.4")
@@ -257,7 +322,7 @@ def test_messages_carry_value_limit_interval_and_n():
         "(at most +50.0 ms)"
     )
     assert made["outputs"].message == (
-        "0 of 32 greedy outputs differ, 97.5% CI 0.0% to 16.5% (at most 10%, for near ties)"
+        "0 of 32 greedy outputs differ, 90% CI 0.0% to 8.9% (at most 20%, for near ties)"
     )
     assert made["tokens per step"].message == (
         "tokens per step 2.50, 97.5% CI 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
@@ -334,7 +399,8 @@ def test_newly_failed_requests_are_named():
     failing = with_arm("candidate", failed=12)
     failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
     assert results(failing)["errors"].message == (
-        "12 of 32 requests failed, 0 of 32 on the baseline; the candidate failed 12 that the baseline answered, "
+        "12 of 32 requests failed, 0 of 32 on the baseline; 37.5% more, 90% CI 14.3% to 53.6% (at most 10%); "
+        "the candidate failed 12 that the baseline answered, "
         "first: boom (p = 0.02%, significance level 0.31% at each interim analysis)"
     )
 

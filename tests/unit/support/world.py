@@ -25,6 +25,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.gate.policy import Policy
 from mpctl.manifest import foreign_changes, load_one
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
@@ -44,6 +45,10 @@ TOKENS = 10
 NGRAM = Spec("ngram", {"num_speculative_tokens": 4})
 NONE = Spec("none")
 SPECS = {BASELINE_TEXT: NONE, CANDIDATE_TEXT: NGRAM}
+
+
+# Eight prompts cannot show that few fail or differ.
+FEW = Policy(max_failed_excess=1.0, max_different=1.0)
 
 
 class Crash(BaseException):
@@ -449,6 +454,7 @@ def plan(strategy: Strategy, **changes: Any) -> Plan:
         "baseline_spec": NONE,
         "workload": "workload-1",
         "why": "rollout of ngram",
+        "policy": FEW,
         **changes,
     }
     for name in ("baseline", "goal"):

@@ -28,9 +28,9 @@ class Bench:
     def __init__(self, directory):
         self.console = RecordingConsole()
         prompts = directory / "mine.jsonl"
-        prompts.write_text("".join(json.dumps({"prompt": f"prompt {n}"}) + "\n" for n in range(40)))
+        prompts.write_text("".join(json.dumps({"prompt": f"prompt {n}"}) + "\n" for n in range(60)))
         self.request = BenchRequest(
-            measurement=MeasurementRequest(prompts=(str(prompts),), requests=4, rounds=6, calibrate=False)
+            measurement=MeasurementRequest(prompts=(str(prompts),), requests=6, rounds=6, calibrate=False)
         )
 
     def world(self):
@@ -113,7 +113,7 @@ def test_an_arm_that_does_not_speculate_needs_no_drafts(bench, speculates, thres
 
 def test_duplicate_prompts_are_reported(bench):
     file = Path("twice.jsonl")
-    file.write_text("".join(json.dumps({"prompt": f"prompt {n % 30}"}) + "\n" for n in range(33)))
+    file.write_text("".join(json.dumps({"prompt": f"prompt {n % 60}"}) + "\n" for n in range(63)))
     bench.request = replace(bench.request, measurement=replace(bench.request.measurement, prompts=(str(file),)))
     bench.run(bench.world())
     assert "3 prompts of twice are duplicates and are sent once" in bench.console.lines
