@@ -162,7 +162,7 @@ def assess_outputs(case: Case) -> RuleResult:
         f"{c.different} of {c.compared} greedy outputs differ, {formatting.confidence(interval, 'share')} "
         f"(at most {formatting.limit(limit, 'share')}, for near ties)"
     )
-    if interval.below(limit) or not c.different and not limit:
+    if interval.below(limit) or (not c.different and not limit):
         return RuleResult(Outcome.PASS, text, interval.value, limit, interval, c.compared, "share")
     if strict.above(limit, strictly=True):
         return RuleResult(Outcome.FAIL, text, interval.value, limit, interval, c.compared, "share")

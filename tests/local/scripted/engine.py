@@ -60,7 +60,18 @@ class Model:
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()
         self.slots = threading.Semaphore(int(self.script.get("slots", 10**6)))
-        names = ("generated", "accepted", "drafts", "requests", "prompt", "running", "waiting", "queries", "hits", "later")
+        names = (
+            "generated",
+            "accepted",
+            "drafts",
+            "requests",
+            "prompt",
+            "running",
+            "waiting",
+            "queries",
+            "hits",
+            "later",
+        )
         self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
         self.queued_s = 0.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import random
 import json
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -15,8 +15,8 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.case import Case
 from mpctl.gate.assess import RULES, Outcome, Verdict, assess
+from mpctl.gate.case import Case
 from mpctl.gate.policy import Policy
 from mpctl.gate.rules.evidence import assess_outputs
 from mpctl.records import decode, encode
