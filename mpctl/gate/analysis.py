@@ -30,11 +30,11 @@ class Comparison:
     ``textless``: answered by both with tokens but without text, as by a reasoning parser, and not compared.
     ``repeated`` of the ``sent`` prompts of this class of traffic were sent to the same arm before, in any cell.
 
-    ``intervals`` by name. ``length_ratio``: tokens per answer, candidate over baseline. ``throughput_ratio``, candidate over baseline, is better above 1. Better below 1, candidate
-    over baseline: ``time_per_token_ratio`` (whole requests, geometric mean over prompts), ``tpot``, ``ttft``,
-    ``queue_wait``, ``ttft_p99``, ``tpot_p99``, ``e2e_p99``. Differences, candidate minus baseline, in ms: ``ttft_ms``,
-    ``queue_wait_ms``. The candidate's own: ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was
-    not measured on both arms is absent.
+    ``intervals`` by name. ``length_ratio``: tokens per answer, candidate over baseline. ``throughput_ratio``, candidate
+    over baseline, is better above 1. Better below 1, candidate over baseline: ``time_per_token_ratio`` (whole requests,
+    geometric mean over prompts), ``tpot``, ``ttft``, ``queue_wait``, ``ttft_p99``, ``tpot_p99``, ``e2e_p99``.
+    Differences, candidate minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own:
+    ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
 
     ``spreads``: standard deviation of one round in the unit of the interval, of logarithms for ratios.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.

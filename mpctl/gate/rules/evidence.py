@@ -17,9 +17,9 @@ _TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at 
 def assess_errors(case: Case) -> RuleResult:
     """The candidate must not fail more requests than the baseline by more than a small share.
 
-    It passes when the upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot be
-    chance: if the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's
-    exact test), so a service that fails now and then by itself rejects no candidate.
+    It passes when the upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot
+    be chance: if the arms were equal, half of the prompts that one arm alone answered would be the candidate's
+    (McNemar's exact test), so a service that fails now and then by itself rejects no candidate.
     """
     c, limit = case.comparison, case.policy.max_failed_excess
     arm, n = c.candidate, c.candidate.requests
