@@ -265,14 +265,12 @@ def test_longer_answers_are_not_a_gain_in_speed():
         return replace(sample, tokens=tokens, e2e_ms=sample.ttft_ms + tpot * (tokens - 1), text_digest="other")
 
     made = []
-    for b in timed(rounds_of(12, faster=(1.0,) * 8, cell=replace(EDITS, temperature=0.7))):
-        if b.arm == CANDIDATE:
-            samples = tuple(longer(s, 3.0 + 0.2 * (b.repeat % 3), 2.06) for s in b.samples)
-            counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
-            b = replace(b, samples=samples, window=counted, duration_s=sum(s.e2e_ms for s in samples) / 1000)
-        else:
-            b = replace(b, duration_s=sum(s.e2e_ms for s in b.samples) / 1000)
-        made.append(b)
+    for block in timed(rounds_of(12, faster=(1.0,) * 8, cell=replace(EDITS, temperature=0.7))):
+        factor = 3.0 + 0.2 * (block.repeat % 3)
+        samples = tuple(longer(s, factor, 2.06) if block.arm == CANDIDATE else s for s in block.samples)
+        counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
+        seconds = sum(s.e2e_ms for s in samples) / 1000
+        made.append(replace(block, samples=samples, window=counted, duration_s=seconds))
     verdict = assess(Analysis.of(made, Policy(min_tokens_per_step=0)))
     found = {r.rule: r for r in verdict.rules}
     assert found["time per token"].outcome is PASS
