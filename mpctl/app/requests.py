@@ -29,6 +29,7 @@ class StagingRequest:
     node_disk_gib: float | None = None
     draft_size_gib: float | None = None
     token_secret: str | None = None
+    staging_image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class Cluster:
     """Facts about the cluster that runs the service; None is unknown.
 
     ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
-    ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node.
+    ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node;
+    ``staging_image``: of the download Job, or the base of the draft's image, in place of the public one by its tag.
     """
 
     kserve: str | None = None
@@ -48,6 +49,7 @@ class Cluster:
     shared: bool | None = None
     registry: str | None = None
     token_secret: str | None = None
+    staging_image: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse names that no cluster takes. Raises :class:`InputError` with the option."""
@@ -60,6 +62,7 @@ class Cluster:
                 _NAME,
                 "lower-case letters, digits, dashes and dots, such as hf-token",
             ),
+            ("--staging-image", self.staging_image, _IMAGE, "an image such as registry.example/busybox@sha256:..."),
             ("--registry", self.registry, prefix, "a host and a path without scheme and tag: registry.example/models"),
         ):
             if value is not None and not re.fullmatch(form, value):

@@ -75,7 +75,7 @@ def _by_claim(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...
     if not ready and context.cluster.air_gapped:
         steps.append(f"copy {draft.name} at {draft.revision} to the folder {folder} of the claim {claim}")
     elif not ready:
-        job = download_job(service, draft.fetched, claim, folder, context.cluster.kserve, context.cluster.token_secret)
+        job = download_job(service, draft.fetched, claim, folder, context.cluster)
         steps.append(f"the Job {job['metadata']['name']} downloads {draft.fetched} into {folder} of the claim {claim}")
     steps.append(f"the engine reads {path}")
     size = "" if draft.size_gib is None else f" ({draft.size_gib:.1f} GiB)"
@@ -116,7 +116,7 @@ def _by_image(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...
         DRAFT_MOUNT,
         with_entry(context.service, f"{'oci+native' if native else 'oci'}://{image}"),
         checks,
-        recipe=containerfile(draft.fetched) if built else None,
+        recipe=containerfile(draft.fetched, base=context.cluster.staging_image) if built else None,
         image=image if built else None,
         steps=(*steps, f"the image is mounted at {DRAFT_MOUNT}"),
         removes=(f"the entry of {image} in storageUris", _moved_back(context)),
@@ -144,7 +144,7 @@ def _by_combined(context: StagingContext, reason: str, checks: tuple[ModeCheck, 
         path,
         with_image(context.service, f"{scheme}://{image}"),
         checks,
-        recipe=containerfile(draft.fetched, target=target.uri),
+        recipe=containerfile(draft.fetched, target=target.uri, base=context.cluster.staging_image),
         image=image,
         steps=(f"build and push {image}, which holds target and draft", f"the engine reads {path}"),
         removes=(f"{image}: the target comes from {target.uri} again",),

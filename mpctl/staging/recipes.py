@@ -10,7 +10,7 @@ from typing import Any
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
 from mpctl.methods.versions import show
-from mpctl.staging.modes import hub_name
+from mpctl.staging.modes import Cluster, hub_name
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
 INITIALIZER = "kserve/storage-initializer"
@@ -47,15 +47,17 @@ def image_name(registry: str, uri: str, revision: str, *, target: str | None = N
     return f"{registry.rstrip('/')}/{path}:{tag}"
 
 
-def containerfile(source: str, *, target: str | None = None) -> str:
-    """The recipe for a Modelcar with the draft, and with ``target`` the draft below the target's files."""
+def containerfile(source: str, *, target: str | None = None, base: str | None = None) -> str:
+    """The recipe for a Modelcar with the draft, and with ``target`` the draft below the target's files. ``base``: the
+    image to build on, where it is not the target's."""
+    base = base or BASE
     lines = [f"# Before: {_fetch(source, 'draft')}"]
     if target is None:
-        lines += [f"FROM {BASE}", "COPY --chmod=755 draft/ /models/"]
+        lines += [f"FROM {base}", "COPY --chmod=755 draft/ /models/"]
     elif target.startswith("oci"):
         lines += [f"FROM {target.split('://', 1)[1]}", "COPY --chmod=755 draft/ /models/draft/"]
     else:
-        lines += [f"# Before: {_fetch(target, 'target')}", f"FROM {BASE}", "COPY --chmod=755 target/ /models/"]
+        lines += [f"# Before: {_fetch(target, 'target')}", f"FROM {base}", "COPY --chmod=755 target/ /models/"]
         lines += ["COPY --chmod=755 draft/ /models/draft/"]
     return "\n".join(lines) + "\n"
 
@@ -67,19 +69,17 @@ def _fetch(uri: str, folder: str) -> str:
     return f"hf download {repository}{f' --revision {revision}' if revision else ''} --local-dir {folder}"
 
 
-def download_job(
-    service: Service, source: str, claim: str, folder: str, kserve: str | None, token_secret: str | None
-) -> dict[str, Any]:
+def download_job(service: Service, source: str, claim: str, folder: str, cluster: Cluster) -> dict[str, Any]:
     """A Job that downloads ``source`` into ``folder`` of the claim with KServe's own initializer.
 
-    The name carries a digest, because a Job's template cannot be changed. ``token_secret``: a Secret whose key
-    HF_TOKEN is given to the downloader.
+    The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
+    whose key HF_TOKEN is given to the downloader.
     """
-    found = parse_version(kserve)
+    found, token_secret = parse_version(cluster.kserve), cluster.token_secret
     version = f"v{show(found)}" if found else INITIALIZER_VERSION
     container: dict[str, Any] = {
         "name": "fetch",
-        "image": f"{INITIALIZER}:{version}",
+        "image": cluster.staging_image or f"{INITIALIZER}:{version}",
         "args": [source, f"/models/{folder}"],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "HF_HOME", "value": "/tmp/hf"}],
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},

@@ -1,8 +1,10 @@
 """What the documents promise, checked against the tree."""
 
+import json
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -43,6 +45,41 @@ def test_links_between_documents_lead_somewhere():
 def test_locks_name_no_host():
     for lock in (ROOT / "requirements").glob("*.txt"):
         assert "://" not in lock.read_text(), lock.name
+
+
+def test_everything_that_scripts_and_workflows_fetch_is_pinned_by_hash():
+    """What they install comes from a lock with hashes, and an action from a commit: a tag can be moved."""
+    workflows = list((ROOT / ".github" / "workflows").glob("*.yaml"))
+    used = [use for flow in workflows for use in re.findall(r"uses: *(\S+)", flow.read_text())]
+    assert len(used) >= 3
+    assert [use for use in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use)] == []
+    assert all("\npermissions: {" in flow.read_text() for flow in workflows)
+    for script in (path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix == ""):
+        text = re.sub(r"\\\n\s*", "", script.read_text())
+        for line in (line for line in text.splitlines() if re.search(r"\bpip\b.* install ", line)):
+            assert "--require-hashes" in line or '--editable "$here"' in line, f"{script.name}: {line}"
+        for line in (line for line in text.splitlines() if re.search(r"\bnpm install\b", line)):
+            assert "--package-lock-only" in line or "MPCTL_CDK_CLI" in line, f"{script.name}: {line}"
+    lock = json.loads((ROOT / "requirements" / "stacks" / "package-lock.json").read_text())
+    packages = {name: package for name, package in lock["packages"].items() if name}
+    assert len(packages) > 400
+    assert [name for name, package in packages.items() if "integrity" not in package] == []
+
+
+def test_what_a_release_lists_is_what_the_wheel_needs():
+    """The SBOM is made of requirements/runtime.txt: every dependency of pyproject.toml is there, in a version that the
+    tests run with."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = {name: pinned(name + ".txt") for name in ("runtime", "dev")}
+    extras = project["optional-dependencies"]
+    for requirement in (*project["dependencies"], *extras["cloud"], *extras["report"]):
+        name = re.match(r"[\w.-]+", requirement)[0].lower()
+        assert name in locked["runtime"], name
+    assert locked["runtime"].items() <= locked["dev"].items()
+
+
+def pinned(lock):
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE))
 
 
 def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):

@@ -57,6 +57,7 @@ def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
         shared=request.claim_is_shared,
         registry=request.registry,
         token_secret=request.token_secret,
+        staging_image=request.staging_image,
     )
 
 

@@ -12,6 +12,7 @@ from mpctl.cli.options.shared import file_option, name_argument, output_option, 
 from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
+from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Explain the staging mode, the steps and what a rollback leaves.",
 )
+@show_secrets_option
 @output_option
 @shared_options
 @in_context
@@ -42,6 +44,7 @@ def command(
     file: str | None,
     *,
     explain: bool,
+    show_secrets: bool,
     **given: Unpack[SpeculationOptions],
 ) -> None:
     """Print what to prepare before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
@@ -65,7 +68,9 @@ def command(
         return
     context.emit(
         "StagingPlan",
-        record=lambda: _record(change, plan),
+        record=lambda: _record(
+            change, plan, presentable(context.terminal, change.new_text, show_secrets=show_secrets or file is not None)
+        ),
         names=lambda: [plan.mode],
         table=lambda _wide: "\n".join(_explained(change, plan)) if explain else _artifacts(plan),
     )
@@ -113,7 +118,7 @@ def _explained(change: Change, plan: StagingPlan) -> Iterator[str]:
         yield f"\nthe change to the service:\n\n{diff}"
 
 
-def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:
+def _record(change: Change, plan: StagingPlan, manifest: str) -> dict[str, Any]:
     return {
         "service": change.before.name,
         "draft": change.selection.draft,
@@ -128,5 +133,5 @@ def _record(change: Change, plan: StagingPlan) -> dict[str, Any]:
         "rollbackRemoves": list(plan.removes),
         "rollbackLeaves": list(plan.leaves),
         "warnings": list(plan.warnings),
-        "manifest": change.new_text,
+        "manifest": manifest,
     }

@@ -25,6 +25,7 @@ class StagingOptions(TypedDict):
     node_disk: float | None
     draft_size: float | None
     token_secret: str | None
+    staging_image: str | None
 
 
 staging_options = all_of(
@@ -38,6 +39,12 @@ staging_options = all_of(
     option("--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node.", **_SECTION),
     option("--draft-size", type=float, metavar="GIB", help="Size of a draft that cannot be read.", **_SECTION),
     option("--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job.", **_SECTION),
+    option(
+        "--staging-image",
+        metavar="IMAGE",
+        help="Image of the download Job or base of the Containerfile, such as a mirror's with a digest.",
+        **_SECTION,
+    ),
 )
 
 
@@ -56,4 +63,5 @@ def staging_request(given: StagingOptions) -> StagingRequest:
         node_disk_gib=given["node_disk"],
         draft_size_gib=given["draft_size"],
         token_secret=given["token_secret"],
+        staging_image=given["staging_image"],
     )

@@ -217,6 +217,14 @@ def test_the_paths_that_engines_read():
     assert path("hf", "pvc", "pvc://heads/org/draft") == "/mnt/mpctl/draft"
 
 
+def test_images_of_a_mirror_with_their_digest():
+    service, mirror = load(TARGETS["hf"])[0], "r.example:5000/base:1@sha256:" + "ab" * 32
+    cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror)
+    (job,) = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc").documents
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == mirror
+    assert f"FROM {mirror}\n" in plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci").recipe
+
+
 def test_what_is_prepared_and_what_stays():
     service = load(TARGETS["hf"])[0]
     cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")

@@ -58,6 +58,8 @@ def test_what_drafts_may_be_named():
         ({"claim": ""}, "--claim"),
         ({"claim": "Models"}, "--claim"),
         ({"token_secret": "a b"}, "--token-secret"),
+        ({"staging_image": "r.example/a b"}, "--staging-image"),
+        ({"staging_image": "r.example/a\nUSER root"}, "--staging-image"),
         ({"registry": "https://r.example"}, "--registry"),
         ({"registry": ""}, "--registry"),
         ({"registry": "r.example/m:1"}, "--registry"),
