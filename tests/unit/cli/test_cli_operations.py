@@ -92,7 +92,7 @@ def requested(monkeypatch):
     session = MemorySession()
     monkeypatch.setattr(rollout, "run", run)
     monkeypatch.setattr(rollback, "run", run)
-    monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name: session)
+    monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session)
     return found
 
 
@@ -162,7 +162,7 @@ def test_a_file_names_the_running_service(cli, requested, monkeypatch):
     opened = []
     monkeypatch.setattr(
         "mpctl.app.session.open.open_local",
-        lambda place, console, name: opened.append((place, name)) or MemorySession(),
+        lambda place, console, name, **_gone: opened.append((place, name)) or MemorySession(),
     )
     assert cli("rollout", "-f", "service.yaml", "--spec", "ngram").code == 0
     assert [(place.namespace, name) for place, name in opened] == [("chat", "svc")]
