@@ -56,7 +56,9 @@ def test_everything_that_scripts_and_workflows_fetch_is_pinned_by_hash():
     assert all("\npermissions: {" in flow.read_text() for flow in workflows)
     for script in (path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix == ""):
         text = re.sub(r"\\\n\s*", "", script.read_text())
-        for line in (line for line in text.splitlines() if re.search(r"(/pip\"|\bpip) install ", line.split(" || die")[0])):
+        for line in (
+            line for line in text.splitlines() if re.search(r"(/pip\"|\bpip) install ", line.split(" || die")[0])
+        ):
             assert "--require-hashes" in line or '--editable "$here"' in line, f"{script.name}: {line}"
         for line in (line for line in text.splitlines() if re.search(r"\bnpm install\b", line)):
             assert "--package-lock-only" in line or "MPCTL_CDK_CLI" in line, f"{script.name}: {line}"
