@@ -1,0 +1,185 @@
+"""The charts of the platform layer, rendered by Helm with the stacks' own values.
+
+Two things a schema cannot say: that a chart has every value that is set (Helm ignores what it does not know), and what
+comes out. What comes out is compared with a summary in golden/charts: names, images, resources and the settings that
+the values decide; `MPCTL_UPDATE_GOLDEN=1` renews it.
+
+Helm: MPCTL_HELM, the path, or the cache of the test cluster's programs; without it the tests skip and print the command
+that builds it. Charts: KServe's are inside its Go module, which the test cluster is built from; the others come from
+their own registries, or from MPCTL_CHARTS, a folder of archives. Where neither is there, the reason of the skip says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.versions import table
+from tests.stacks.test_first_apply import EKS, GKE
+
+HELM = "v3.19.0"
+GOLDEN = Path(__file__).parent / "golden" / "charts"
+KSERVE = "github.com/kserve/kserve"
+CHARTS = sorted(table().pins["charts"])
+# Parents under which a chart takes any key of its user's, or which belong to a chart inside the chart.
+DECIDED = ("deploy", "ingress", "storageInitializer")  # keys of KServe's ConfigMap that the values decide
+FREE = {
+    "cluster-autoscaler": ("extraArgs",),
+    "kserve-resources": ("kserve.storage.containerSecurityContext",),
+    "kube-prometheus-stack": ("grafana", "prometheus.prometheusSpec.storageSpec"),
+    "node-feature-discovery": ("worker.config",),
+    "prometheus-adapter": ("rules",),
+}
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig" / f"helm-{HELM}"
+    found = os.environ.get("MPCTL_HELM") or shutil.which("helm") or cache / "helm"
+    if not Path(found).is_file():
+        pytest.skip(f"helm is missing: GOBIN={cache} go install helm.sh/helm/v3/cmd/helm@{HELM} builds it, in minutes")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("charts")
+
+
+def from_module(name: str, version: str) -> Path | None:
+    """The folder of one of KServe's charts inside its Go module."""
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+    if not name.startswith("kserve-") or not Path(go).is_file():
+        return None
+    command = [go, "mod", "download", "-json", f"{KSERVE}@{version}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    path = Path(json.loads(done.stdout or "{}").get("Dir", "/nowhere")) / "charts" / name
+    return path if path.is_dir() else None
+
+
+def chart(name: str, helm: str, folder: Path) -> Path:
+    """The folder of a chart at its pinned version."""
+    pin = table().chart(name)
+    assert pin.repository and pin.chart
+    if path := from_module(name, pin.version):
+        return path
+    given = os.environ.get("MPCTL_CHARTS")
+    archive = Path(given or folder) / f"{pin.chart}-{pin.version}.tgz"
+    if not given and not archive.is_file():
+        oci = pin.repository.startswith("oci://")
+        where = [f"{pin.repository}/{pin.chart}"] if oci else [pin.chart, "--repo", pin.repository]
+        command = [helm, "pull", *where, "--version", pin.version, "-d", str(folder)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder)
+        )
+        if done.returncode:
+            pytest.skip(f"{name} {pin.version} cannot be had from {pin.repository}: {done.stderr.strip()[-160:]}")
+    if not archive.is_file():
+        pytest.skip(f"{archive.name} is not in {archive.parent}")
+    with tarfile.open(archive) as file:
+        file.extractall(folder / name, filter="data")
+    return folder / name / pin.chart
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Helm's own files go to *folder*."""
+    return {**os.environ, **{f"HELM_{kind}_HOME": str(folder) for kind in ("CACHE", "CONFIG", "DATA")}}
+
+
+def values_of(stacks: list[dict[str, Any]], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Cluster and values of every release of a chart."""
+    for found in stacks:
+        for cluster in (EKS, GKE):
+            release = found[f"{cluster}-platform"]["resource"]["helm_release"].get(name.replace("-", "_"))
+            if release:
+                # Terraform's escapes belong to Terraform.
+                text = release.get("values", ["{}"])[0].replace("$${", "${").replace("%%{", "%{")
+                yield cluster, yaml.safe_load(text)
+
+
+def unknown(wanted: Mapping[str, Any], known: Any, free: tuple[str, ...], path: str = "") -> Iterator[str]:
+    """Paths that are set and that the chart's own values do not have."""
+    for key, value in wanted.items():
+        here = f"{path}.{key}".lstrip(".")
+        if here in free:
+            continue
+        if not isinstance(known, Mapping) or key not in known:
+            yield here
+        elif isinstance(value, Mapping) and known[key] not in (None, {}):
+            yield from unknown(value, known[key], free, here)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_has_every_value_that_is_set(
+    name: str, helm: str, folder: Path, synthesised: dict[str, Any], rich: dict[str, Any]
+) -> None:
+    known = yaml.safe_load((chart(name, helm, folder) / "values.yaml").read_text("utf-8")) or {}
+    for _, values in values_of([synthesised, rich], name):
+        assert list(unknown(values, known, FREE.get(name, ()))) == []
+
+
+def test_a_misspelt_value_is_found() -> None:
+    known = {"kserve": {"storage": {"resources": {}}}}
+    assert list(unknown({"kserve": {"storage": {"ressources": 1}}}, known, ())) == ["kserve.storage.ressources"]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_renders_to_its_golden_summary(
+    name: str, helm: str, folder: Path, synthesised: dict[str, Any], tmp_path: Path
+) -> None:
+    place = chart(name, helm, folder)
+    rendered = dict(values_of([synthesised], name))
+    if rendered.get(GKE) == rendered.get(EKS):
+        rendered.pop(GKE, None)
+    for cluster, values in rendered.items():
+        given = tmp_path / f"{cluster}.yaml"
+        given.write_text(yaml.safe_dump(values), "utf-8")
+        command = [helm, "template", name, str(place), "-n", "kserve", "-f", str(given), "--include-crds"]
+        command += ["--kube-version", "1.35.0"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder)
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        documents = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+        text = yaml.safe_dump(summary(documents), sort_keys=True, width=120)
+        golden = GOLDEN / (f"{name}-gke.yaml" if cluster == GKE and len(rendered) > 1 else f"{name}.yaml")
+        if os.environ.get("MPCTL_UPDATE_GOLDEN"):
+            golden.parent.mkdir(exist_ok=True)
+            golden.write_text(text, "utf-8")
+        if not golden.exists():
+            pytest.skip(f"rendered {len(documents)} objects; nobody recorded a summary: MPCTL_UPDATE_GOLDEN=1")
+        assert text == golden.read_text("utf-8")
+
+
+def summary(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a person reviews of a rendered chart, by object."""
+    return {f"{one['kind']} {one['metadata']['name']}": facts(one) for one in documents}
+
+
+def facts(document: dict[str, Any]) -> Any:
+    """Settings as values; of pods their images and resources; of the rest nothing but that they exist."""
+    kind, spec = document["kind"], document.get("spec") or {}
+    if kind == "ConfigMap":
+        return {key: settings(text) for key, text in (document.get("data") or {}).items() if key in DECIDED}
+    if kind == "ClusterStorageContainer":
+        return {key: spec["container"][key] for key in ("image", "resources", "securityContext")}
+    pod = (spec.get("template") or {}).get("spec") or (spec if "containers" in spec else {})
+    containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
+    return [{key: one[key] for key in ("name", "image", "resources") if key in one} for one in containers]
+
+
+def settings(text: str) -> Any:
+    """A setting of a ConfigMap, parsed where it is JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text if len(text) < 200 else f"{len(text)} characters"
