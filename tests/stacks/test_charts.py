@@ -78,9 +78,7 @@ def chart(name: str, helm: str, folder: Path) -> Path:
         oci = pin.repository.startswith("oci://")
         where = [f"{pin.repository}/{pin.chart}"] if oci else [pin.chart, "--repo", pin.repository]
         command = [helm, "pull", *where, "--version", pin.version, "-d", str(folder)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder)
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder))
         if done.returncode:
             pytest.skip(f"{name} {pin.version} cannot be had from {pin.repository}: {done.stderr.strip()[-160:]}")
     if not archive.is_file():
@@ -145,9 +143,7 @@ def test_a_chart_renders_to_its_golden_summary(
         given.write_text(yaml.safe_dump(values), "utf-8")
         command = [helm, "template", name, str(place), "-n", "kserve", "-f", str(given), "--include-crds"]
         command += ["--kube-version", "1.35.0"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder)
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder))
         assert done.returncode == 0, done.stderr[-2000:]
         documents = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
         text = yaml.safe_dump(summary(documents), sort_keys=True, width=120)
