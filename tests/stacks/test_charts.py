@@ -6,7 +6,7 @@ the values decide; `MPCTL_UPDATE_GOLDEN=1` renews it.
 
 Helm: MPCTL_HELM, the path, or the cache of the test cluster's programs; without it the tests skip and print the command
 that builds it. Charts: KServe's are inside its Go module, which the test cluster is built from; the others come from
-their own registries, or from MPCTL_CHARTS, a folder of archives. Where neither is there, the reason of the skip says so.
+their own registries, or from MPCTL_CHARTS, a folder of archives. Where neither is there, the skip says so.
 """
 
 from __future__ import annotations
