@@ -116,9 +116,12 @@ class PreflightRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A plan of one or several methods. ``speculation``: the change, with the method of each in turn. ``rates``: of
-    acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a file of
-    prompts and answers; ``url``: of a running engine; ``runs``: files of mpctl bench; ``prices``: a price list."""
+    """A plan of one or several methods. ``speculation``: the change, with the method of each in turn.
+
+    ``rates``: of acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a
+    file of prompts and answers, ``tokenizer``: a directory for it; ``url``: of a running engine; ``runs``: files of
+    mpctl bench; ``prices``: a price list.
+    """
 
     methods: tuple[str, ...]
     speculation: SpeculationRequest
@@ -130,8 +133,8 @@ class PlanRequest:
     rates: tuple[float, ...] = ()
     coverage: float | None = None
     traffic: str | None = None
-    measure: bool = False
     transcripts: str | None = None
+    tokenizer: str | None = None
     url: str | None = None
     runs: tuple[str, ...] = ()
     prices: str | None = None

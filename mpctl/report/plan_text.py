@@ -60,7 +60,7 @@ def best_lines(method: Record) -> Iterator[str]:
     yield "smallest K within 2 % of the best, by concurrency: " + "; ".join(parts)
     yield f"crossover: {method['crossover']['text']}"
     rows = sorted({(one["regime"], one["publishedRows"]) for one in method["answers"]})
-    behind = "; ".join(f"{count} published ratios {regime}" for regime, count in rows)
+    behind = "; ".join(f"{count or 'no'} published ratios {regime}" for regime, count in rows)
     yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}"
     if any(one["poolBound"] for one in method["answers"]):
         yield "* the KV pool limits the batch: throughput and time per token part there"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpctl.app.bench.recorded import Source
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
-from mpctl.app.inspect.run_source import Source, find_source
+from mpctl.app.inspect.run_source import find_source
 from mpctl.app.policy import read_policy
 from mpctl.app.requests import ReportRequest
 from mpctl.app.session.place import Place

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from mpctl.app.bench.recorded import Source, measured_by, rollouts_of
 from mpctl.app.bench.run_file import read_run
 from mpctl.app.console import Console
 from mpctl.app.session.base import Session
 from mpctl.app.session.open import open_session
 from mpctl.app.session.place import Place
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.run import Run
-from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict, judge_run
-from mpctl.gate.policy import Policy
-from mpctl.rollout.measurement import Measurement, load_record
-from mpctl.rollout.operation import Operation, operations
-from mpctl.rollout.plan import Kind
+from mpctl.rollout.operation import Operation
 
 _MEASURES = "'mpctl rollout' and 'mpctl bench' measure"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A measurement with its service; ``rounds`` were judged of ``planned``, None for those of the run itself."""
-
-    run: Run
-    service: str = ""
-    rounds: int | None = None
-    planned: int | None = None
-
-    def judge(self, policy: Policy | None = None) -> tuple[Analysis, Verdict]:
-        """Judge the measurement again, by its own policy unless another is given."""
-        return judge_run(self.run, policy or self.run.policy, rounds=self.rounds, planned=self.planned)
 
 
 def find_source(place: Place, console: Console, run: str | None, service: str | None) -> Source:
@@ -50,10 +28,10 @@ def find_source(place: Place, console: Console, run: str | None, service: str | 
             raise InputError("has no measured block", file=run)
         return Source(measured)
     session = open_session(place, console, service)
-    rollouts = [o for o in operations(session.store.entries()) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
+    rollouts = rollouts_of(session)
     if run is not None:
         return _of_rollout(session, rollouts, run)
-    sources = (_source(session, operation) for operation in reversed(rollouts))
+    sources = (measured_by(session, operation) for operation in reversed(rollouts))
     last = next((source for source in sources if source is not None), None)
     if last is None:
         raise InputError(f"{session.title} has no rollout that measured", hint=_MEASURES)
@@ -66,7 +44,7 @@ def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> Sourc
         raise MpctlError(
             f"workload of {operation.id} of {session.title} not found", hint="'mpctl rollout' measures again"
         )
-    source = _source(session, operation)
+    source = measured_by(session, operation)
     if source is None:
         raise InputError(
             f"{operation.id} of {session.title} measured nothing", hint="'mpctl history' lists the other rollouts"
@@ -84,26 +62,3 @@ def _pick(title: str, rollouts: list[Operation], name: str) -> Operation:
     raise InputError(
         f"rollout {name} of {title} not found", hint=f"rollouts: {listing}; or the path of a file of mpctl bench"
     )
-
-
-def _source(session: Session, operation: Operation) -> Source | None:
-    """Return what a rollout measured, None when it measured nothing."""
-    workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)
-    if workload is None:
-        return None
-    unused: Any = None  # reading needs neither an engine nor a load client
-    measurement = Measurement(
-        id=operation.id,
-        created=operation.opened_at,
-        who=operation.who,
-        workload=workload,
-        policy=operation.plan.policy,
-        store=session.store,
-        meter=unused,
-        progress=session.console,
-        target=unused,
-    )
-    run = measurement.judged()
-    if not run.blocks:
-        return None
-    return Source(run, f"{session.namespace}/{session.name}", max(measurement.rounds(), 1), workload.repeats)

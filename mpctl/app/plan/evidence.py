@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mpctl.app.change import Change
 from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.change.source import Source
 from mpctl.app.plan.cells import acceptance_of
+from mpctl.app.plan.measure import counters_of, replay_transcripts
+from mpctl.app.plan.runs import Learned, learned_from
 from mpctl.app.requests import PlanRequest
+from mpctl.app.session.base import Session
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
 from mpctl.estimate.payoff.cell import Cell
@@ -50,8 +53,6 @@ class Evidence:
         """How measured pairs moved the prediction at the largest concurrency that was measured, and its band."""
         if not pairs:
             return ""
-        from dataclasses import replace
-
         at = replace(cell, concurrency=max(pair.concurrency for pair in pairs))
         before, after = (predict(at, posterior, known).throughput for known in ((), pairs))
         return (
@@ -61,9 +62,41 @@ class Evidence:
 
 
 def gather(source: Source, request: PlanRequest) -> Evidence:
-    """Everything that is known without starting anything."""
-    del source, request
-    return Evidence()
+    """Everything that is known without starting anything: earlier measurements, transcripts, a running engine.
+
+    Raises:
+        InputError: a file or an address cannot be used.
+    """
+    learned = learned_from(source if isinstance(source, Session) else None, request.runs)
+    found = _of_runs(learned)
+    if request.transcripts is not None:
+        replayed = replay_transcripts(source, request)
+        return replace(
+            found,
+            measured={**found.measured, **replayed.measured},
+            prompt_tokens=replayed.prompt_tokens,
+            output_tokens=replayed.output_tokens,
+        )
+    if request.url is not None:
+        method, acceptance, words = counters_of(request.url, request.methods)
+        return replace(found, measured={**found.measured, method: (acceptance, words)})
+    return found
+
+
+def _of_runs(learned: Sequence[Learned]) -> Evidence:
+    """Later measurements replace the acceptance of earlier ones; pairs add up."""
+    measured = {one.spec.method: (one.acceptance, f"{one.name}") for one in learned if one.acceptance is not None}
+    lengths = [one.output_tokens for one in learned if one.output_tokens]
+    names = ", ".join(one.name for one in learned)
+    return Evidence(
+        measured=measured,
+        pairs=tuple(pair for one in learned for pair in one.pairs),
+        tokens_per_s={at: rate for one in learned for at, rate in one.tokens_per_s.items()},
+        pools={one.spec.method: one.pools for one in learned if one.pools[0]},
+        devices=tuple(dict.fromkeys(device for one in learned for device in one.devices)),
+        output_tokens=lengths[-1] if lengths else None,
+        notes=(f"evidence of {len(learned)} measurements: {names}",) if learned else (),
+    )
 
 
 def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: int) -> Acceptance | None:

@@ -117,7 +117,12 @@ def _gpu(source: Source, request: PlanRequest, evidence: Evidence) -> Gpu | None
         found = find_gpu(device)
         if found is not None:
             return found
-    return _PROCESSOR if read_log(source.engine_log() or "").device == CPU else None
+    logged = read_log(source.engine_log() or "").device
+    return _PROCESSOR if logged == CPU or any(_is_processor(device) for device in evidence.devices) else None
+
+
+def _is_processor(device: str) -> bool:
+    return any(word in device.lower() for word in ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor"))
 
 
 def _method(known: _Known, method: str) -> MethodPlan:
@@ -134,7 +139,7 @@ def _method(known: _Known, method: str) -> MethodPlan:
     if isinstance(cell, Refusal):
         return replace(made, refusal=cell)
     pairs, posterior = evidence.pairs_of(method), fitted()
-    grid = table(cell, request.concurrency, _ks(request, change), posterior, pairs)
+    grid = table(cell, request.concurrency, _ks(request, change, cell), posterior, pairs)
     last = grid.choices[-1]
     rate = evidence.tokens_per_s.get(last.concurrency)
     return replace(
@@ -150,9 +155,12 @@ def _method(known: _Known, method: str) -> MethodPlan:
     )
 
 
-def _ks(request: PlanRequest, change: Change) -> Sequence[int]:
+def _ks(request: PlanRequest, change: Change, cell: Cell) -> Sequence[int]:
+    """The K asked for, else 1 to 7; the mean length where the method decides on each draft's."""
     if request.ks:
         return request.ks
+    if METHODS[change.spec.method].k_from == "method" and cell.acceptance.origin == "measured":
+        return (len(cell.acceptance.rates),)
     return tuple(sorted({*_KS, *((change.spec.k,) if change.spec.k else ())}))
 
 

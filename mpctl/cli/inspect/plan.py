@@ -36,6 +36,11 @@ class PlanOptions(SpeculationOptions):
     acceptance: tuple[float, ...] | None
     coverage: float | None
     traffic: str | None
+    measure: bool
+    transcripts: str | None
+    tokenizer: str | None
+    url: str | None
+    run: tuple[str, ...]
     prices: str | None
 
 
@@ -85,6 +90,24 @@ class PlanOptions(SpeculationOptions):
 @option(
     "--traffic", type=Word(_CLASSES), help="Class of traffic to screen with, where nothing is measured.", **_EVIDENCE
 )
+@option("--measure", is_flag=True, help="Measure acceptance: with --transcripts or --url.", **_EVIDENCE)
+@option(
+    "--transcripts",
+    type=File(),
+    metavar="FILE",
+    help="JSONL of prompts and answers: ngram and suffix are replayed on them, without an engine.",
+    **_EVIDENCE,
+)
+@option("--tokenizer", type=File(), metavar="DIR", help="Directory with the target's tokenizer.json.", **_EVIDENCE)
+@option("--url", metavar="URL", help="Engine that runs anywhere: its counters, or its tokenizer.", **_EVIDENCE)
+@option(
+    "--run",
+    type=File(),
+    multiple=True,
+    metavar="FILE",
+    help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
+    **_EVIDENCE,
+)
 @option("--prices", type=File(), metavar="FILE", section="Output", help="Price list, YAML (default: the shipped one).")
 @own_output_option(("table", "json", "yaml", "html", "md"), help="Format (default: table).")
 @shared_options
@@ -105,6 +128,7 @@ def command(
       mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
       mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
       mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o html > plan.html
+      mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
       mpctl plan --cell cells.yaml -o json             any target, draft and GPU
 
     One page: can it run, does it fit, throughput and time-per-token ratio by concurrency and K with 90 % bands, the
@@ -132,6 +156,12 @@ def plan_request(given: PlanOptions) -> PlanRequest:
 
     if not given["spec"]:
         raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
+    if given["measure"] and not (given["transcripts"] or given["url"]):
+        raise InputError(
+            "nothing to measure on is named",
+            field="--measure",
+            hint="--transcripts FILE or --url URL; a candidate: 'mpctl bench run', then plan with --run FILE",
+        )
     return PlanRequest(
         methods=tuple(word.strip() for word in given["spec"].split(",") if word.strip()),
         speculation=speculation_request(given),
@@ -143,6 +173,10 @@ def plan_request(given: PlanOptions) -> PlanRequest:
         rates=given["acceptance"] or (),
         coverage=given["coverage"],
         traffic=given["traffic"],
+        transcripts=given["transcripts"],
+        tokenizer=given["tokenizer"],
+        url=given["url"],
+        runs=given["run"],
         prices=given["prices"],
     )
 

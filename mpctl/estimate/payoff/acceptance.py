@@ -36,7 +36,14 @@ class Acceptance:
 
     def tokens_per_step(self, k: int) -> float:
         """Tokens that one step yields at ``k``."""
-        return 1 + self.coverage * sum(self.at(k))
+        return 1 + self.coverage_at(k) * sum(self.at(k))
+
+    def coverage_at(self, k: int) -> float:
+        """The coverage at another K: the same part of the answers is drafted, in more steps by shorter drafts."""
+        if self.coverage >= 1:
+            return 1.0
+        drafted = self.coverage * (1 + sum(self.rates)) / (1 + sum(self.at(k)))
+        return drafted / (drafted + 1 - self.coverage)
 
     def at(self, k: int) -> tuple[float, ...]:
         """The rates of ``k`` positions: those known, then each the last conditional rate times the one before."""

@@ -134,7 +134,7 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
     return Drafting(
         k=float(chosen),
         tokens_per_step=tokens_per_step or cell.acceptance.tokens_per_step(chosen),
-        coverage=cell.acceptance.coverage if lookup else 1.0,
+        coverage=cell.acceptance.coverage_at(chosen) if lookup and chosen else 1.0,
         passes=0.0 if draft is None else cell.draft_slowdown * (1.0 if parallel else chosen),
         pass_tokens=float(chosen) if parallel else 1.0,
         gb=draft.total_gb if draft else 0.0,

@@ -21,8 +21,8 @@ from referencing import Registry
 from report_samples import empty, hostile, report, several
 from run_samples import make_run
 
+from mpctl.app.bench.recorded import Source
 from mpctl.app.inspect.report import report_on
-from mpctl.app.inspect.run_source import Source
 from mpctl.cli.inspect.report import render
 from mpctl.cli.printer import API_VERSION
 from mpctl.experiment.cell import Cell

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
+from run_samples import make_run
+
+from mpctl.app.bench.run_file import write_run
+from mpctl.experiment.cell import Cell as Measured
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -188,3 +193,76 @@ def test_names_of_others_are_escaped_in_html_and_markdown(cli):
     (cli.directory / "cells.json").write_text(json.dumps(named), encoding="utf-8")
     assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "html").out
     assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "md").out
+
+
+def transcripts(cli, *, copies):
+    """Forty answers that copy their prompts or share nothing with them, as tokens."""
+    lines = []
+    for i in range(40):
+        prompt = [(i * 31 + j * j * 7) % 5003 for j in range(120)]
+        answer = prompt[20:100] if copies else [6000 + (i * 17 + j * j * 3) % 4999 for j in range(80)]
+        lines.append(json.dumps({"prompt_token_ids": prompt, "token_ids": answer}))
+    (cli.directory / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return ("--measure", "--transcripts", "log.jsonl")
+
+
+# Where nothing is accepted the ratio is just below 1, and a lookup that near to 1 has no sign.
+@pytest.mark.parametrize(("copies", "call"), [(True, "gain"), (False, "measure first")])
+def test_transcripts_tell_whether_ngram_pays_without_an_engine(cli, manifest, copies, call):
+    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", *transcripts(cli, copies=copies), "-o", "json")
+    assert ran.code == 0, ran.err
+    record = json.loads(ran.out)
+    (method,) = record["methods"]
+    assert (record["promptTokens"], record["outputTokens"]) == (120, 80)
+    assert {one["level"] for one in method["answers"]} == {"L1"}
+    assert method["best"][0]["call"] == call
+    assert "40 transcripts of log.jsonl, replayed" in method["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("not json", "log.jsonl:1: not JSON", '{"prompt": "...", "answer": "..."}'),
+        ('{"prompt": "p", "answer": "a"}', "the tokens of Qwen/Qwen3-8B are unknown", "--tokenizer DIR"),
+    ],
+)
+def test_transcripts_that_cannot_be_used_are_named(cli, manifest, text, message, hint):
+    (cli.directory / "log.jsonl").write_text(text, encoding="utf-8")
+    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", "--measure", "--transcripts", "log.jsonl")
+    assert (ran.code, message in ran.err, hint in ran.err) == (2, True, True), ran.err
+
+
+def test_texts_are_tokenized_by_the_targets_own_file(cli, manifest):
+    pytest.importorskip("tokenizers")
+    model = Path(__file__).parents[4] / "scripts" / "demo_model" / "model"
+    line = json.dumps({"prompt": "def add(a, b):\n    return a + b\n", "answer": "def add(a, b):\n    return a + b\n"})
+    (cli.directory / "log.jsonl").write_text(line, encoding="utf-8")
+    given = ("--spec", "ngram", "--gpu", "L4", "--transcripts", "log.jsonl", "--tokenizer", str(model))
+    ran = cli("plan", *manifest, *given, "-o", "json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["promptTokens"] > json.loads(ran.out)["outputTokens"] > 10  # the chat template is added
+
+
+def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
+    write_run("measured.json.gz", make_run({Measured("edits", 1): 2.0, Measured("edits", 32): 1.4}))
+    given = ("--spec", "ngram", "--run", "measured.json.gz", "--concurrency", "1,32,256", "-o", "json")
+    ran = cli("plan", *manifest, *given)
+    assert ran.code == 0, ran.err
+    record = json.loads(ran.out)
+    (method,) = record["methods"]
+    assert record["gpu"] == "L4"  # by the measurement
+    best = {one["concurrency"]: one for one in method["best"]}
+    answers = {(one["concurrency"], one["k"]): one for one in method["answers"]}
+    assert answers[(32, 5)]["throughputRatio"]["value"] == pytest.approx(1.4, rel=0.03)
+    assert best[32]["call"] == "gain"
+    assert answers[(256, 5)]["level"] == "L1"  # more than twice what was measured
+    assert any("more than twice the largest measured" in o["reason"] for o in answers[(256, 5)]["outsideTheEvidence"])
+    assert method["learned"].startswith("2 measured pairs: at concurrency 32")
+    assert method["cost"]["baselineMeasured"] is False
+
+
+def test_measuring_needs_something_to_measure_on(cli, manifest):
+    ran = cli("plan", *manifest, "--spec", "ngram", "--measure")
+    assert (ran.code, "mpctl bench run" in ran.err) == (2, True)
+    several = cli("plan", *manifest, "--spec", "all", "--url", "http://127.0.0.1:9")
+    assert (several.code, "name it: --spec eagle3" in several.err) == (2, True)

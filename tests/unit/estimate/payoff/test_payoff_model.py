@@ -81,6 +81,14 @@ def test_acceptance_of_other_k_follows_from_the_last_conditional_rate():
     assert sum(from_length(2.5, 5)) + 1 == pytest.approx(2.5)
 
 
+def test_a_shorter_draft_covers_more_steps_of_the_same_answers():
+    lookup = Acceptance((1.0, 1.0, 1.0, 1.0), coverage=0.5)  # half the steps yield five tokens
+    assert lookup.coverage_at(4) == 0.5
+    # 5 of 6 tokens are drafted; with one per draft that takes 2.5 steps beside the one without.
+    assert lookup.coverage_at(1) == pytest.approx(2.5 / 3.5)
+    assert Acceptance((0.6, 0.3)).coverage_at(1) == 1.0
+
+
 @pytest.mark.parametrize(
     ("rates", "length", "words"),
     [

@@ -1,0 +1,58 @@
+"""What the rollouts of a service measured, read from its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.app.session.base import Session
+from mpctl.experiment.run import Run
+from mpctl.experiment.workload import Workload
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import Verdict, judge_run
+from mpctl.gate.policy import Policy
+from mpctl.rollout.measurement import Measurement, load_record
+from mpctl.rollout.operation import Operation, operations
+from mpctl.rollout.plan import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A measurement with its service; ``rounds`` were judged of ``planned``, None for those of the run itself."""
+
+    run: Run
+    service: str = ""
+    rounds: int | None = None
+    planned: int | None = None
+
+    def judge(self, policy: Policy | None = None) -> tuple[Analysis, Verdict]:
+        """Judge the measurement again, by its own policy unless another is given."""
+        return judge_run(self.run, policy or self.run.policy, rounds=self.rounds, planned=self.planned)
+
+
+def rollouts_of(session: Session) -> list[Operation]:
+    """The rollouts of a service that measured or were to, oldest first."""
+    return [o for o in operations(session.store.entries()) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
+
+
+def measured_by(session: Session, operation: Operation) -> Source | None:
+    """Return what a rollout measured, None when it measured nothing."""
+    workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)
+    if workload is None:
+        return None
+    unused: Any = None  # reading needs neither an engine nor a load client
+    measurement = Measurement(
+        id=operation.id,
+        created=operation.opened_at,
+        who=operation.who,
+        workload=workload,
+        policy=operation.plan.policy,
+        store=session.store,
+        meter=unused,
+        progress=session.console,
+        target=unused,
+    )
+    run = measurement.judged()
+    if not run.blocks:
+        return None
+    return Source(run, f"{session.namespace}/{session.name}", max(measurement.rounds(), 1), workload.repeats)

@@ -1,0 +1,162 @@
+"""Acceptance without a rollout: from transcripts, by replay, and from the counters of an engine that runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpctl.app.change.source import Source
+from mpctl.app.files import read_file
+from mpctl.app.plan.runs import acceptance_in
+from mpctl.app.requests import PlanRequest
+from mpctl.errors import InputError
+from mpctl.estimate.payoff.acceptance import Acceptance, from_length
+from mpctl.estimate.replay.counts import Conversation, Counts, Proposer, replay
+from mpctl.estimate.replay.lookup import PromptLookup
+from mpctl.estimate.replay.suffix import SuffixLookup
+from mpctl.estimate.replay.transcripts import Transcript, read_transcripts
+from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.methods import METHODS
+from mpctl.platform import http
+from mpctl.platform.tokens import Tokenizer, of_directory, of_engine
+
+_SUFFIX_K = 24
+_REPLAYED = ("ngram", "ngram_gpu", "suffix")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Acceptance by method with its source, and mean tokens of prompts and answers."""
+
+    measured: dict[str, tuple[Acceptance, str]]
+    prompt_tokens: float
+    output_tokens: float
+
+
+def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
+    """Replay the lookups over a file of prompts and answers.
+
+    Raises:
+        InputError: the file cannot be used, or nothing here knows the target's tokens.
+    """
+    assert request.transcripts is not None
+    logged = read_transcripts(read_file(request.transcripts, "the transcripts"), request.transcripts)
+    conversations = _conversations(source, request, logged)
+    words = f"{len(conversations)} transcripts of {request.transcripts}, replayed"
+    measured = {}
+    asked = ("ngram", "suffix") if request.methods == ("all",) else request.methods
+    for method in (one for one in _REPLAYED if one in asked):
+        k, proposer = _proposer(method, request)
+        counts = replay(conversations, proposer, k)
+        measured[method] = (
+            acceptance_of(counts, fixed=METHODS[method].k_from != "method"),
+            f"{words}: {describe(counts)}",
+        )
+    count = len(conversations)
+    return Replayed(
+        measured,
+        sum(len(one.prompt) for one in conversations) / count,
+        sum(len(one.answer) for one in conversations) / count,
+    )
+
+
+def acceptance_of(counts: Counts, *, fixed: bool = True) -> Acceptance:
+    """Counts as acceptance; no draft at all is none accepted. Where the length of drafts is not ``fixed``, the rates
+    are those of drafts of the mean length that accept as many tokens."""
+    if not counts.drafts:
+        return Acceptance((0.0,), counts.coverage)
+    rates = counts.rates
+    if not fixed:
+        length = max(math.ceil(counts.drafted / counts.drafts), 1)
+        rates = from_length(1 + counts.accepted / counts.drafts, length)
+    return Acceptance(rates, counts.coverage, drafts=counts.drafts)
+
+
+def describe(counts: Counts) -> str:
+    """``2.31 tokens per step, coverage 61 %``."""
+    return f"{counts.tokens_per_step:.2f} tokens per step, coverage {counts.coverage:.0%}"
+
+
+def _proposer(method: str, request: PlanRequest) -> tuple[int, Proposer]:
+    """The proposer with the settings of the request."""
+    known = {**dict(METHODS[method].defaults)}
+    for setting in request.speculation.settings:
+        key, _, value = setting.partition("=")
+        if value.isdecimal():
+            known[key.replace("-", "_")] = int(value)
+    if method == "suffix":
+        k = int(known.get("num_speculative_tokens", _SUFFIX_K))
+        return k, SuffixLookup(k, depth=int(known.get("suffix_decoding_max_tree_depth", _SUFFIX_K)))
+    k = int(known["num_speculative_tokens"])
+    return k, PromptLookup(k, int(known["prompt_lookup_min"]), int(known["prompt_lookup_max"]))
+
+
+def _conversations(
+    source: Source | None, request: PlanRequest, logged: tuple[Transcript, ...]
+) -> tuple[Conversation, ...]:
+    tokenizer: Tokenizer | None = None
+    found = []
+    for one in logged:
+        if one.tokens is not None:
+            found.append(Conversation(*one.tokens))
+            continue
+        tokenizer = tokenizer or _tokenizer(source, request)
+        messages = one.messages or ({"role": "user", "content": one.prompt},)
+        found.append(Conversation(tuple(tokenizer.prompt(messages)), tuple(tokenizer.text(one.answer))))
+    return tuple(found)
+
+
+def _tokenizer(source: Source | None, request: PlanRequest) -> Tokenizer:
+    """The one named, an engine's, or that of the target where its files are here."""
+    if request.tokenizer is not None:
+        return of_directory(Path(request.tokenizer))
+    target = source.target_of(source.service()) if source is not None else None
+    if request.url is not None:
+        return of_engine(request.url, served_name(request.url))
+    if target is not None and Path(target).is_dir():
+        return of_directory(Path(target))
+    raise InputError(
+        f"the tokens of {target or 'the target'} are unknown: its tokenizer is not on this machine",
+        field="--transcripts",
+        hint="--tokenizer DIR with its tokenizer.json; --url of an engine that serves it; or token ids in the file",
+    )
+
+
+def served_name(url: str) -> str:
+    """The first model that an engine serves.
+
+    Raises:
+        InputError: the address answers, but not as an engine does.
+        NoAnswer: it does not answer.
+    """
+    answer = http.request("GET", f"{url.rstrip('/')}/v1/models")
+    try:
+        return str(answer.json()["data"][0]["id"])
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise InputError(f"{url}/v1/models: no list of models", field="--url") from error
+
+
+def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, str]:
+    """Method, acceptance and source from the counters of an engine that speculates, since it started.
+
+    Raises:
+        InputError: several methods are asked for, or the engine does not speculate or has drafted nothing yet.
+        NoAnswer: it does not answer.
+    """
+    if len(methods) != 1 or methods == ("all",):
+        raise InputError("counters belong to one method", field="--url", hint="name it: --spec eagle3")
+    answer = http.request("GET", f"{url.rstrip('/')}/metrics")
+    try:
+        now = Counters.parse(answer.text)
+        window = Window.between(Counters(0, drafts=0, draft_tokens=0, accepted=0, started=now.started), now)
+    except CounterError as error:
+        raise InputError(f"{url}/metrics: {error}", field="--url") from error
+    found = acceptance_in(window, methods[0])
+    if found is None:
+        raise InputError(
+            f"{url}: the engine has drafted nothing since it started",
+            field="--url",
+            hint="send it your own prompts with speculation on, or measure offline: --transcripts FILE",
+        )
+    return methods[0], found, f"the counters of {url}, {window.drafts:.0f} drafts"

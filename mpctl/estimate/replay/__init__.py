@@ -1,0 +1,1 @@
+"""Acceptance of lookup methods on logged prompts and answers, without an engine."""

@@ -1,0 +1,58 @@
+"""The offline replay of n-gram against a real engine's own counters on the same texts."""
+
+import json
+import urllib.request
+
+import pytest
+
+from mpctl.estimate.replay.counts import Conversation, replay
+from mpctl.estimate.replay.lookup import PromptLookup
+from mpctl.experiment.built_in import built_in_prompts
+from mpctl.experiment.counters import Counters, Window
+
+pytestmark = pytest.mark.engine
+
+
+def ask(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def counters(base):
+    with urllib.request.urlopen(f"{base}/metrics", timeout=30) as answer:
+        return Counters.parse(answer.read().decode())
+
+
+def test_the_replay_of_logged_answers_reads_as_the_counters_do(engine):
+    engine(
+        "rollout",
+        "--spec",
+        "ngram",
+        "--requests",
+        "4",
+        "--repeats",
+        "1",
+        "--no-calibrate",
+        "--policy",
+        engine.policy(),
+        code=None,
+        timeout=900,
+    )
+    base = engine.json("status")["items"][0]["url"].removesuffix("/v1")
+    prompts, _ = built_in_prompts("edits")
+    fresh, _ = built_in_prompts("fresh")
+    before = counters(base)
+    assert before.drafts is not None, "the engine speculates"
+    logged = []
+    for prompt in (*prompts[:20], *fresh[:8]):
+        body = {"model": "demo", "messages": [{"role": "user", "content": prompt}], "temperature": 0}
+        found = ask(f"{base}/v1/chat/completions", {**body, "max_tokens": 200, "return_token_ids": True})
+        logged.append(Conversation(tuple(found["prompt_token_ids"]), tuple(found["choices"][0]["token_ids"])))
+    measured = Window.between(before, counters(base))
+    replayed = replay(logged, PromptLookup(5, 2, 4, 2048), 5)
+    assert replayed.generated == measured.generation_tokens
+    assert replayed.drafts == pytest.approx(measured.drafts, rel=0.02)
+    assert replayed.drafted == pytest.approx(measured.draft_tokens, rel=0.02)
+    assert replayed.accepted == pytest.approx(measured.accepted, rel=0.02)
+    assert replayed.per_position == pytest.approx(measured.per_position, rel=0.02, abs=3)
