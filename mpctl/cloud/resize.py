@@ -1,4 +1,4 @@
-"""Room for a side-by-side candidate: a pool made larger, and back, each written down before it happens.
+"""A node pool enlarged for a side-by-side candidate and restored afterwards, each recorded before it happens.
 
 The ledger is one file per pool with one JSON line per event, appended and flushed to disk before the cloud is called.
 A run that died between the line and the call is seen by the next one, which repeats the call: setting a size twice
@@ -75,8 +75,8 @@ class Ledger:
             os.fsync(out.fileno())
 
 
-def make_room(cloud: Cloud, ledger: Ledger, pool: Pool, add: int, now: Callable[[], datetime]) -> tuple[int, bool]:
-    """Enlarges ``pool`` by ``add`` nodes; the new size, and whether anything was done now."""
+def enlarge(cloud: Cloud, ledger: Ledger, pool: Pool, add: int, now: Callable[[], datetime]) -> tuple[int, bool]:
+    """Enlarge ``pool`` by ``add`` nodes; return its new size and whether anything was done now."""
     last = ledger.last()
     if last and last.event == "enlarged":
         if pool.size >= last.after:
@@ -98,8 +98,8 @@ def make_room(cloud: Cloud, ledger: Ledger, pool: Pool, add: int, now: Callable[
     return set_to, True
 
 
-def give_back(cloud: Cloud, ledger: Ledger, pool: Pool, now: Callable[[], datetime]) -> tuple[int, bool]:
-    """Sets ``pool`` back to what it was before `make_room`; its size, and whether anything was done now."""
+def restore(cloud: Cloud, ledger: Ledger, pool: Pool, now: Callable[[], datetime]) -> tuple[int, bool]:
+    """Restore ``pool`` to its size before :func:`enlarge`; return its size and whether anything was done now."""
     last = ledger.last()
     if last is None or last.event == "returned":
         return pool.size, False

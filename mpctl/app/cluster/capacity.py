@@ -12,7 +12,7 @@ from mpctl.app.console import Console
 from mpctl.app.requests import CapacityRequest
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Cloud
-from mpctl.cloud.resize import Ledger, give_back, make_room
+from mpctl.cloud.resize import Ledger, restore, enlarge
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, assess_return, gpu_nodes
 from mpctl.platform.local.files import state_root
@@ -89,7 +89,7 @@ def _choose_pool(pools: tuple[Pool, ...], name: str | None) -> Pool | None:
 
 def _grow(cloud: Cloud, cluster: Cluster, pool: Pool, add: int, console: Console) -> Resize:
     console.confirm(f"Enlarge pool {pool.name} of {cluster.short} from {pool.size} by {add}?")
-    size, changed = make_room(cloud, _ledger(cluster, pool), pool, add, _now)
+    size, changed = enlarge(cloud, _ledger(cluster, pool), pool, add, _now)
     return Resize(pool.name, size, changed)
 
 
@@ -103,7 +103,7 @@ def _restore(cloud: Cloud, cluster: Cluster, pool: Pool | None, nodes: tuple[Gpu
             raise Refused(reason, hint="end the candidate first, or leave empty nodes to the cluster autoscaler")
         console.warn("the cloud chooses which nodes it removes; their pods are evicted and restart elsewhere")
         console.confirm(f"Set pool {pool.name} of {cluster.short} back to {last.before} nodes?")
-    size, changed = give_back(cloud, ledger, pool, _now)
+    size, changed = restore(cloud, ledger, pool, _now)
     return Resize(pool.name, size, changed)
 
 

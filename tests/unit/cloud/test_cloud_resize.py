@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mpctl.cloud.cluster import Cluster
-from mpctl.cloud.resize import Ledger, give_back, make_room
+from mpctl.cloud.resize import Ledger, restore, enlarge
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.estimate.capacity import Pool
 
@@ -48,18 +48,18 @@ def cloud(ledger: Ledger) -> Any:
 
 
 def test_each_change_is_recorded_before_it_happens(cloud: Any, ledger: Ledger) -> None:
-    assert make_room(cloud, ledger, POOL, 1, now) == (2, True)
-    assert give_back(cloud, ledger, replace(POOL, size=2), now) == (1, True)
+    assert enlarge(cloud, ledger, POOL, 1, now) == (2, True)
+    assert restore(cloud, ledger, replace(POOL, size=2), now) == (1, True)
     assert cloud.calls == [(2, "enlarging"), (1, "returning")]
     events = [line.split('"event": "')[1].split('"')[0] for line in ledger.path.read_text().splitlines()]
     assert events == ["enlarging", "enlarged", "returning", "returned"]
 
 
 def test_twice_is_once(cloud: Any, ledger: Ledger) -> None:
-    make_room(cloud, ledger, POOL, 1, now)
-    assert make_room(cloud, ledger, replace(POOL, size=2), 1, now) == (2, False)
-    give_back(cloud, ledger, replace(POOL, size=2), now)
-    assert give_back(cloud, ledger, POOL, now) == (1, False)
+    enlarge(cloud, ledger, POOL, 1, now)
+    assert enlarge(cloud, ledger, replace(POOL, size=2), 1, now) == (2, False)
+    restore(cloud, ledger, replace(POOL, size=2), now)
+    assert restore(cloud, ledger, POOL, now) == (1, False)
     assert len(cloud.calls) == 2
 
 
@@ -67,40 +67,40 @@ def test_twice_is_once(cloud: Any, ledger: Ledger) -> None:
 def test_a_run_that_died_is_repeated_or_undone(cloud: Any, ledger: Ledger, size_seen: int) -> None:
     cloud.dies = True
     with pytest.raises(MpctlError):
-        make_room(cloud, ledger, POOL, 1, now)
+        enlarge(cloud, ledger, POOL, 1, now)
     cloud.dies = False
-    assert make_room(cloud, ledger, replace(POOL, size=size_seen), 1, now) == (2, True)
+    assert enlarge(cloud, ledger, replace(POOL, size=size_seen), 1, now) == (2, True)
     cloud.dies = True
     with pytest.raises(MpctlError, match="cut") as error:
-        give_back(cloud, ledger, replace(POOL, size=2), now)
+        restore(cloud, ledger, replace(POOL, size=2), now)
     assert "--restore" in (error.value.hint or "")
     cloud.dies = False
     with pytest.raises(Conflict, match="being returned"):
-        make_room(cloud, ledger, replace(POOL, size=2), 1, now)
-    assert give_back(cloud, ledger, replace(POOL, size=2), now) == (1, True)
+        enlarge(cloud, ledger, replace(POOL, size=2), 1, now)
+    assert restore(cloud, ledger, replace(POOL, size=2), now) == (1, True)
 
 
 def test_the_pools_maximum_is_not_passed(cloud: Any, ledger: Ledger) -> None:
     with pytest.raises(Refused, match="may have 3 nodes"):
-        make_room(cloud, ledger, POOL, 3, now)
+        enlarge(cloud, ledger, POOL, 3, now)
     assert not ledger.path.exists()
     assert cloud.calls == []
 
 
 def test_somebody_elses_change_is_not_undone(cloud: Any, ledger: Ledger) -> None:
-    make_room(cloud, ledger, POOL, 1, now)
+    enlarge(cloud, ledger, POOL, 1, now)
     with pytest.raises(Conflict, match="somebody changed it"):
-        give_back(cloud, ledger, replace(POOL, size=3), now)
+        restore(cloud, ledger, replace(POOL, size=3), now)
     with pytest.raises(Conflict, match="has 1 now"):
-        make_room(cloud, ledger, POOL, 1, now)
+        enlarge(cloud, ledger, POOL, 1, now)
     assert len(cloud.calls) == 1
 
 
 def test_a_line_that_was_cut_off_is_no_event(cloud: Any, ledger: Ledger) -> None:
-    make_room(cloud, ledger, POOL, 1, now)
+    enlarge(cloud, ledger, POOL, 1, now)
     with ledger.path.open("a") as out:
         out.write('{"event": "retur')
-    assert give_back(cloud, ledger, replace(POOL, size=2), now) == (1, True)
+    assert restore(cloud, ledger, replace(POOL, size=2), now) == (1, True)
     last = ledger.last()
     assert last is not None
     assert last.event == "returned"
