@@ -55,7 +55,8 @@ class Plan:
     - ``restores``: the revision to restore where ``goal`` also holds what another writer changed, else 0; ``keeps``:
       paths of those fields.
     - ``route``: the users' route as it was found, None where none is touched; ``traffic_steps``: percentages of it that
-      the candidate gets one after the other, each held for ``step_duration_s``.
+      the candidate gets one after the other, each held for ``step_duration_s``; ``mirror_percent``: of its requests
+      the candidate gets copies before that, for as long; 0 for none.
     - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
       gets the route before anything else.
     """
@@ -82,6 +83,7 @@ class Plan:
     route: dict[str, Any] | None = None
     traffic_steps: tuple[int, ...] = ()
     step_duration_s: float = 0.0
+    mirror_percent: int = 0
     releases: bool = False
     instant: bool = False
     restores: int = 0
@@ -123,8 +125,17 @@ class Plan:
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
-        terms = ["strategy", "policy", "workload", "load", "keep_baseline", "downtime", "traffic_steps"]
-        terms += ["step_duration_s"] if self.traffic_steps else []
+        terms = [
+            "strategy",
+            "policy",
+            "workload",
+            "load",
+            "keep_baseline",
+            "downtime",
+            "traffic_steps",
+            "mirror_percent",
+        ]
+        terms += ["step_duration_s"] if self.traffic_steps or self.mirror_percent else []
         named = (t for t in terms if getattr(self, t) != getattr(other, t))
         return tuple(t.removesuffix("_s").replace("_", " ") for t in named)
 

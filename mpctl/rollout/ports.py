@@ -153,6 +153,13 @@ class Router(Protocol):
     def require_shifted(self, route: dict[str, Any], percent: int) -> None:
         """Raise MpctlError unless the route is as :meth:`shift` left it."""
 
+    def mirror(self, route: dict[str, Any], percent: int) -> None:
+        """Copy ``percent`` of the route's requests, 1..100, to the second arm, whose answers nobody reads. Returns once
+        the route is in effect."""
+
+    def require_mirrored(self, route: dict[str, Any], percent: int) -> None:
+        """Raise MpctlError unless the route is as :meth:`mirror` left it."""
+
     def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
         """Restore the route as recorded and let the second arm finish its requests. Returns what was left unchanged
         because another writer changed it."""
@@ -189,11 +196,14 @@ class Platform(Protocol):
     def scaling(self) -> dict[str, Any] | None:
         """The service's autoscaler as it is, as a JSON object; None without one."""
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
+    def route(
+        self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
+    ) -> dict[str, Any]:
         """The route by which users reach the service, as it is, as a JSON object with its ``name``.
 
-        ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``force``: also one
-        that somebody else writes. Raises InputError or Refused where there is none, or a step is not possible.
+        ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``mirror``: the
+        percentage of requests it is to get copies of; ``force``: also one that somebody else writes. Raises InputError
+        or Refused where there is none, or a step or the mirror is not possible.
         """
 
     def retained_baseline(self) -> RetainedBaseline | None:

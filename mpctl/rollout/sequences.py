@@ -12,6 +12,7 @@ from mpctl.rollout.steps.judge import judge
 from mpctl.rollout.steps.keep_baseline import keep_baseline
 from mpctl.rollout.steps.match import check_match
 from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
+from mpctl.rollout.steps.mirror import mirror
 from mpctl.rollout.steps.pin import pin, unpin
 from mpctl.rollout.steps.promote import promote
 from mpctl.rollout.steps.ready import wait_ready
@@ -35,6 +36,7 @@ _SIDE_BY_SIDE: dict[str, Step] = {
     "match": check_match,
     "measure": measure_alternating,
     "judge": judge,
+    "mirror": mirror,
     _SHIFT: judge,
     "unshift": unshift,
     "promote": promote,
@@ -133,7 +135,9 @@ def _idle(plan: Plan, *, rolls: bool) -> set[str]:
         idle.add("match")
     if not plan.releases:
         idle.add("release")
-    if plan.route is None or (plan.kind is Kind.ROLLOUT and not plan.traffic_steps):
+    if not plan.mirror_percent:
+        idle.add("mirror")
+    if plan.route is None or (plan.kind is Kind.ROLLOUT and not (plan.traffic_steps or plan.mirror_percent)):
         idle.add("unshift")
     # Where engines are replaced, the old arm is gone by now and started again; elsewhere it simply is not stopped.
     idle.add("retire" if rolls and plan.kind is Kind.ROLLOUT and plan.keep_baseline else "keep-baseline")

@@ -6,6 +6,7 @@ as with a preStop hook: what an engine without one drops when it is replaced is 
 """
 
 import json
+import re
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from mpctl.platform.kubernetes.service.manifest_text import text_of
 from .asking import ask
 from .meanwhile import Meanwhile
 from .objects import CONTAINERS, ROUTE, taken_route
+from .rig.gateway import CLASS
 from .rig.nodes import L4
 from .unmeasured import Unmeasured
 
@@ -238,3 +240,47 @@ def test_rollback_to_a_retained_baseline_is_one_write(cluster, third_node, servi
     between = {backend for began, _, backend in users.seen if writes[1].at < began < moves[1].at}
     assert between == {"demo-candidate-predictor"}
     sys.stdout.write(f"the first request on the kept arm began {kept[0] - moves[0].at:.3f} s after the write\n")
+
+
+def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_notices(cluster, service, run):
+    route = service.object()
+    with Users(cluster, service.namespace) as users:
+        done = run(*ROLLOUT, "--mirror", "100", "--step-duration", "8s")
+    assert "copies of 100 % of the requests" in done.stderr
+    assert re.search(r"mirrored 100 %: time per output token \d+\.\d\dx", done.stderr), done.stderr
+    assert users.failed == []
+    assert {backend for _, _, backend in users.seen} <= {"demo-predictor", ""}  # no user met the candidate
+    copies = cluster.gateway.mirrored[service.namespace.name, "demo-candidate-predictor"]
+    assert copies > 5
+    assert service.route() == service.found
+    assert service.object()["metadata"]["uid"] == route["metadata"]["uid"]
+    assert service.candidate() is None
+    run("rollback")
+    service.as_it_was()
+
+
+def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, service, run):
+    mirror = (*ROLLOUT, "--mirror", "100", "--step-duration", "2s")
+    for again in ("resume", "rollback"):
+        run(*mirror, kill_after=AT_10 - 1, code=-signal.SIGKILL)  # begun: the filter is written or about to be
+        with Users(cluster, service.namespace) as users:
+            run(again)
+        assert users.failed == []
+        assert service.route() == service.found
+        assert service.candidate() is None
+        if again == "resume":
+            assert service.text() != service.before
+            run("rollback")
+    service.as_it_was()
+
+
+def test_a_gateway_that_lists_no_mirror_is_refused_before_anything_changes(cluster, service, run):
+    listed = cluster.client.get("gatewayclasses", CLASS)["status"]["supportedFeatures"]
+    try:
+        write = {"status": {"supportedFeatures": [one for one in listed if "Mirror" not in one["name"]]}}
+        cluster.client.patch("gatewayclasses", CLASS, write, subresource="status")
+        done = run(*ROLLOUT, "--mirror", "100", code=9)
+    finally:
+        cluster.client.patch("gatewayclasses", CLASS, {"status": {"supportedFeatures": listed}}, subresource="status")
+    assert f"GatewayClass {CLASS} lists no HTTPRouteRequestMirror" in done.stderr
+    service.as_it_was()

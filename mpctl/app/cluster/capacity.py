@@ -12,7 +12,7 @@ from mpctl.app.console import Console
 from mpctl.app.requests import CapacityRequest
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Cloud
-from mpctl.cloud.resize import Ledger, restore, enlarge
+from mpctl.cloud.resize import Ledger, enlarge, restore
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, assess_return, gpu_nodes
 from mpctl.platform.local.files import state_root

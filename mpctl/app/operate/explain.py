@@ -20,12 +20,20 @@ def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
 
 
 def describe_traffic(plan: Plan) -> str:
-    """The traffic steps before the promotion, as a clause that ends with a semicolon; empty without steps."""
-    if not plan.traffic_steps or plan.route is None:
+    """The mirror and traffic steps before the promotion, as clauses that end with a semicolon; empty without them."""
+    if plan.route is None:
         return ""
+    copies = (
+        f"if the gate promotes, the candidate gets copies of {plan.mirror_percent} % of the requests of HTTPRoute "
+        f"{plan.route['name']} for {plan.step_duration_s:.0f} s, the prompts of your users among them; "
+        if plan.mirror_percent
+        else ""
+    )
+    if not plan.traffic_steps:
+        return copies
     shares = ", ".join(str(step) for step in plan.traffic_steps)
     held = f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
-    return f"if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
+    return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
 
 
 def describe_place(session: Session, plan: Plan) -> str:

@@ -93,7 +93,8 @@ def _resume_or_open(
     session.store.save(plan.workload, "workload", workload.to_record())
     plan = replace(plan, scaling=session.platform.scaling())
     if plan.route is not None:
-        route = session.platform.route(plan.route["name"], plan.traffic_steps, force=request.force)
+        name, steps = plan.route["name"], plan.traffic_steps
+        route = session.platform.route(name, steps, mirror=plan.mirror_percent, force=request.force)
         plan = replace(plan, route=route)
     return runner.open_plan(context, plan)
 

@@ -48,6 +48,7 @@ def make_plan(
         target_model=target_name_of(change.before) or change.before.model or change.before.name,
         traffic_steps=request.traffic.steps_percent,
         step_duration_s=request.traffic.step_duration_s,
+        mirror_percent=request.traffic.mirror_percent,
     )
 
 
@@ -99,15 +100,18 @@ def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Pla
 
 def _with_route(session: Session, plan: Plan, request: RolloutRequest) -> Plan:
     """The plan with the users' HTTPRoute, where it shifts traffic or retains the baseline in a cluster."""
-    if not (plan.traffic_steps or (plan.keep_baseline and session.platform.rolls)):
+    moves = plan.traffic_steps or plan.mirror_percent
+    if not (moves or (plan.keep_baseline and session.platform.rolls)):
         if request.traffic.route is not None:
-            raise InputError("a route is only used by --traffic-steps and --keep-baseline", field="--route")
+            raise InputError("a route is only used by --mirror, --traffic-steps and --keep-baseline", field="--route")
         return plan
     if session.platform.rolls and plan.strategy is not Strategy.SIDE_BY_SIDE:
         raise InputError(
             "in place there is one arm at a time: nothing to shift traffic to or to retain",
-            field="--traffic-steps" if plan.traffic_steps else "--keep-baseline",
+            field="--mirror" if plan.mirror_percent else "--traffic-steps" if plan.traffic_steps else "--keep-baseline",
             hint="--strategy side-by-side",
         )
-    route = session.platform.route(request.traffic.route, plan.traffic_steps, force=request.force)
+    route = session.platform.route(
+        request.traffic.route, plan.traffic_steps, mirror=plan.mirror_percent, force=request.force
+    )
     return replace(plan, route=route)

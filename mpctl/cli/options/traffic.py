@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import click
+
 from mpctl.cli.options.types import Duration, Percentages, all_of, option
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ _SECTION: dict[str, Any] = {"section": "Traffic"}
 class TrafficOptions(TypedDict):
     """The options as click hands them over."""
 
+    mirror: int | None
     traffic_steps: tuple[int, ...] | None
     step_duration: float
     route: str | None
@@ -23,6 +26,13 @@ class TrafficOptions(TypedDict):
 
 traffic_options = all_of(
     option(
+        "--mirror",
+        type=click.IntRange(1, 100),
+        metavar="PERCENT",
+        help="Percentage of production requests copied to the candidate before promotion.",
+        **_SECTION,
+    ),
+    option(
         "--traffic-steps",
         type=Percentages(),
         metavar="P[,P...]",
@@ -30,7 +40,12 @@ traffic_options = all_of(
         **_SECTION,
     ),
     option(
-        "--step-duration", type=Duration(), metavar="DURATION", default="2m", help="How long a step lasts.", **_SECTION
+        "--step-duration",
+        type=Duration(),
+        metavar="DURATION",
+        default="2m",
+        help="How long a step, and the mirror, lasts.",
+        **_SECTION,
     ),
     option("--route", metavar="NAME", help="HTTPRoute to the service (default: the only one).", **_SECTION),
     option(
@@ -47,6 +62,7 @@ def traffic_request(given: TrafficOptions) -> TrafficRequest:
     from mpctl.app.requests import TrafficRequest
 
     return TrafficRequest(
+        mirror_percent=given["mirror"] or 0,
         steps_percent=given["traffic_steps"] or (),
         step_duration_s=given["step_duration"],
         route=given["route"],

@@ -18,6 +18,7 @@ from mpctl.manifest import Service, foreign_changes
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.weights import require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
@@ -158,21 +159,36 @@ class KubernetesPlatform:
         self._pin.set(None)
         return notes
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> Json:
+    def route(self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False) -> Json:
         """Return the user's HTTPRoute to the service.
 
         Raises:
             InputError: several routes, or none of that name.
-            Refused: no route can carry weights, or one candidate pod cannot carry a step.
+            Refused: no route can carry weights, one candidate pod cannot carry a step or the mirrored requests, or the
+                gateway cannot mirror.
         """
         isvc = self.isvc()
         if is_knative(isvc):
             raise Refused(
                 f"{self.title} runs in Knative mode, where Knative splits the traffic",
-                hint="leave out --traffic-steps and --keep-baseline",
+                hint="leave out --traffic-steps, --mirror and --keep-baseline",
             )
-        require_possible(steps, self._live.desired_replicas(isvc), self.title)
-        return self._routes.record(name, force=force)
+        pods = self._live.desired_replicas(isvc)
+        require_possible(steps, pods, self.title)
+        record = self._routes.record(name, force=force)
+        if mirror:
+            require_equal_load(mirror, pods, self.title)
+            self._routes.require_mirroring(record, mirror)
+        return record
+
+    def mirror(self, route: Json, percent: int) -> None:
+        """Copy ``percent`` of the HTTPRoute's requests to the candidate."""
+        self._routes.mirror(route, percent)
+
+    def require_mirrored(self, route: Json, percent: int) -> None:
+        """Raise unless the HTTPRoute is as mpctl wrote it."""
+        with self.reader.rate_limited():
+            self._routes.require_mirrored(route, percent)
 
     def shift(self, route: Json, percent: int) -> None:
         """Give the candidate ``percent`` of the HTTPRoute's traffic."""

@@ -128,15 +128,17 @@ class LocalPlatform:
         """None: manifests are stored as written."""
         return () if live.text == arm.manifest else None
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, force: bool = False) -> dict[str, Any]:
+    def route(
+        self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
+    ) -> dict[str, Any]:
         """The service's port leads to one arm.
 
         Raises:
             InputError: always.
         """
         raise InputError(
-            "the port of a local service leads to one engine: its traffic cannot be split",
-            field="--traffic-steps",
+            "the port of a local service leads to one engine: its traffic can be neither split nor mirrored",
+            field="--mirror" if mirror else "--traffic-steps",
             hint="leave it out: both engines are measured on the same prompts",
         )
 

@@ -13,7 +13,7 @@ from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.gate.first_position import MIN_DRAFTS, judge_served_drafts
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
-from mpctl.rollout.ports import ArmState, Phase
+from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.steps.ready import POLL_S
 from mpctl.rollout.steps.redirect import route_of
 
@@ -40,14 +40,14 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     route = route_of(operation)
     seconds = plan.step_duration_s
     context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
-    state, before = _await_counters(context, operation, None)
+    state, before = await_counters(context, plan.arm, None, "candidate")
     context.router.shift(route, percent)
     window = Window.between(before, before)
     began = context.clock.now()
     while (passed := (context.clock.now() - began).total_seconds()) < seconds:
         context.clock.sleep(min(POLL_S, seconds - passed))
         context.router.require_shifted(route, percent)
-        state, now = _await_counters(context, operation, state)
+        state, now = await_counters(context, plan.arm, state, "candidate")
         try:
             window = Window.between(before, now)
         except CounterError as error:
@@ -59,10 +59,14 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     return Shifted(percent, window.generation_tokens, window.drafts, window.tokens_per_step)
 
 
-def _await_counters(context: Context, operation: Operation, before: ArmState | None) -> tuple[ArmState, Counters]:
-    """The candidate and its counters, while it is well. An engine that cannot be reached from here, while its platform
-    says it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the candidate."""
-    arm = operation.plan.arm
+def await_counters(context: Context, arm: Arm, before: ArmState | None, name: str) -> tuple[ArmState, Counters]:
+    """An arm and its counters, while it is healthy. An engine that cannot be reached from here, while its platform says
+    it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the arm. ``name``: baseline
+    or candidate.
+
+    Raises:
+        MpctlError: it restarted, is not ready any more, or was not reached.
+    """
     began = context.clock.now()
     while True:
         state = context.platform.state(arm)
@@ -71,7 +75,7 @@ def _await_counters(context: Context, operation: Operation, before: ArmState | N
         if restarted or not up:
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
             hint = context.platform.describe_failure(arm)
-            raise MpctlError(f"candidate {arm.id} became unhealthy under production traffic: {why}", hint=hint)
+            raise MpctlError(f"{name} {arm.id} became unhealthy under production traffic: {why}", hint=hint)
         why = state.message
         if state.phase is Phase.READY and state.endpoint is not None:
             try:

@@ -5,7 +5,8 @@ through it to the pods' processes. Requests to :attr:`Gateway.url` with a ``Host
 name the gateway: host names, path prefixes, weights, mirrored requests and header changes; what a route says beyond
 that is ignored. Routes and the Gateway get their status, as a controller's would.
 
-Weights are kept exactly, by smooth weighted round robin: of a hundred requests at weight 1 of 100, one goes there.
+Weights and shares of mirrors are kept exactly, by smooth weighted round robin: of a hundred requests at weight 1 of
+100, one goes there. A copy is sent beside its request, and its answer is read and dropped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from .processes import Slot, real
 
 GATEWAY, GATEWAY_NAMESPACE, CLASS = "kserve-ingress-gateway", "kserve", "rig"
 CONTROLLER = "rig.mpctl.dev/gateway"
+# As Envoy Gateway's report of the conformance tests lists them; sorted, as the API wants it.
+FEATURES = (
+    "Gateway",
+    "HTTPRoute",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+)
 HOP = {"host", "connection", "transfer-encoding", "keep-alive", "proxy-connection", "te", "upgrade", "content-length"}
 
 
@@ -41,6 +50,7 @@ class Gateway:
         self._credit: dict[tuple[str, int], list[float]] = {}
         self._turn = itertools.count()
         self._tasks: list[asyncio.Task[None]] = []
+        self._copies: set[asyncio.Task[None]] = set()
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self.routed: Counter[tuple[str, str]] = Counter()
@@ -79,9 +89,10 @@ class Gateway:
 
     async def stop(self) -> None:
         """Stop listening and watching."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._copies]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._runner:
             await self._runner.cleanup()
         if self._session:
@@ -109,6 +120,8 @@ class Gateway:
                 "spec": {"controllerName": CONTROLLER},
             }
         )
+        listed = {"status": {"supportedFeatures": [{"name": name} for name in FEATURES]}}
+        await self._api.patch("gatewayclasses", CLASS, listed, subresource="status")
         listener = {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}}
         gateway = await self._api.apply(
             {
@@ -197,15 +210,17 @@ class Gateway:
         if found is None:
             return web.Response(status=404, text=f"no route for {host}{path}")
         route, rule, index = found
-        for extra in rule.get("filters", ()):
+        for place_of, extra in enumerate(rule.get("filters", ())):
             if extra["type"] == "RequestHeaderModifier":
                 change = extra["requestHeaderModifier"]
                 headers |= {h["name"]: h["value"] for h in [*change.get("set", ()), *change.get("add", ())]}
             if extra["type"] == "RequestMirror":
-                backend = extra["requestMirror"]["backendRef"]
-                self._tasks.append(
-                    asyncio.create_task(self._mirror(route, backend, request.method, path, headers, body))
-                )
+                place = f"{route['metadata']['uid']}/{place_of}"
+                if self._copied(place, index, extra["requestMirror"]):
+                    backend = extra["requestMirror"]["backendRef"]
+                    copy = asyncio.create_task(self._mirror(route, backend, request.method, path, headers, body))
+                    self._copies.add(copy)
+                    copy.add_done_callback(self._copies.discard)
         backend = self._choose(route["metadata"]["uid"], index, rule.get("backendRefs", ()))
         if backend is None:
             return web.Response(status=500, text="the route has no backend with a weight")
@@ -261,6 +276,13 @@ class Gateway:
                     if score and (best is None or score > best[0]):
                         best = score, route, rule, index
         return best[1:] if best else None
+
+    def _copied(self, place: str, index: int, mirror: dict) -> bool:
+        """Whether this request is one of the share that is copied; exact, as with weights."""
+        share = mirror.get("fraction") or {"numerator": mirror.get("percent", 100)}
+        numerator, denominator = float(share["numerator"]), float(share.get("denominator", 100))
+        chosen = self._choose(place, index, [{"name": "", "weight": numerator}, {"weight": denominator - numerator}])
+        return chosen is not None and "name" in chosen
 
     def _choose(self, uid: str, index: int, backends: Any) -> dict | None:
         weights = [float(b.get("weight", 1)) for b in backends]

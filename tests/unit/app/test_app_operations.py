@@ -78,7 +78,7 @@ def test_a_dry_run_changes_nothing_and_asks_nobody():
 def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
     session = MemorySession()
     request = RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(route="users"))
-    with pytest.raises(InputError, match="only used by --traffic-steps"):
+    with pytest.raises(InputError, match="only used by --mirror, --traffic-steps"):
         rollout.run(session, request)
     assert session.memory.disk.ledger == []
 

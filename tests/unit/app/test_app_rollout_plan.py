@@ -33,7 +33,7 @@ class Platform:
             raise Refused("there is no GPU")
         return ("room",)
 
-    def route(self, name, steps, *, force=False):
+    def route(self, name, steps, *, mirror=0, force=False):
         if self._route is None:
             raise Refused("no HTTPRoute of yours")
         return self._route
@@ -55,6 +55,7 @@ def plan(**changes):
 def fitted(one, traffic=None, **changes):
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=TrafficRequest(**(traffic or {})))
     steps = {"traffic_steps": request.traffic.steps_percent, "step_duration_s": request.traffic.step_duration_s}
+    steps["mirror_percent"] = request.traffic.mirror_percent
     return rollout_plan.fit_plan(one, plan(**steps, **changes), request)
 
 
@@ -70,6 +71,13 @@ def test_steps_pin_the_route_and_are_explained():
     assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in explain.describe_traffic(found)
 
 
+def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
+    found, _ = fitted(session(), {"mirror_percent": 50})
+    assert (found.route, found.mirror_percent, found.traffic_steps) == (ROUTE, 50, ())
+    text = explain.describe_traffic(found)
+    assert "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; " in text
+
+
 @pytest.mark.parametrize("way", [{"steps_percent": (10,)}, {}])
 def test_in_place_there_is_nothing_to_share_with(way):
     with pytest.raises(InputError) as caught:
@@ -78,7 +86,7 @@ def test_in_place_there_is_nothing_to_share_with(way):
 
 
 def test_a_route_that_nothing_uses_is_a_mistake():
-    with pytest.raises(InputError, match="only used by --traffic-steps and --keep-baseline"):
+    with pytest.raises(InputError, match="only used by --mirror, --traffic-steps and --keep-baseline"):
         fitted(session(), {"route": "users"})
 
 

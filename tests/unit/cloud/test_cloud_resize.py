@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mpctl.cloud.cluster import Cluster
-from mpctl.cloud.resize import Ledger, restore, enlarge
+from mpctl.cloud.resize import Ledger, enlarge, restore
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.estimate.capacity import Pool
 

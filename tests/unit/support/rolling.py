@@ -34,13 +34,14 @@ BESIDE = "beside"
 
 @dataclass
 class RollingDisk(Disk):
-    """``pods``: what the autoscaler keeps there; ``share``: percent of the route that the arm beside gets; ``edited``:
-    somebody else wrote the route; ``kept``: the arm beside is an old one that stays; ``sent``: routed shares, one after
-    the other."""
+    """``pods``: what the autoscaler keeps there; ``share``: percent of the route that the arm beside gets; ``copied``:
+    percent of the requests that it gets copies of; ``edited``: somebody else wrote the route; ``kept``: the arm beside
+    is an old one that stays; ``sent``: routed shares, one after the other."""
 
     limits: dict = field(default_factory=lambda: dict(FOUND))
     pods: int = 2
     share: int = 0
+    copied: int = 0
     edited: bool = False
     kept: bool = False
     sent: list = field(default_factory=list)
@@ -151,7 +152,7 @@ class RollingPlatform(MemoryPlatform):
         with self._world.acting("shift"):
             if self.disk.edited:
                 raise Conflict("HTTPRoute users was changed by somebody meanwhile")
-            self.disk.share = percent
+            self.disk.share, self.disk.copied = percent, 0
             self.disk.sent.append(percent)
 
     def require_shifted(self, route, percent):
@@ -159,14 +160,26 @@ class RollingPlatform(MemoryPlatform):
         if self.disk.edited or self.disk.share != percent:
             raise Conflict("HTTPRoute users was changed by somebody meanwhile")
 
+    def mirror(self, route, percent):
+        assert route == ROUTE
+        with self._world.acting("mirror"):
+            if self.disk.edited:
+                raise Conflict("HTTPRoute users was changed by somebody meanwhile")
+            self.disk.copied = percent
+
+    def require_mirrored(self, route, percent):
+        self._world.boundary("route")
+        if self.disk.edited or self.disk.copied != percent:
+            raise Conflict("HTTPRoute users was changed by somebody meanwhile")
+
     def unshift(self, route):
         assert route == ROUTE
         with self._world.acting("unshift"):
-            if self.disk.edited and self.disk.share:
+            if self.disk.edited and (self.disk.share or self.disk.copied):
                 raise Conflict("HTTPRoute users was changed; it gives Service svc-candidate-predictor traffic")
             if self.disk.edited:
                 return ("HTTPRoute users was changed by somebody meanwhile; it is left as it is",)
-            self.disk.share = 0
+            self.disk.share = self.disk.copied = 0
         return ()
 
     def _start_beside(self, arm, *, kept):
@@ -181,7 +194,7 @@ class RollingPlatform(MemoryPlatform):
 
     def _remove_beside(self):
         if BESIDE in self.disk.engines:
-            if self.disk.share:
+            if self.disk.share or self.disk.copied:
                 raise Conflict("HTTPRoute users gives Service svc-candidate-predictor traffic")
             del self.disk.engines[BESIDE]
             self.disk.kept = False
@@ -204,20 +217,22 @@ def leave_out_the_measurement(monkeypatch):
 
 class RollingWorld(MemoryWorld):
     """``accepted`` of 100 draft tokens at the first position: what users' traffic gets out of the arm beside.
-    ``falls_at``: the share at which that arm's engine ends."""
+    ``falls_at``: the share at which that arm's engine ends. ``copy_ms``: its time per output token on copies of users'
+    requests; the serving arm takes 10."""
 
-    def __init__(self, behaviours, disk=None, *, accepted=80, falls_at=None):
+    def __init__(self, behaviours, disk=None, *, accepted=80, falls_at=None, copy_ms=6):
         super().__init__(behaviours, disk or RollingDisk())
-        self.accepted, self.falls_at = accepted, falls_at
+        self.accepted, self.falls_at, self.copy_ms = accepted, falls_at, copy_ms
         self.context = replace(self.context, platform=RollingPlatform(self))
 
     def again(self):
-        return RollingWorld(self.behaviours, self.disk.copy(), accepted=self.accepted, falls_at=self.falls_at)
+        known = {"accepted": self.accepted, "falls_at": self.falls_at, "copy_ms": self.copy_ms}
+        return RollingWorld(self.behaviours, self.disk.copy(), **known)
 
     def users_ask(self):
         """A hundred steps of an engine that gets users' traffic, each with a draft of one token."""
         beside = self.disk.engines[BESIDE]
-        if not self.disk.share or beside.phase is not Phase.READY:
+        if not (self.disk.share or self.disk.copied) or beside.phase is not Phase.READY:
             return
         if self.falls_at is not None and self.disk.share >= self.falls_at:
             self.disk.engines[BESIDE] = replace(beside, phase=Phase.FAILED)
@@ -231,8 +246,23 @@ class RollingWorld(MemoryWorld):
             draft_tokens=drafts,
             accepted=accepted,
             per_position=(accepted,),
+            **self.served(old, self.copy_ms),
         )
         self.disk.engines[BESIDE] = replace(beside, counters=counters)
+        if self.disk.copied:
+            own = self.disk.engines[self.disk.routed]
+            grown = {"generation_tokens": (own.counters.generation_tokens or 0) + 180, **self.served(own.counters, 10)}
+            self.disk.engines[self.disk.routed] = replace(own, counters=replace(own.counters, **grown))
+
+    @staticmethod
+    def served(old, per_token_ms):
+        """Ten requests more, each with this time per output token."""
+        return {
+            "tpot_count": (old.tpot_count or 0) + 10,
+            "tpot_seconds": (old.tpot_seconds or 0) + 10 * per_token_ms / 1000,
+            "ttft_count": (old.ttft_count or 0) + 10,
+            "ttft_seconds": (old.ttft_seconds or 0) + 0.5,
+        }
 
 
 def guard(memory):

@@ -125,6 +125,12 @@ TABLE: tuple[Row, ...] = (
     *_rows(
         "get update", kinds.HTTP_ROUTE, _CHANGE_COMMANDS, "give a candidate traffic and put the route back", "operator"
     ),
+    *_rows(
+        "get", kinds.GATEWAY, ("rollout", "resume"), "the route's gateway, for --mirror", "operator", scope="cluster"
+    ),
+    *_rows(
+        "get", kinds.GATEWAY_CLASS, ("rollout", "resume"), "whether it can mirror requests", "operator", scope="cluster"
+    ),
     # Capacity for a candidate: GPUs and the pods that use them, in all namespaces
     *_rows("list", kinds.NODE, ("doctor", *_CHANGE_COMMANDS), "GPUs, labels and taints", scope="cluster"),
     *_rows(

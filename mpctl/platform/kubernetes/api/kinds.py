@@ -56,6 +56,8 @@ HPA = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautosca
 SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
 JOB = Kind("batch", "v1", "Job", "jobs")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+GATEWAY = Kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
+GATEWAY_CLASS = Kind("gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses", namespaced=False)
 RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
 RESOURCE_CLAIM_TEMPLATE = Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
 RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)

@@ -1,7 +1,7 @@
-"""Puts weights on an HTTPRoute, waits until the gateways accept them, and restores the recorded route.
+"""Puts weights or a mirror on an HTTPRoute, waits until the gateways accept it, and restores the recorded route.
 
 The plan records the route in the ledger before anything is written. Every write is a replace with the resourceVersion
-and uid that were read; only backendRefs differ. A foreign change of the route is never overwritten.
+and uid that were read; only backendRefs or filters differ. A foreign change of the route is never overwritten.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from mpctl.errors import Conflict, MpctlError, Refused
 from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.fields import changed_fields
-from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE
+from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.api.owners import editors_since, owner_of
+from mpctl.platform.kubernetes.httproute.mirrors import (
+    is_known_spec,
+    mirrored,
+    mirrors_of,
+    needed_features,
+    require_supported,
+)
 from mpctl.platform.kubernetes.httproute.weights import (
     RouteStatus,
     backend_of,
-    is_known_spec,
     is_kserve_route,
     route_status,
     routes_to,
@@ -65,9 +71,8 @@ class Routes:
                 hint=f"run 'kubectl describe httproute {metadata['name']} -n {self._namespace}' for details",
             )
         candidate = backend_of(self._candidate)
-        if any(
-            ref.get("name") == candidate for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()
-        ):
+        refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()]
+        if any(ref.get("name") == candidate for ref in refs) or mirrors_of(route, candidate):
             raise Refused(
                 f"HTTPRoute {metadata['name']} names Service {candidate}, which exists only during rollouts",
                 hint=f"remove that backend: kubectl edit httproute {metadata['name']} -n {self._namespace}",
@@ -89,7 +94,43 @@ class Routes:
             Conflict: a foreign change of the route, which is kept.
             MpctlError: a gateway does not accept it.
         """
-        self._write(record, weighted(self._recorded(record), self._service, self._candidate, percent))
+        self._put(record, weighted(self._recorded(record), self._service, self._candidate, percent))
+
+    def require_mirroring(self, record: Mapping[str, Any], percent: int) -> None:
+        """Refuse unless every gateway of the route can copy ``percent`` of its requests; only reads.
+
+        Raises:
+            Refused: a class does not list it, or the route's gateways cannot be found.
+            NotPermitted: gateways or their classes may not be read.
+        """
+        route = self._recorded(record)
+        title = self._title(record)
+        classes = []
+        for parent in record["spec"].get("parentRefs") or []:
+            namespace = parent.get("namespace") or self._namespace
+            gateway = self._client.get(GATEWAY, parent["name"], namespace)
+            named = ((gateway or {}).get("spec") or {}).get("gatewayClassName")
+            found = None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
+            if found is None:
+                raise Refused(f"{title}: Gateway {namespace}/{parent['name']} or its class does not exist")
+            classes.append(found)
+        require_supported(needed_features(route, self._service, percent), classes, title)
+
+    def mirror(self, record: Mapping[str, Any], percent: int) -> None:
+        """Copy ``percent`` of the service's requests to the candidate; return when the gateways accept it.
+
+        Raises:
+            Conflict: a foreign change of the route, which is kept.
+            MpctlError: a gateway does not accept it.
+        """
+        self._put(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
+
+    def require_mirrored(self, record: Mapping[str, Any], percent: int) -> None:
+        """As :meth:`require_shifted`, for :meth:`mirror`."""
+        self._require(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
+
+    def _put(self, record: Mapping[str, Any], spec: Json) -> None:
+        self._write(record, spec)
         state = self._await(record, lambda state: state.accepted)
         if not state.accepted:
             raise MpctlError(
@@ -105,10 +146,13 @@ class Routes:
             Conflict: a foreign change of the route.
             MpctlError: a gateway does not accept it any more.
         """
+        self._require(record, weighted(self._recorded(record), self._service, self._candidate, percent))
+
+    def _require(self, record: Mapping[str, Any], spec: Json) -> None:
         route = self._read(record)
         if route is None:
             raise Conflict(f"{self._title(record)} was deleted meanwhile")
-        if route["spec"] != weighted(self._recorded(record), self._service, self._candidate, percent):
+        if route["spec"] != spec:
             raise self._foreign_change(route, record)
         state = route_status(route)
         if not state.accepted:
@@ -144,7 +188,8 @@ class Routes:
         Raises:
             Conflict: the message names the routes, the hint the remedy.
         """
-        leading = routes_to(self._user_routes(), backend_of(self._candidate))
+        routes, service = self._user_routes(), backend_of(self._candidate)
+        leading = routes_to(routes, service) or [route for route in routes if mirrors_of(route, service)]
         if leading:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
@@ -156,10 +201,13 @@ class Routes:
             )
 
     def share_texts(self) -> tuple[str, str]:
-        """Return the shares of candidate and service as text, such as ``10 %``; both empty when it gets nothing."""
-        percentages = sorted(set(shares(self._user_routes(), self._service, self._candidate)))
+        """Return the shares of candidate and service as text, such as ``10 %`` or ``copies of 100 %``; both empty when
+        the candidate gets nothing."""
+        routes = self._user_routes()
+        percentages = sorted(set(shares(routes, self._service, self._candidate)))
         if not percentages:
-            return "", ""
+            copies = [share for route in routes for share in mirrors_of(route, backend_of(self._candidate))]
+            return (f"copies of {max(copies):g} %", "100 %") if copies else ("", "")
         ends = percentages if len(percentages) < 3 else [percentages[0], percentages[-1]]
         own, others = ([f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends]))
         return " to ".join(own), " to ".join(others)

@@ -171,12 +171,6 @@ def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, p
     return [{**copy.deepcopy(ref), "weight": weight // divisor} for ref, weight in weighted_refs]
 
 
-def is_known_spec(route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str) -> bool:
-    """Whether a route's spec is the recorded one or one that :func:`weighted` makes of it."""
-    spec = route["spec"]
-    return spec == recorded["spec"] or any(spec == weighted(recorded, isvc, candidate, p) for p in range(1, 101))
-
-
 def highest_share(pods: int) -> int:
     """Largest percentage at which one candidate pod gets no more traffic than each of ``pods`` serving pods."""
     return 100 // (pods + 1)

@@ -14,6 +14,7 @@ from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.platform.kubernetes.api.failure import Stale
 from mpctl.platform.kubernetes.httproute import router as routing
 from mpctl.platform.kubernetes.httproute import weights as routes
+from mpctl.platform.kubernetes.httproute.mirrors import is_known_spec
 from mpctl.platform.kubernetes.httproute.router import Routes
 
 OWNED = [{"kind": "InferenceService", "name": "demo", "controller": True}]
@@ -134,8 +135,8 @@ def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_t
         assert set(new) == set(old) - gone | {"demo-candidate-predictor"}
         assert all(weight <= routes.MOST_WEIGHT for weight in new.values())
         assert all(weight > 0 for name, weight in new.items() if old.get(name, 1))
-    assert routes.is_known_spec({"spec": spec}, before, "demo", "demo-candidate")
-    assert routes.is_known_spec(before, before, "demo", "demo-candidate")
+    assert is_known_spec({**before, "spec": spec}, before, "demo", "demo-candidate")
+    assert is_known_spec(before, before, "demo", "demo-candidate")
 
 
 def test_weights_that_would_get_too_large_are_refused():

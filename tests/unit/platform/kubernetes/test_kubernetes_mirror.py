@@ -1,0 +1,131 @@
+"""RequestMirror filters on the users' HTTPRoute: which are written, what a gateway must support, the restore."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_kubernetes_route import opened, ref, route
+
+from mpctl.errors import Conflict, Refused
+from mpctl.platform.kubernetes.httproute import mirrors
+
+OWN = {"type": "RequestMirror", "requestMirror": {"backendRef": ref("audit", 1)}}
+HEADER = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "a", "value": "b"}]}}
+
+
+def copies(spec, rule=0):
+    return [one["requestMirror"] for one in spec["rules"][rule].get("filters", []) if one["type"] == "RequestMirror"]
+
+
+@pytest.mark.parametrize(("percent", "share"), [(100, {}), (50, {"percent": 50})])
+def test_a_mirror_is_one_filter_more_and_changes_nothing_else(percent, share):
+    found = route([ref()], [ref("else")])
+    found["spec"]["rules"][0]["filters"] = [HEADER]
+    before = copy.deepcopy(found)
+    spec = mirrors.mirrored(found, "demo", "demo-candidate", percent)
+    backend = {"group": "", "kind": "Service", "name": "demo-candidate-predictor", "port": 80}
+    assert copies(spec) == [{"backendRef": backend, **share}]
+    assert spec["rules"][0]["filters"][0] == HEADER
+    spec["rules"][0]["filters"].pop()
+    assert spec == found["spec"] == before["spec"]
+
+
+@given(st.integers(1, 100), st.lists(st.sampled_from([[ref()], [ref("else")], [ref(), ref("else", 3)]]), min_size=1))
+def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
+    found = route(*rules)
+    spec = mirrors.mirrored(found, "demo", "demo-candidate", percent)
+    for index, refs in enumerate(rules):
+        assert len(copies(spec, index)) == any(one["name"] == "demo-predictor" for one in refs)
+        assert spec["rules"][index]["backendRefs"] == found["spec"]["rules"][index]["backendRefs"]
+    made = {**found, "spec": spec}
+    assert mirrors.is_known_spec(made, found, "demo", "demo-candidate")
+    assert set(mirrors.mirrors_of(made, "demo-candidate-predictor")) <= {float(percent)}
+
+
+@pytest.mark.parametrize(
+    ("percent", "filters", "needed"),
+    [
+        (100, [], {mirrors.MIRROR}),
+        (50, [], {mirrors.MIRROR, mirrors.SHARE}),
+        (100, [OWN], {mirrors.MIRROR, mirrors.SEVERAL}),
+    ],
+)
+def test_the_features_that_a_gateway_needs(percent, filters, needed):
+    found = route()
+    found["spec"]["rules"][0]["filters"] = filters
+    assert set(mirrors.needed_features(found, "demo", percent)) == needed
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ([{"name": mirrors.MIRROR}, {"name": mirrors.SHARE}], ""),
+        ([mirrors.MIRROR, mirrors.SHARE], ""),  # before Gateway API 1.3
+        ([{"name": mirrors.MIRROR}], "GatewayClass gw lists no HTTPRouteRequestPercentageMirror"),
+        ([], "GatewayClass gw does not list which features it supports"),
+    ],
+)
+def test_a_gateway_that_cannot_mirror_is_refused_by_name(listed, said):
+    one = {"metadata": {"name": "gw"}, "status": {"supportedFeatures": listed}}
+    needed = (mirrors.MIRROR, mirrors.SHARE)
+    if not said:
+        mirrors.require_supported(needed, [one], "HTTPRoute ns/users")
+        return
+    with pytest.raises(Refused, match=said) as caught:
+        mirrors.require_supported(needed, [one], "HTTPRoute ns/users")
+    assert "--traffic-steps" in caught.value.hint
+
+
+@pytest.mark.parametrize(("percent", "pods", "most"), [(100, 1, None), (50, 2, None), (51, 2, 50), (100, 3, 33)])
+def test_copies_may_load_the_candidate_no_more_than_a_serving_pod(percent, pods, most):
+    if most is None:
+        mirrors.require_equal_load(percent, pods, "service")
+        return
+    with pytest.raises(Refused) as caught:
+        mirrors.require_equal_load(percent, pods, "service")
+    assert caught.value.hint == f"--mirror {most}"
+
+
+def test_a_mirror_is_written_once_and_the_route_put_back_exactly():
+    api, users = opened()
+    before = copy.deepcopy(api.found["spec"])
+    record = users.record(None)
+    for _ in range(2):
+        users.mirror(record, 50)
+        users.require_mirrored(record, 50)
+    assert len(api.writes) == 1
+    assert users.share_texts() == ("copies of 50 %", "100 %")
+    with pytest.raises(Conflict, match="gives Service demo-candidate-predictor traffic"):
+        users.require_idle()
+    users.shift(record, 10)  # the first traffic step ends it
+    assert copies(api.found["spec"]) == []
+    users.mirror(record, 50)
+    assert users.restore(record) == ()
+    assert api.found["spec"] == before
+    users.require_idle()
+
+
+def test_a_foreign_change_of_a_mirrored_route_is_named_and_kept():
+    api, users = opened()
+    record = users.record(None)
+    users.mirror(record, 50)
+    spec = copy.deepcopy(api.found["spec"])
+    spec["hostnames"] = ["more"]
+    api.edit(spec)
+    with pytest.raises(Conflict, match="changed by somebody"):
+        users.require_mirrored(record, 50)
+    with pytest.raises(Conflict, match="gives Service demo-candidate-predictor traffic"):
+        users.restore(record)
+
+
+def test_a_route_that_copies_to_the_candidates_service_already_is_refused():
+    found = route()
+    found["spec"]["rules"][0]["filters"] = [
+        {"type": "RequestMirror", "requestMirror": {"backendRef": ref("demo-candidate-predictor")}}
+    ]
+    _, users = opened(found)
+    with pytest.raises(Refused, match="which exists only during rollouts"):
+        users.record(None)
