@@ -74,7 +74,8 @@ class Model:
         )
         self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
-        self.queued_s = 0.0
+        self.queued_s = self.first_token_s = self.per_token_s = 0.0
+        self.streams = 0  # answers of two tokens and more, which have a time per output token
         self.cache = set()
         self.serial = itertools.count(1)
         self.failed = 0.0
@@ -103,6 +104,14 @@ class Model:
             self.counts["hits"] += len(prompt.split()) if known else 0
         if not known:
             time.sleep(self.script.get("prefill_ms", 0) / 1000)
+
+    def timed(self, seconds):
+        """Observe an answer, of which the steps took so long."""
+        with self.lock:
+            self.first_token_s += seconds[0] if seconds else 0.0
+            if len(seconds) > 1:
+                self.streams += 1
+                self.per_token_s += sum(seconds[1:]) / (len(seconds) - 1)
 
     def leave(self):
         """Give the slot back."""
@@ -168,6 +177,10 @@ class Model:
             "vllm:prefix_cache_hits_total": counts["hits"],
             "vllm:num_requests_running": counts["running"],
             "vllm:num_requests_waiting": counts["waiting"],
+            "vllm:time_to_first_token_seconds_sum": self.first_token_s,
+            "vllm:time_to_first_token_seconds_count": counts["requests"],
+            "vllm:request_time_per_output_token_seconds_sum": self.per_token_s,
+            "vllm:request_time_per_output_token_seconds_count": self.streams,
             "vllm:request_queue_time_seconds_sum": queued,
             "vllm:request_queue_time_seconds_count": counts["requests"],
         }
@@ -231,6 +244,7 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 steps = list(self.model.steps(words))
                 time.sleep(sum(seconds for seconds, _ in steps))
+                self.model.timed([seconds for seconds, _ in steps])
                 text = " ".join(word for _, step in steps for word in step)
                 told = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
                 choice = {"index": 0, "finish_reason": "length", **told}
@@ -257,13 +271,15 @@ class Handler(BaseHTTPRequestHandler):
         head = self.head(body, chat=chat)
         if chat:
             head["object"] = "chat.completion.chunk"
-        first = True
+        first, slept = True, []
         for seconds, step in self.model.steps(words):
             time.sleep(seconds)
+            slept.append(seconds)
             text = ("" if first else " ") + " ".join(step)
             first = False
             told = {"delta": {"content": text}} if chat else {"text": text}
             self.event({**head, "choices": [{"index": 0, **told}]})
+        self.model.timed(slept)
         if (body.get("stream_options") or {}).get("include_usage"):
             self.event({**head, "choices": [], "usage": usage})
         self.chunk(b"data: [DONE]\n\n")
