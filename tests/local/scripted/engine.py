@@ -172,7 +172,6 @@ class Model:
             "vllm:prompt_tokens_total": counts["prompt"],
             "vllm:num_preemptions_total": 0,
             "vllm:inter_token_latency_seconds_count": counts["later"],
-            "vllm:time_to_first_token_seconds_count": counts["requests"],
             "vllm:prefix_cache_queries_total": counts["queries"],
             "vllm:prefix_cache_hits_total": counts["hits"],
             "vllm:num_requests_running": counts["running"],
