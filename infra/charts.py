@@ -29,6 +29,7 @@ class Release:
     values: Mapping[str, Any]
     create_namespace: bool = True
     minutes: int = 10
+    postrender: Sequence[str] = ()  # a command that changes what Helm rendered
 
 
 def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -> Element:
@@ -48,6 +49,9 @@ def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -
         chart=release.chart,
         version=release.version,
         values=[escape(yaml.safe_dump(dict(release.values), sort_keys=True))] if release.values else None,
+        postrender={"binary_path": release.postrender[0], "args": list(release.postrender[1:])}
+        if release.postrender
+        else None,
         atomic=True,
         cleanup_on_fail=True,
         wait=True,

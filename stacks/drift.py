@@ -80,8 +80,9 @@ def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ)
     if not terraform:
         sys.stderr.write("error: terraform not found\nhint: install Terraform 1.10 or OpenTofu 1.10 or later\n")
         return FAILED
-    with tempfile.TemporaryDirectory() as folder:
-        stacks = synthesise(Path(folder), environ)
+    # As deep below the checkout as cdktf.out: commands of a stack are relative to its folder.
+    with tempfile.TemporaryDirectory(prefix="drift.", dir=".") as folder:
+        stacks = synthesise(Path(folder).resolve(), environ)
         if unknown := sorted(set(arguments) - {path.name for path in stacks}):
             known = ", ".join(path.name for path in stacks) or "none"
             sys.stderr.write(f"error: no stack {', '.join(unknown)}\nhint: the stacks are {known}\n")

@@ -156,12 +156,20 @@ def require_way_out(cluster: InferenceCluster, settings: Settings, layers: Seque
             "network.egress",
             "set egress: nat",
         )
-    raise settings.network.place.error(
-        f"{cluster.name} has no way to the public registries that the charts of the platform layer and the images of "
-        "the serving layer come from, and these stacks have no setting that points them at a mirror",
-        "network.egress",
-        "set egress: nat, or deploy the cluster layer alone and install the charts from your mirror by hand",
-    )
+    if missing := settings.mirror.missing():
+        raise settings.network.place.error(
+            f"{cluster.name} has no way to the public registries of charts and images: {', '.join(missing)}",
+            "network.egress",
+            "set mirror.registries for each of them and mirror.charts, or egress: nat",
+        )
+    for service in settings.services:
+        for artifact in service.artifacts:
+            if artifact.scheme in ("hf", "gs"):
+                raise service.place.error(
+                    f"{cluster.name} has no way to {artifact.uri}",
+                    "uri",
+                    "copy the model to s3:// or into an image (oci+native://), or set egress: nat",
+                )
 
 
 def require_billing(cluster: InferenceCluster, budget: Budget) -> None:

@@ -23,6 +23,8 @@ from stacks.manifests import AUTOSCALING, address, manifest
 from stacks.storage import DISK, storage_classes
 
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
+# From the folder of a stack, in which Terraform runs: no path of this machine belongs into a state.
+MIRROR_IMAGES = "../../../scripts/mirror-images"
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
 
 
@@ -65,15 +67,17 @@ class Platform(Stack):
     ) -> builder.Element:
         pin = self.plan.versions.chart(name)
         assert pin.repository and pin.chart
+        mirror = self.plan.settings.mirror
         release = charts.Release(
             name=name,
             namespace=namespace,
-            repository=pin.repository,
+            repository=mirror.charts or pin.repository,
             chart=pin.chart,
             version=pin.version,
             values=chart_values,
             create_namespace=create_namespace,
             minutes=minutes,
+            postrender=(MIRROR_IMAGES, *mirror.arguments()) if mirror.registries else (),
         )
         installed = charts.install(self, release, after or [])
         self.installed.setdefault(namespace, []).append(installed)
@@ -98,11 +102,7 @@ class Platform(Stack):
             found = values.node_feature_discovery(tolerations)
             before.append(self.chart("node-feature-discovery", "node-feature-discovery", found))
         if self.cloud.driver_installer:
-            before.append(
-                manifest(
-                    self, "driver_installer", daemonset(self.plan.versions.image("gke-pause"), gpu_driver(self.plan))
-                )
-            )
+            before.append(manifest(self, "driver_installer", daemonset(pause_image(self.plan), gpu_driver(self.plan))))
         namespace = builder.resource(
             self,
             "kubernetes_namespace_v1",
@@ -152,6 +152,11 @@ class Platform(Stack):
             # The name is ours; a Terraform reference inside Helm's YAML would be escaped as literal text.
             chosen = values.cluster_autoscaler(self.plan.name, self.plan.cluster.region, image)
             self.chart("cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False)
+
+
+def pause_image(plan: Plan) -> str:
+    """The image of the container that stays after the driver's installation."""
+    return plan.settings.mirror.image(plan.versions.image("gke-pause"))
 
 
 def gpu_driver(plan: Plan) -> str:

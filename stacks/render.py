@@ -17,7 +17,7 @@ from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
 from stacks.main import load_fleet, load_settings, plans
 from stacks.manifests import Document
-from stacks.platform import gpu_driver
+from stacks.platform import gpu_driver, pause_image
 from stacks.serving import documents, example_services
 from stacks.storage import storage_classes
 
@@ -34,7 +34,7 @@ def render(what: str) -> list[Document]:
         elif what == "platform":
             found += storage_classes(plan, f"{plan.name}-model-volume")
             if CLOUDS[plan.cluster.provider].driver_installer:
-                found.append(daemonset(plan.versions.image("gke-pause"), gpu_driver(plan)))
+                found.append(daemonset(pause_image(plan), gpu_driver(plan)))
         else:
             found += documents(plan)
     return found

@@ -7,6 +7,7 @@ one object would fight.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from constructs import Construct
@@ -75,7 +76,7 @@ def documents(plan: Plan) -> list[Document]:
         made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))
         made.append(models_claim(staged, namespace, SHARED if shared else DISK, shared=shared))
         made.append(fetch_policy(namespace))
-    image = plan.versions.image("fetch-model")
+    image = settings.mirror.image(plan.versions.image("fetch-model"))
     for service in settings.services:
         made += service_documents(service, namespace, image, shared=shared)
         made += service_policies(service, namespace)
@@ -105,9 +106,13 @@ def gateway(plan: Plan) -> list[Document]:
     """The gateway of KServe's routes; reached from inside the network unless the settings say otherwise."""
     namespace, name = chart_values.GATEWAY.split("/")
     internal = CLOUDS[plan.cluster.provider].internal_gateway
-    return gateway_documents(plan.settings.gateway, name, namespace, plan.settings.namespace, internal)
+    mirror = plan.settings.mirror
+    envoy = mirror.image(plan.versions.image("envoy")) if mirror.registries else None
+    return gateway_documents(plan.settings.gateway, name, namespace, plan.settings.namespace, internal, envoy)
 
 
 def example_services(plan: Plan) -> list[Document]:
     """The KServe objects that fit this layer, for people to start from."""
-    return [inference_service(service, plan.settings.namespace) for service in plan.settings.services]
+    mirror, namespace = plan.settings.mirror, plan.settings.namespace
+    mirrored = [replace(service, image=mirror.image(service.image)) for service in plan.settings.services]
+    return [inference_service(service, namespace) for service in mirrored]

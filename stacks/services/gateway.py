@@ -10,18 +10,27 @@ from stacks.settings.gateway import Gateway
 
 API = "gateway.networking.k8s.io/v1"
 ENVOY = "gateway.envoyproxy.io/v1alpha1"
+PROXIES = "envoy-gateway-system"
 CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
 
 
 def gateway_documents(
-    settings: Gateway, name: str, namespace: str, serving: str, internal: Mapping[str, str]
+    settings: Gateway, name: str, namespace: str, serving: str, internal: Mapping[str, str], envoy: str | None = None
 ) -> list[Document]:
-    """Return class, gateway, certificate and policy; *internal* keeps the load balancer off the internet."""
+    """Return class, gateway, certificate and policy; *internal* keeps the load balancer off the internet, *envoy* is
+    the proxies' image where it is not the controller's default.
+    """
     spec: Document = {"gatewayClassName": "envoy", "listeners": [listener(settings, serving)]}
     if internal and not settings.public:
         spec["infrastructure"] = {"annotations": dict(internal)}
-    made = [
-        named("GatewayClass", API, "envoy", None, spec={"controllerName": CONTROLLER}),
+    kind: Document = {"controllerName": CONTROLLER}
+    made = []
+    if envoy:
+        place = {"group": "gateway.envoyproxy.io", "kind": "EnvoyProxy", "name": "mirror", "namespace": PROXIES}
+        kind["parametersRef"] = place
+        made.append(proxies(envoy))
+    made += [
+        named("GatewayClass", API, "envoy", None, spec=kind),
         named("Gateway", API, name, namespace, spec=spec),
     ]
     if settings.tls and settings.tls.issuer:
@@ -29,6 +38,12 @@ def gateway_documents(
     if settings.authenticated:
         made.append(security_policy(settings, name, namespace))
     return made
+
+
+def proxies(image: str) -> Document:
+    """The image of the proxies, which the controller makes itself: no chart renders it."""
+    provider = {"type": "Kubernetes", "kubernetes": {"envoyDeployment": {"container": {"image": image}}}}
+    return named("EnvoyProxy", ENVOY, "mirror", PROXIES, spec={"provider": provider})
 
 
 def listener(settings: Gateway, serving: str) -> Document:

@@ -18,6 +18,7 @@ from mpctl.yaml_lines import Node, Place, documents
 from stacks.services import Service, read_service
 from stacks.settings.gateway import Gateway, read_gateway
 from stacks.settings.maintenance import Maintenance, read_maintenance
+from stacks.settings.mirror import Mirror, read_mirror
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]
@@ -148,6 +149,7 @@ class Settings:
     credentials: str
     gateway: Gateway
     disk_keys: DiskKeys
+    mirror: Mirror
     runbooks: str
 
 
@@ -195,6 +197,7 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         services=tuple(read_service(node) for node in serving.nodes("services")),
         gateway=read_gateway(serving.node("gateway"), public=serving.value("public_gateway", bool, False)),
         disk_keys=disk_keys(root.node("encryption")),
+        mirror=read_mirror(root.node("mirror")),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "mpctl"),
         runbooks=monitoring.text(
             "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
