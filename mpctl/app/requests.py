@@ -83,7 +83,8 @@ class TrafficRequest:
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """``strategy``: auto, side-by-side or in-place. ``ready_timeout_s``: None follows from the service."""
+    """``strategy``: auto, side-by-side or in-place. ``ready_timeout_s``: None follows from the service. ``by``: the
+    program that decided it, empty for a person."""
 
     speculation: SpeculationRequest
     measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
@@ -93,6 +94,7 @@ class RolloutRequest:
     force: bool = False
     ready_timeout_s: float | None = None
     dry_run: DryRun = DryRun.NONE
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class RollbackRequest:
     accept_downtime: bool = False
     ready_timeout_s: float | None = None
     dry_run: DryRun = DryRun.NONE
+    why: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

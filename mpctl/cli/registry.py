@@ -19,6 +19,7 @@ COMMANDS: Table = {
     "abandon": ("mpctl.cli.operate.abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
     "retire": ("mpctl.cli.operate.retire", "Stop a retained baseline", "Rollout"),
     "unlock": ("mpctl.cli.operate.unlock", "Free a service whose operator is gone", "Rollout"),
+    "watch": ("mpctl.cli.watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
     "status": ("mpctl.cli.inspect.status", "Show services, engines and operations under way", "Inspect"),
     "history": ("mpctl.cli.inspect.history", "List recorded revisions, or print one", "Inspect"),
     "diff": ("mpctl.cli.inspect.diff", "Compare the service with a revision or with a change", "Inspect"),

@@ -44,6 +44,7 @@ Rollout:
   unlock    Free a service whose operator is gone
 
 Inspect:
+  watch      See whether speculation still pays, and fall back by policy
   status     Show services, engines and operations under way
   history    List recorded revisions, or print one
   diff       Compare the service with a revision or with a change

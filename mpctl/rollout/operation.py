@@ -104,6 +104,7 @@ class Operation:
             downtime=plan.downtime,
             scaling=self.scaling,
             route=plan.route,
+            by=plan.by if automatic else "",
         )
 
     def with_entry(self, entry: Entry) -> Operation:

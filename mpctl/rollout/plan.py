@@ -57,6 +57,7 @@ class Plan:
     - ``route``: the users' route as it was found, None where none is touched; ``traffic_steps``: percentages of it that
       the candidate gets one after the other, each held for ``step_duration_s``; ``mirror_percent``: of its requests
       the candidate gets copies before that, for as long; 0 for none.
+    - ``by``: the program that decided it by itself, ``watch``; empty for a person.
     - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
       gets the route before anything else.
     """
@@ -86,6 +87,7 @@ class Plan:
     mirror_percent: int = 0
     releases: bool = False
     instant: bool = False
+    by: str = ""
     restores: int = 0
     keeps: tuple[str, ...] = ()
 

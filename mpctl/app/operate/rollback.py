@@ -90,6 +90,8 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
     # An operation that is undone has a timeout of its own.
     if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.undoes is None):
         decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=ready_timeout_s))
+    if decision.plan is not None and request.by:
+        decision = replace(decision, plan=replace(decision.plan, why=request.why, by=request.by))
     return accepting_downtime(decision) if request.accept_downtime else decision
 
 

@@ -49,6 +49,7 @@ def make_plan(
         traffic_steps=request.traffic.steps_percent,
         step_duration_s=request.traffic.step_duration_s,
         mirror_percent=request.traffic.mirror_percent,
+        by=request.by,
     )
 
 

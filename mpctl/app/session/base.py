@@ -7,8 +7,9 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from mpctl.rollout.operation import open_operation, open_retirement
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
+    from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
     from mpctl.rollout.ports import Platform, Store
 
@@ -45,6 +47,15 @@ def who() -> str:
     except (KeyError, OSError):  # KeyError up to Python 3.12
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+@dataclass(frozen=True)
+class EngineCounters:
+    """Counters by engine; ``failed``: why an engine could not be read; ``wanted``: engines that serve."""
+
+    engines: Mapping[str, Counters]
+    failed: Mapping[str, str]
+    wanted: int
 
 
 class ServiceNotFound(InputError):
@@ -126,6 +137,10 @@ class Session(ABC):
     def text(self) -> str:
         """The live manifest."""
         return self.platform.read().text
+
+    def counters(self) -> EngineCounters:
+        """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
+        raise NotImplementedError
 
     @abstractmethod
     def holder(self) -> str | None:

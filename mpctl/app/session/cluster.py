@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.app.console import Console
-from mpctl.app.session.base import READY_S, Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.base import READY_S, EngineCounters, Session, SystemClock, choose, interruptible, who
 from mpctl.app.session.load_client import place_load
 from mpctl.app.session.place import Place
 from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
@@ -133,6 +133,13 @@ class ClusterSession(Session):
         from mpctl.platform.kubernetes.api.owners import require_unowned
 
         return require_unowned(self.platform.isvc(), force=force)
+
+    def counters(self) -> EngineCounters:
+        """Of every ready pod."""
+        reader = self.platform.reader
+        found = reader.workload(self.platform.isvc())
+        engines, failed = reader.counters(found)
+        return EngineCounters(engines, failed, len(found.ready))
 
     def holder(self) -> str | None:
         """Who holds the lease."""

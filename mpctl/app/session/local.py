@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.app.console import Console
-from mpctl.app.session.base import Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.base import EngineCounters, Session, SystemClock, choose, interruptible, who
 from mpctl.app.session.place import Place
 from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError
@@ -85,6 +85,21 @@ class LocalSession(Session):
                 return file.read(2**20)
         except OSError:
             return None
+
+    def counters(self) -> EngineCounters:
+        """Of the engine that gets the traffic."""
+        from mpctl.experiment.counters import CounterError
+        from mpctl.platform.local.meter import read_counters
+
+        desired = self.platform.desired()
+        arm = desired.arms.get(desired.route)
+        state = None if arm is None else self.platform.state(Arm(arm.manifest))
+        if state is None or state.endpoint is None:
+            return EngineCounters({}, {desired.route: state.message if state else "it does not run"}, 1)
+        try:
+            return EngineCounters({state.id: read_counters(state.endpoint)}, {}, 1)
+        except CounterError as error:
+            return EngineCounters({}, {state.id: str(error)}, 1)
 
     def holder(self) -> str | None:
         """Who holds the lock file."""

@@ -76,7 +76,7 @@ class LocalMeter:
         Raises:
             CounterError: no answer, or one that cannot be read.
         """
-        return Counters.parse(self._metrics(endpoint))
+        return read_counters(endpoint)
 
     def describe(self, endpoint: Endpoint) -> EngineFacts:
         """Version, model and KV pool as the engine tells them; the device only where the engine runs on this machine.
@@ -87,7 +87,7 @@ class LocalMeter:
         version = _get_json(endpoint, "/version").get("version")
         served = _get_json(endpoint, "/v1/models").get("data") or [{}]
         root = served[0].get("root") if isinstance(served, list) and isinstance(served[0], dict) else ""
-        metrics = self._metrics(endpoint)
+        metrics = _metrics(endpoint)
         pool = _POOL.search(metrics)
         here = is_here(endpoint) and not self._forwarded
         return EngineFacts(
@@ -137,15 +137,25 @@ class LocalMeter:
             truth = server.truth()[already:]
         return calibrate(sent.result, truth, pace, concurrency)
 
-    def _metrics(self, endpoint: Endpoint) -> str:
-        url = f"{endpoint.base_url}/metrics"
-        try:
-            answer = http.get(url, headers=_headers(endpoint), socket=endpoint.socket)
-        except http.NoAnswer as error:
-            raise CounterError(error.message) from error
-        if answer.status != 200:
-            raise CounterError(f"{url} answered {answer.status}")
-        return answer.text
+
+def read_counters(endpoint: Endpoint) -> Counters:
+    """Scrape /metrics.
+
+    Raises:
+        CounterError: no answer, or one that cannot be read.
+    """
+    return Counters.parse(_metrics(endpoint))
+
+
+def _metrics(endpoint: Endpoint) -> str:
+    url = f"{endpoint.base_url}/metrics"
+    try:
+        answer = http.get(url, headers=_headers(endpoint), socket=endpoint.socket)
+    except http.NoAnswer as error:
+        raise CounterError(error.message) from error
+    if answer.status != 200:
+        raise CounterError(f"{url} answered {answer.status}")
+    return answer.text
 
 
 def is_here(endpoint: Endpoint) -> bool:

@@ -13,6 +13,7 @@ The environment variable SCRIPT changes it, as JSON:
 - ``start_s``: seconds until it listens; ``mute``: a speculating engine starts and never gets ready
 - ``token_s``: seconds of a token (0.002); ``slow``: a speculating engine takes so many times longer
 - ``accept``: accepted share of drafted tokens, with as many drafted as ``num_speculative_tokens`` says
+- ``novel``: the accepted share for prompts with the word "novel"
 - ``other``: a speculating engine answers something else; ``fail``: share of requests answered with 500
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
@@ -141,10 +142,11 @@ class Model:
         if self.speculating:
             cost *= self.script.get("slow", 1)
         rest, owed, first = list(words), 0.0, True
+        share = self.script.get("novel" if "novel" in words and "novel" in self.script else "accept", 0)
         while rest:
             taken = 0
             if self.speculating:
-                owed += self.drafted * self.script["accept"]
+                owed += self.drafted * share
                 taken = min(int(owed + 1e-9), self.drafted, len(rest) - 1)
                 owed -= int(owed + 1e-9)
                 self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])

@@ -210,6 +210,21 @@ class ServiceReader:
                 unanswered.append(name)
         return total, tuple(unanswered)
 
+    def counters(self, found: Workload) -> tuple[dict[str, Counters], dict[str, str]]:
+        """Return the counters of every ready pod, and why a pod's could not be read."""
+        read, failed = {}, {}
+        for pod in found.ready:
+            name = pod["metadata"]["name"]
+            try:
+                target = self.forwards.target(name, port_of(engine_container(pod["spec"]["containers"])))
+                answer = http.get(f"{target.url}/metrics", socket=target.socket)
+                if answer.status != 200:
+                    raise CounterError(f"/metrics answered {answer.status}")
+                read[name] = Counters.parse(answer.text)
+            except (MpctlError, CounterError) as error:
+                failed[name] = str(error)
+        return read, failed
+
     def _token(self, container: Mapping[str, Any]) -> str | None:
         """Return the engine's API key from its arguments, its environment or the Secret that its environment names.
 

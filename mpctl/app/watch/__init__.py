@@ -1,0 +1,1 @@
+"""Watch services after the rollout."""

@@ -1,0 +1,105 @@
+"""Events of the watch: what was seen, against which reference, what was done, and the command that reverts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.watch.assess import Assessment, Figures
+from mpctl.watch.reference import Expected, Reference
+from mpctl.watch.signals import MEANINGS, remedy_of
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """``kind``: signal (a finding began or ended), decision (an action is held back), action (one was taken) or error.
+    ``reference``: the operation whose measurement was compared; ``command``: what to run; ``revert``: what undoes the
+    action."""
+
+    at: str
+    namespace: str
+    service: str
+    kind: str
+    reason: str
+    text: str
+    finding: bool = False
+    reference: str = ""
+    command: str = ""
+    revert: str = ""
+    pays: bool | None = None
+    figures: Figures | None = None
+    expected: Expected | None = None
+
+    @property
+    def line(self) -> str:
+        """The event for people."""
+        parts = [f"{self.namespace}/{self.service}: {self.reason}: {self.text}"]
+        if self.reference:
+            parts.append(f"against {self.reference}")
+        if self.command:
+            parts.append(f"run '{self.command}'")
+        if self.revert:
+            parts.append(f"to revert: '{self.revert}'")
+        return "; ".join(parts)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "apiVersion": "mpctl.dev/v1alpha1",
+            "kind": "WatchEvent",
+            "time": self.at,
+            "namespace": self.namespace,
+            "service": self.service,
+            "type": self.kind,
+            "reason": self.reason,
+            "message": self.text,
+            "finding": self.finding,
+            "reference": self.reference or None,
+            "command": self.command or None,
+            "revert": self.revert or None,
+            "pays": self.pays,
+            "figures": figures_record(self.figures),
+            "expected": None if self.expected is None else expected_record(self.expected),
+        }
+
+
+def signal_event(
+    at: str, namespace: str, service: str, seen: Assessment, reference: Reference | None, *, text: str = ""
+) -> WatchEvent:
+    """A finding began, changed or ended."""
+    return WatchEvent(
+        *(at, namespace, service, "signal", seen.signal.value, text or f"{MEANINGS[seen.signal].text}: {seen.text}"),
+        finding=seen.finding,
+        reference=reference.operation if reference is not None else "",
+        command=remedy_of(seen.signal, service) if seen.finding else "",
+        pays=seen.pays,
+        figures=seen.figures,
+        expected=seen.expected,
+    )
+
+
+def figures_record(figures: Figures | None) -> dict[str, Any] | None:
+    """A window as a JSON object; None without one."""
+    if figures is None:
+        return None
+    return {
+        "batch": figures.batch,
+        "tokensPerStep": figures.tokens_per_step,
+        "stepMs": figures.step_ms,
+        "timePerTokenMs": figures.time_per_token_ms,
+        "firstAcceptance": figures.first_acceptance,
+        "coverage": figures.coverage,
+        "tokensPerSecond": figures.tokens_per_s,
+    }
+
+
+def expected_record(expected: Expected) -> dict[str, Any]:
+    """The reference at the present load as a JSON object."""
+    return {
+        "tokensPerStep": expected.tokens_per_step,
+        "breakEvenTokensPerStep": expected.break_even,
+        "stepMs": expected.step_ms,
+        "timePerTokenMs": expected.time_per_token_ms,
+        "firstAcceptance": expected.first_acceptance,
+        "measuredLoad": expected.within,
+    }

@@ -1,0 +1,135 @@
+"""The watch's own /metrics and /healthz, and its rows for a table and for -o json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpctl.app.watch.events import expected_record, figures_record
+from mpctl.app.watch.watcher import Watched, Watcher
+from mpctl.watch.signals import MEANINGS, Signal, remedy_of
+
+_LATE = 5.0  # intervals without a round after which the watch is not healthy
+
+
+def metrics(watcher: Watcher) -> str:
+    """A Prometheus text exposition."""
+    rows = list(watcher.watched.values())
+    lines = [
+        "# HELP mpctl_watch_rounds_total Rounds in which all services were read.",
+        "# TYPE mpctl_watch_rounds_total counter",
+        f"mpctl_watch_rounds_total {watcher.rounds}",
+    ]
+    gauges = {
+        "mpctl_watch_finding": ("1 while something is wrong with the service's speculation.", _finding),
+        "mpctl_watch_pays": (
+            "1 while speculation pays, 0 while it costs more than it gains; absent where unknown.",
+            _pays,
+        ),
+        "mpctl_watch_blind": ("1 while counters of the service cannot be read.", _blind),
+        "mpctl_watch_tokens_per_step": ("Tokens per step of the last window.", _tokens),
+        "mpctl_watch_slowdown_ratio": ("Time per token over the reference's at the same load.", _slowdown),
+        "mpctl_watch_actions": ("Operations that this process began for the service.", lambda w: float(w.actions)),
+    }
+    for name, (help_, read) in gauges.items():
+        lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{_labels(w)} {value:g}" for w in rows if (value := read(w)) is not None]
+    lines += ["# HELP mpctl_watch_signal The service's signal.", "# TYPE mpctl_watch_signal gauge"]
+    lines += [f"mpctl_watch_signal{_labels(w, signal=w.seen.signal.value)} 1" for w in rows]
+    return "\n".join(lines) + "\n"
+
+
+def health(watcher: Watcher, idle_s: float) -> tuple[int, str]:
+    """200 while rounds go on; ``idle_s``: seconds since the last one ended."""
+    if idle_s > _LATE * watcher.policy.interval_s:
+        return 503, f"no round for {idle_s:.0f} s\n"
+    return 200, f"{watcher.rounds} rounds, {len(watcher.watched)} services\n"
+
+
+def record(watched: Watched) -> dict[str, Any]:
+    """The state of a service as a JSON object; conditions as kstatus reads them."""
+    seen, reference = watched.seen, watched.facts.reference
+    return {
+        "namespace": watched.session.namespace,
+        "service": watched.session.name,
+        "signal": seen.signal.value,
+        "message": seen.text,
+        "finding": seen.finding,
+        "pays": seen.pays,
+        "reference": reference.operation if reference is not None else None,
+        "figures": figures_record(seen.figures),
+        "expected": expected_record(seen.expected) if seen.expected is not None else None,
+        "detectsInSeconds": seen.detects_in_s,
+        "decision": watched.decision.act.value,
+        "reason": watched.decision.reason,
+        "trafficChanged": list(watched.unlike),
+        "command": remedy_of(seen.signal, watched.session.name) or None,
+        "conditions": conditions(watched),
+    }
+
+
+def conditions(watched: Watched) -> list[dict[str, str]]:
+    """Ready: speculation does what was measured. Stalled: a finding that only a person or the policy ends."""
+    seen = watched.seen
+    ready = "Unknown" if seen.signal is Signal.BLIND else "False" if seen.finding else "True"
+    stalled = "True" if seen.finding else "False"
+    return [
+        {"type": "Ready", "status": ready, "reason": seen.signal.value, "message": seen.text},
+        {"type": "Stalled", "status": stalled, "reason": seen.signal.value, "message": MEANINGS[seen.signal].text},
+    ]
+
+
+def table_rows(watched: list[Watched]) -> list[list[str]]:
+    """Header and one row per service."""
+    header = ["NAMESPACE", "NAME", "SIGNAL", "PAYS", "TOKENS/STEP", "MS/TOKEN", "LOAD", "DECISION", "MESSAGE"]
+    return [header, *(_row(w) for w in sorted(watched, key=lambda w: w.key))]
+
+
+def _row(watched: Watched) -> list[str]:
+    seen, figures, expected = watched.seen, watched.seen.figures, watched.seen.expected
+    pays = {True: "yes", False: "no", None: "-"}[seen.pays]
+    return [
+        *(watched.session.namespace, watched.session.name, seen.signal.value, pays),
+        _against(_tokens(watched), expected.tokens_per_step if expected is not None else None, 2),
+        _against(
+            figures.time_per_token_ms if figures is not None else None,
+            expected.time_per_token_ms if expected is not None else None,
+            1,
+        ),
+        "-" if figures is None or figures.batch is None else f"{figures.batch:.1f}",
+        watched.decision.act.value,
+        seen.text,
+    ]
+
+
+def _against(value: float | None, measured: float | None, digits: int) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" + ("" if measured is None else f" ({measured:.{digits}f})")
+
+
+def _labels(watched: Watched, **more: str) -> str:
+    pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **more}
+    return "{" + ",".join(f'{name}="{value}"' for name, value in pairs.items()) + "}"
+
+
+def _finding(watched: Watched) -> float:
+    return float(watched.seen.finding)
+
+
+def _pays(watched: Watched) -> float | None:
+    return None if watched.seen.pays is None else float(watched.seen.pays)
+
+
+def _blind(watched: Watched) -> float:
+    return float(watched.seen.signal is Signal.BLIND)
+
+
+def _tokens(watched: Watched) -> float | None:
+    return watched.seen.figures.tokens_per_step if watched.seen.figures is not None else None
+
+
+def _slowdown(watched: Watched) -> float | None:
+    figures, expected = watched.seen.figures, watched.seen.expected
+    if figures is None or expected is None or not figures.time_per_token_ms or not expected.time_per_token_ms:
+        return None
+    return figures.time_per_token_ms / expected.time_per_token_ms

@@ -1,0 +1,124 @@
+"""What the ledger and the platform say of a service, as far as the watch needs it.
+
+The state of a fallback is never stored twice: which changes the watch made, when, and what they replaced follows from
+the ledger. A new leader therefore continues where the last one was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from mpctl.app.session.base import Session
+from mpctl.errors import MpctlError
+from mpctl.methods import Spec
+from mpctl.records import restored
+from mpctl.rollout.ledger import live_revisions
+from mpctl.rollout.operation import Ending, Operation, last_change, open_operation, operations
+from mpctl.rollout.plan import Kind
+from mpctl.rollout.revision import Revision, spec_text
+from mpctl.watch.decision import Rung, ladder
+from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.reference import RECORD, Reference
+
+WATCH = "watch"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
+    ``live``: what the ledger says serves. ``better``: the spec that a fallback of the watch replaced. ``interrupted``:
+    an unfinished operation of the watch; ``busy``: any other operation or operator."""
+
+    live: Rung | None = None
+    reference: Reference | None = None
+    unread: str = ""
+    speculates: bool = False
+    rungs: tuple[Rung, ...] = ()
+    changes: tuple[float, ...] = ()
+    fallbacks: tuple[float, ...] = ()
+    better: Spec | None = None
+    interrupted: str = ""
+    busy: str = ""
+
+
+def read_facts(session: Session, policy: WatchPolicy) -> Facts:
+    """Read the ledger of a service.
+
+    Raises:
+        MpctlError: it cannot be read, or was changed by another writer.
+    """
+    entries, revisions = session.store.entries(), session.store.revisions()
+    every = operations(entries)
+    mine = [op for op in every if op.plan.by == WATCH]
+    changes = tuple(at for op in mine if (at := _seconds(op.closed_at or op.opened_at)) is not None)
+    back = [op for op in mine if op.plan.kind is Kind.ROLLBACK and not op.plan.automatic]
+    fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
+    unfinished, holder = open_operation(entries), session.holder()
+    interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
+    busy = "" if interrupted else _busy(unfinished, holder)
+    last = last_change(entries)
+    if last is None:
+        return Facts(changes=changes, fallbacks=fallbacks, interrupted=interrupted, busy=busy)
+    served = live_revisions(entries)
+    number = _served_number(last, revisions)
+    live = _rung(number, last.plan.spec)
+    reference, unread = _reference(session, last, revisions)
+    return Facts(
+        live=live,
+        reference=reference,
+        unread=unread,
+        speculates=_on(last.plan.spec),
+        rungs=ladder(policy, [_rung(r.number, r.spec) for r in revisions if r.number in served], live, _previous(last)),
+        changes=changes,
+        fallbacks=fallbacks,
+        better=last.plan.baseline_spec if last in back and _on(last.plan.baseline_spec) else None,
+        interrupted=interrupted,
+        busy=busy,
+    )
+
+
+def _on(spec: Spec | None) -> bool:
+    return spec is not None and spec.config() is not None
+
+
+def _rung(number: int, spec: Spec | None) -> Rung:
+    return Rung(number, spec.method if spec is not None else "", spec_text(spec))
+
+
+def _previous(last: Operation) -> int | None:
+    """The revision before a promotion; a rollback has none that would be better."""
+    return last.plan.baseline.number if last.ending is Ending.PROMOTED else None
+
+
+def _served_number(last: Operation, revisions: Iterable[Revision]) -> int:
+    return max((r.number for r in revisions if r.digest == last.plan.goal.digest), default=last.plan.goal.number)
+
+
+def _reference(session: Session, last: Operation, revisions: Iterable[Revision]) -> tuple[Reference | None, str]:
+    """The measurement of what serves: of this promotion, or of the one whose revision was restored."""
+    names = [last.id] if last.plan.kind is Kind.ROLLOUT else []
+    names += [r.operation for r in revisions if r.digest == last.plan.goal.digest]
+    try:
+        for name in names:
+            record = session.store.load(name, RECORD)
+            if record is not None:
+                what = f"reference of {name}"
+                return restored(what, Reference.from_record, record, hint="measure again: mpctl rollout"), ""
+    except MpctlError as error:
+        return None, error.message
+    return None, ""
+
+
+def _busy(unfinished: Operation | None, holder: str | None) -> str:
+    if holder is not None:
+        return f"held by {holder}"
+    return "" if unfinished is None else f"{unfinished.id} is unfinished"
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

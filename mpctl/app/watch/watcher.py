@@ -1,0 +1,232 @@
+"""The watch itself: one round reads all services, judges each, and carries out what the policy permits.
+
+Reading many services takes threads, an operation takes minutes: both run beside the loop, and a service whose operation
+is under way is not judged meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from mpctl.app.session.base import Session
+from mpctl.app.watch.act import carry_out
+from mpctl.app.watch.events import WatchEvent, signal_event
+from mpctl.app.watch.facts import Facts, read_facts
+from mpctl.app.watch.sources import Source, read_engines
+from mpctl.errors import MpctlError
+from mpctl.watch.assess import Assessment, State, assess
+from mpctl.watch.decision import Act, Decision, Fleet, Situation, decide
+from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.profile import Profile
+from mpctl.watch.reading import Reading
+from mpctl.watch.signals import Signal
+
+READERS, ACTORS = 16, 4
+_REFRESH_S = 60.0  # between two readings of a service's ledger
+_QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
+_BLIND_S = 120.0  # a missing reading is reported when it lasts; acting is impossible at once
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Watched:
+    """One service and what is remembered of it. ``reported``: the signal of the last event."""
+
+    session: Session
+    state: State = field(default_factory=State)
+    profile: Profile = field(default_factory=Profile)
+    facts: Facts = field(default_factory=Facts)
+    read_at: float | None = None
+    seen: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
+    last_at: float | None = None
+    reported: Signal | None = None
+    found_at: float = 0.0
+    blind_since: float | None = None
+    decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
+    unlike: tuple[str, ...] = ()
+    acting: Future[None] | None = None
+    actions: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.session.namespace, self.session.name
+
+
+class Watcher:
+    """``services`` lists what is watched; ``reopen`` opens a service for an operation; ``source``: where counters come
+    from; ``emit`` gets each event. The clocks are seconds: ``monotonic`` never goes back, ``now`` is Unix time."""
+
+    def __init__(
+        self,
+        policy: WatchPolicy,
+        services: Callable[[], Sequence[Session]],
+        reopen: Callable[[Session], Session],
+        emit: Callable[[WatchEvent], None],
+        *,
+        source: Source = read_engines,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        actors: Executor | None = None,
+    ) -> None:
+        self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
+        self._source, self._monotonic, self._now = source, monotonic, now
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
+        self.watched: dict[Key, Watched] = {}
+        self._listed_at: float | None = None
+        self._begun: dict[Key, float] = {}
+        self.rounds = 0
+
+    def close(self) -> None:
+        """Wait for operations under way: each ends, or fails, by itself."""
+        self._actors.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
+
+    def round(self) -> None:
+        """Read, judge and decide once."""
+        self._list()
+        free = [w for w in self.watched.values() if w.acting is None or w.acting.done()]
+        list(self._readers.map(self._read_facts, free))
+        readings = self._source([w.session for w in free], self._readers, self._monotonic)
+        for watched in free:
+            watched.acting = None
+            self._judge(watched, readings.get(watched.key) or Reading(self._monotonic()))
+        for watched in free:
+            self._decide(watched)
+        self.rounds += 1
+
+    def _list(self) -> None:
+        if self._listed_at is not None and self._monotonic() - self._listed_at < _REFRESH_S:
+            return
+        try:
+            found = {(s.namespace, s.name): s for s in self._services()}
+        except MpctlError as error:
+            self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", error.message))
+            return
+        self._listed_at = self._monotonic()
+        for key in self.watched.keys() - found.keys():
+            del self.watched[key]
+        for key in found.keys() - self.watched.keys():
+            self.watched[key] = Watched(found[key])
+
+    def _read_facts(self, watched: Watched) -> None:
+        age = None if watched.read_at is None else self._monotonic() - watched.read_at
+        if age is not None and age < _REFRESH_S:
+            return
+        try:
+            facts = read_facts(watched.session, self.policy)
+        except MpctlError as error:
+            watched.facts = Facts(busy=f"the ledger cannot be read: {error.message}", unread=error.message)
+            return
+        if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
+            watched.state = State()
+        watched.facts, watched.read_at = facts, self._monotonic()
+
+    def _judge(self, watched: Watched, reading: Reading) -> None:
+        facts = watched.facts
+        watched.state, seen = assess(self.policy, facts.reference, watched.state, reading, speculates=facts.speculates)
+        watched.seen = seen
+        for engine in seen.restarted:
+            text = f"{engine} restarted; its counters began again"
+            self._emit(WatchEvent(self._time(), *watched.key, "signal", "EngineRestarted", text))
+        if seen.figures is not None:
+            watched.last_at = self._now()
+            watched.profile = watched.profile.after(seen.figures)
+            self._compare_profile(watched)
+        self._report(watched)
+
+    def _compare_profile(self, watched: Watched) -> None:
+        reference = watched.facts.reference
+        unlike = watched.profile.unlike(reference) if reference is not None else ()
+        if bool(unlike) != bool(watched.unlike):
+            text = "; ".join(unlike) or "the traffic resembles what the gate measured again"
+            command = f"mpctl bench {watched.session.name}" if unlike else ""
+            event = WatchEvent(
+                *(self._time(), *watched.key, "signal", "TrafficChanged", text), finding=bool(unlike), command=command
+            )
+            self._emit(event)
+        watched.unlike = unlike
+
+    def _report(self, watched: Watched) -> None:
+        """Emit an event when the signal changed; a blind moment is no change before it lasts."""
+        signal, now = watched.seen.signal, self._now()
+        if signal is Signal.BLIND:
+            watched.blind_since = now if watched.blind_since is None else watched.blind_since
+            if now - watched.blind_since < _BLIND_S:
+                return
+        else:
+            watched.blind_since = None
+        if signal in _QUIET or signal is watched.reported:
+            return
+        first, watched.reported, watched.found_at = watched.reported is None, signal, now
+        if not first or watched.seen.finding or signal is not Signal.HEALTHY:
+            self._emit(signal_event(self._time(), *watched.key, watched.seen, watched.facts.reference))
+
+    def _decide(self, watched: Watched) -> None:
+        decision = self._decision(watched)
+        if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
+            watched.read_at = None  # the ledger may have changed since it was read
+            self._read_facts(watched)
+            decision = self._decision(watched)
+        held = decision.act is Act.HOLD and (decision.brake or watched.decision.act is not Act.HOLD)
+        if held and decision != watched.decision:
+            reason = "BrakeHolds" if decision.brake else "Held"
+            self._emit(WatchEvent(self._time(), *watched.key, "decision", reason, decision.reason, finding=True))
+        watched.decision = decision
+        if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
+            if decision.act is Act.FALL_BACK:
+                self._begun[watched.key] = self._now()
+            watched.acting = self._actors.submit(self._act, watched, decision)
+
+    def _decision(self, watched: Watched) -> Decision:
+        facts = watched.facts
+        situation = Situation(
+            now=self._now(),
+            found_at=watched.found_at,
+            changes=facts.changes,
+            fallbacks=facts.fallbacks,
+            rungs=facts.rungs,
+            better=facts.better.describe() if facts.better is not None else "",
+            busy=facts.busy,
+            interrupted=facts.interrupted,
+        )
+        recorded = [at for w in self.watched.values() for at in w.facts.fallbacks]
+        return decide(
+            self.policy, watched.seen, situation, Fleet(len(self.watched), (*recorded, *self._begun.values()))
+        )
+
+    def _act(self, watched: Watched, decision: Decision) -> None:
+        """Runs in a thread of its own. Whatever happens is in the ledger; the next round reads it again."""
+        facts, name = watched.facts, watched.session.name
+        reason = {Act.FALL_BACK: "FellBack", Act.RE_ARM: "ReArmed", Act.RESUME: "Resumed"}[decision.act]
+        revert = f"mpctl rollback {name} --to-revision {facts.live.revision}" if facts.live is not None else ""
+        try:
+            session = self._reopen(watched.session)
+            done = carry_out(session, self.policy, facts, decision)
+        except MpctlError as error:
+            text = f"{decision.act.value} failed: {error.message}"
+            event = WatchEvent(
+                *(self._time(), *watched.key, "error", f"{reason}Failed", text), finding=True, command=error.hint or ""
+            )
+        else:
+            event = WatchEvent(
+                *(self._time(), *watched.key, "action", reason, f"{decision.reason}; {done}"),
+                reference=facts.reference.operation if facts.reference is not None else "",
+                revert=revert,
+                figures=watched.seen.figures,
+                expected=watched.seen.expected,
+            )
+            watched.actions += 1
+        watched.read_at, watched.reported, watched.state = None, None, State()
+        self._read_facts(watched)
+        self._begun.pop(watched.key, None)  # the ledger has it by now
+        self._emit(event)
+
+    def _time(self) -> str:
+        return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="seconds")

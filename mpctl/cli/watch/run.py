@@ -1,0 +1,241 @@
+"""``mpctl watch run``: watch services until Ctrl-C, or once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.options.sections import SectionedCommand
+from mpctl.cli.options.shared import name_argument, output_option, shared_options
+from mpctl.cli.options.types import Duration, File, option
+from mpctl.cli.printer import columns
+from mpctl.cli.settings import in_context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpctl.app.session.base import Session
+    from mpctl.app.session.place import Place
+    from mpctl.app.watch.events import WatchEvent
+    from mpctl.app.watch.sources import Source
+    from mpctl.app.watch.watcher import Watcher
+    from mpctl.watch.policy import WatchPolicy
+
+FINDING, BLIND = 9, 6  # exit codes of --once
+
+
+class WatchOptions(TypedDict):
+    """The options as click hands them over."""
+
+    all_namespaces: bool
+    once: bool
+    interval: float | None
+    watch_policy: str | None
+    prometheus: str | None
+    listen: str | None
+    webhook: str | None
+    alertmanager: str | None
+
+
+@click.command("run", cls=SectionedCommand)
+@name_argument
+@option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces, whatever -n says.")
+@option("--once", is_flag=True, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
+@option(
+    "--interval",
+    type=Duration(),
+    metavar="DURATION",
+    default=None,
+    help="Time between two readings (default: the policy's, 15s).",
+)
+@option("--watch-policy", type=File(), metavar="FILE", help="Limits and what may be done (default: report only).")
+@option(
+    "--prometheus",
+    metavar="URL",
+    help="Read counters from Prometheus (default: from the engines).",
+)
+@option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Answer /metrics and /healthz here (default: not at all).",
+)
+@option("--webhook", metavar="URL", help="POST every event as JSON to this URL.")
+@option("--alertmanager", metavar="URL", help="Raise and resolve an alert per service at this Alertmanager.")
+@output_option
+@shared_options
+@in_context
+def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptions]) -> None:
+    """Compare services with what the gate measured, until Ctrl-C. Nothing is changed without a policy that says so.
+
+    \b
+    Examples:
+      mpctl watch
+      mpctl watch qwen --once; echo $?
+      mpctl watch -A -o json --listen 127.0.0.1:9464
+
+    A table is redrawn on a terminal; elsewhere each event is a line, with -o json a JSON object.
+    """
+    from mpctl.app.watch.watcher import Watcher
+
+    policy = _policy(given)
+    place = context.place._replace(namespace=None) if given["all_namespaces"] else context.place
+    events: list[WatchEvent] = []
+    lock = threading.Lock()
+
+    def emit(event: WatchEvent) -> None:
+        with lock:
+            events.append(event)
+        _send(context, given, event)
+
+    watcher = Watcher(
+        policy, _services(context, place, name, given), _reopen(context, place), emit, source=_source(given)
+    )
+    try:
+        if given["once"]:
+            _once(context, watcher)
+            return
+        with _stoppable() as stop:
+            _run(context, watcher, given, events, lock, stop)
+    finally:
+        watcher.close()
+
+
+def _policy(given: WatchOptions) -> WatchPolicy:
+    from dataclasses import replace
+
+    from mpctl.app.files import read_file
+    from mpctl.watch.policy import WatchPolicy
+
+    file = given["watch_policy"]
+    policy = WatchPolicy() if file is None else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
+    return policy if given["interval"] is None else replace(policy, interval_s=max(given["interval"], 0.2))
+
+
+def _services(
+    context: CliContext, place: Place, name: str | None, given: WatchOptions
+) -> Callable[[], Sequence[Session]]:
+    from mpctl.app.session.open import open_sessions
+
+    return lambda: open_sessions(place, context.terminal, name, everywhere=given["all_namespaces"])
+
+
+def _reopen(context: CliContext, place: Place) -> Callable[[Session], Session]:
+    from mpctl.app.session.open import open_session
+    from mpctl.app.watch.act import Unattended
+
+    def tell(line: str) -> None:
+        if context.terminal.verbose:
+            context.terminal.note(line)
+
+    return lambda session: open_session(place._replace(namespace=session.namespace), Unattended(tell), session.name)
+
+
+def _source(given: WatchOptions) -> Source:
+    from mpctl.app.watch.sources import from_prometheus, read_engines
+
+    return read_engines if given["prometheus"] is None else from_prometheus(given["prometheus"])
+
+
+def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
+    """To the webhook and to Alertmanager; a receiver that is gone stops nothing."""
+    from mpctl.errors import MpctlError
+    from mpctl.platform import notify
+
+    try:
+        if given["webhook"] is not None:
+            notify.post(given["webhook"], event.to_record())
+        if given["alertmanager"] is not None and event.kind == "signal":
+            notify.post_alert(given["alertmanager"], event.to_record())
+    except MpctlError as error:
+        context.terminal.warn(f"event not delivered: {error.message}")
+
+
+def _once(context: CliContext, watcher: Watcher) -> None:
+    """Two rounds, one interval apart."""
+    from mpctl.app.watch.exposition import record, table_rows
+    from mpctl.watch.signals import Signal
+
+    watcher.round()
+    time.sleep(watcher.policy.interval_s)
+    watcher.round()
+    rows = list(watcher.watched.values())
+    context.emit(
+        "WatchList",
+        record=lambda: {"items": [record(w) for w in rows]},
+        names=lambda: [f"{w.session.namespace}/{w.session.name}" for w in rows],
+        table=lambda _wide: columns(table_rows(rows)),
+    )
+    if any(w.seen.finding for w in rows):
+        raise click.exceptions.Exit(FINDING)
+    if any(w.seen.signal is Signal.BLIND for w in rows):
+        raise click.exceptions.Exit(BLIND)
+
+
+def _run(
+    context: CliContext,
+    watcher: Watcher,
+    given: WatchOptions,
+    events: list[WatchEvent],
+    lock: threading.Lock,
+    stop: threading.Event,
+) -> None:
+    from mpctl.app.watch.exposition import health, metrics, table_rows
+    from mpctl.platform.listener import Listener
+
+    ended = time.monotonic()
+    pages = {
+        "/metrics": lambda: (200, metrics(watcher)),
+        "/healthz": lambda: health(watcher, time.monotonic() - ended),
+    }
+    listener = Listener(given["listen"], pages) if given["listen"] is not None else None
+    terminal = context.terminal
+    if listener is not None:
+        terminal.note(f"/metrics and /healthz on {listener.address}")
+    redrawn = context.output in ("table", "wide") and terminal.live and terminal.out.isatty()
+    recent: list[str] = []
+    try:
+        with terminal.screen() as draw:
+            while not stop.is_set():
+                watcher.round()
+                ended = time.monotonic()
+                with lock:
+                    new, events[:] = list(events), []
+                recent = [*recent, *(e.line for e in new)][-10:]
+                if redrawn:
+                    rows = (
+                        columns(table_rows(list(watcher.watched.values()))) if watcher.watched else "no service is up"
+                    )
+                    draw("\n".join([rows, "", *recent]))
+                for event in () if redrawn else new:
+                    terminal.result(_line(event, context.output))
+                stop.wait(max(watcher.policy.interval_s - (time.monotonic() - ended), 0.0))
+    finally:
+        if listener is not None:
+            listener.close()
+
+
+def _line(event: WatchEvent, output: str) -> str:
+    return json.dumps(event.to_record()) if output == "json" else f"{event.at} {event.line}"
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """SIGTERM and Ctrl-C end the loop after its round; operations under way are finished first."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            with suppress(ValueError):
+                signal.signal(number, handler)

@@ -1,0 +1,318 @@
+"""The watch over services in memory: reports, fallbacks, re-arming, the brake, and death at every recorded step."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from datetime import timedelta
+from functools import cache
+
+import pytest
+from session import MANIFEST, MemorySession
+from world import Crash
+
+from mpctl.app.operate import rollback, rollout
+from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.session.base import EngineCounters
+from mpctl.app.watch import exposition
+from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch.watcher import Watcher
+from mpctl.errors import MpctlError
+from mpctl.experiment.counters import Counters
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Kind
+from mpctl.watch.decision import Act
+from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.signals import Signal
+
+QUICK = MeasurementRequest(requests=4, rounds=6, calibrate=False)
+ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
+ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
+GOOD, BAD = 1.0, 0.0
+
+
+class Here(Executor):
+    """Runs at once, in this thread; a Crash ends the test's command."""
+
+    def submit(self, call, /, *arguments):
+        done = Future()
+        call(*arguments)
+        done.set_result(None)
+        return done
+
+
+class Engine:
+    """Counters of a service whose drafts are ``share`` of the measured ones; ``speculates``: exports them at all."""
+
+    def __init__(self):
+        self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
+
+    def read(self):
+        if self.why:
+            raise MpctlError(self.why)
+        self.generated += 10_000.0
+        drafts = 5_000.0 * self.share
+        self.drafts += drafts
+        spec = {
+            "drafts": self.drafts,
+            "draft_tokens": 2 * self.drafts,
+            "accepted": self.drafts,
+            "per_position": (self.drafts,),
+        }
+        queue = {"queue_seconds": 0.0, "queue_count": self.generated / 10}
+        counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))
+        return EngineCounters({"engine": counters}, {}, 1)
+
+
+class Service(MemorySession):
+    def __init__(self, *, name="svc", engine=None, **more):
+        super().__init__(**more)
+        self.name, self.engine = name, engine or Engine()
+
+    def counters(self):
+        return self.engine.read()
+
+    def later(self):
+        """Another command on the same service, at the same time of day."""
+        other = Service(name=self.name, engine=self.engine, disk=self.memory.disk)
+        other.memory.context.clock._now = self.memory.context.clock.now()
+        return other
+
+
+@cache
+def disk_after_promotion():
+    session = MemorySession()
+    assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
+    return session.memory.disk
+
+
+def promoted(**more):
+    session = Service(disk=disk_after_promotion().copy(), **more)
+    session.memory.context.clock.sleep(3600.0)
+    return session
+
+
+def watch(*sessions, policy=ACTS):
+    """A watch and its events; every round takes an interval of the services' clock."""
+    events = []
+    clock = sessions[0].memory.context.clock
+
+    def now():
+        return clock.now().timestamp()
+
+    watcher = Watcher(policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here())
+    return watcher, events
+
+
+def rounds(watcher, count=1):
+    for _ in range(count):
+        for watched in watcher.watched.values():
+            clock = watched.session.memory.context.clock
+            clock._now += timedelta(seconds=watcher.policy.interval_s)
+        watcher.round()
+
+
+def reasons(events):
+    return [e.reason for e in events]
+
+
+def test_a_sound_service_is_watched_in_silence():
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 10)
+    (watched,) = watcher.watched.values()
+    assert (watched.seen.signal, watched.seen.pays) == (Signal.HEALTHY, True)
+    assert watched.facts.reference.operation == "rollout-1"
+    assert events == []
+    record = exposition.record(watched)
+    assert [c["status"] for c in record["conditions"]] == ["True", "False"]
+    assert record["reference"] == "rollout-1"
+    text = exposition.metrics(watcher)
+    assert 'mpctl_watch_pays{namespace="chat",inference_service="svc"} 1' in text
+    assert 'signal="Healthy"' in text
+    assert exposition.table_rows([watched])[1][2] == "Healthy"
+    assert exposition.health(watcher, 1.0)[0] == 200
+    assert exposition.health(watcher, 1000.0)[0] == 503
+
+
+def test_without_a_policy_a_finding_is_only_reported():
+    session = promoted()
+    watcher, events = watch(session, policy=WatchPolicy())
+    rounds(watcher, 3)
+    session.engine.share = BAD
+    before = len(session.memory.disk.ledger)
+    rounds(watcher, 5)
+    (event,) = events
+    assert (event.reason, event.finding, event.reference) == ("NoDrafts", True, "rollout-1")
+    assert event.command == "mpctl status svc"
+    assert "no draft in" in event.line
+    assert len(session.memory.disk.ledger) == before
+
+
+def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 3)
+    session.engine.share, session.engine.speculates = BAD, True
+    rounds(watcher, 1)
+    assert session.memory.disk.text == MANIFEST
+    assert reasons(events) == ["NoDrafts", "FellBack"]
+    assert events[1].revert == "mpctl rollback svc --to-revision 2"
+    assert events[1].reference == "rollout-1"
+    last = session.memory.operations()[-1]
+    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
+    assert last.detail.startswith("watch: no draft in")
+    session.engine.speculates = False
+    rounds(watcher, 3)
+    (watched,) = watcher.watched.values()
+    assert watched.seen.signal is Signal.HEALTHY  # none was restored on purpose
+    assert watched.facts.better.method == "ngram"
+    assert reasons(events)[2:] == []
+
+
+def test_the_command_of_the_event_reverts_the_fallback():
+    session = promoted()
+    promoted_text = session.memory.disk.text
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+    session.engine.share = BAD
+    rounds(watcher, 1)
+    number = int(events[-1].revert.split()[-1])
+    rollback.run(session, RollbackRequest(to_revision=number))
+    assert session.memory.disk.text == promoted_text
+
+
+def test_the_better_spec_is_tried_again_behind_the_gate_after_the_cool_down():
+    session = promoted()
+    watcher, events = watch(session, policy=WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0, re_arm=True))
+    rounds(watcher, 2)
+    session.engine.share = BAD
+    rounds(watcher, 1)
+    session.engine.share, session.engine.speculates = GOOD, False
+    rounds(watcher, 20)
+    assert reasons(events)[-1] == "FellBack"
+    session.engine.speculates = True
+    rounds(watcher, 30)
+    assert "ReArmed" in reasons(events)
+    last = session.memory.operations()[-1]
+    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLOUT, "watch", Ending.PROMOTED)
+    assert '"ngram"' in session.memory.disk.text
+    session.engine.share = BAD
+    rounds(watcher, 2)
+    assert watcher.watched["chat", "svc"].decision.act is Act.HOLD  # the cool-down, so that it does not swing
+
+
+@pytest.mark.parametrize("why", ["connection refused", "vllm:generation_tokens_total is nan"])
+def test_missing_data_is_reported_when_it_lasts_and_never_acted_on(why):
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 3)
+    session.engine.why = why
+    rounds(watcher, 7)
+    assert events == []
+    rounds(watcher, 7)
+    (event,) = events
+    assert (event.reason, event.finding) == ("Blind", False)
+    assert why in event.text
+    assert session.memory.operations()[-1].plan.kind is Kind.ROLLOUT
+    session.engine.why = ""
+    rounds(watcher, 2)
+    assert reasons(events) == ["Blind", "Healthy"]
+
+
+def test_an_engine_that_lost_its_setting_is_named():
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+    session.engine.speculates = False
+    rounds(watcher, 2)
+    assert reasons(events) == ["NotSpeculating"]
+    assert events[0].command == "mpctl diff svc"
+
+
+def test_the_watch_leaves_a_service_alone_while_somebody_works_on_it(monkeypatch):
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+    monkeypatch.setattr(Service, "holder", lambda self: "ada@host")
+    session.engine.share = BAD
+    rounds(watcher, 3)
+    assert watcher.watched["chat", "svc"].decision.reason == "held by ada@host"
+    assert reasons(events) == ["NoDrafts", "Held"]
+
+
+def test_the_brake_stops_a_fault_of_all_references():
+    sessions = [promoted(name=f"svc-{number}") for number in range(20)]
+    watcher, events = watch(*sessions)
+    rounds(watcher, 3)
+    for session in sessions:
+        session.engine.share = BAD
+    rounds(watcher, 8)
+    fallen = [s for s in sessions if s.memory.disk.text == MANIFEST]
+    assert len(fallen) == 2
+    assert reasons(events).count("BrakeHolds") == 18
+    assert all(e.finding for e in events if e.reason == "BrakeHolds")
+
+
+def test_a_failed_fallback_is_reported_with_what_to_run(monkeypatch):
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+
+    def refuse(*_, **__):
+        raise MpctlError("the API server answered 500", hint="run mpctl resume svc")
+
+    monkeypatch.setattr(rollback, "run", refuse)
+    session.engine.share = BAD
+    rounds(watcher, 1)
+    assert reasons(events) == ["NoDrafts", "FellBackFailed"]
+    assert events[-1].command == "run mpctl resume svc"
+
+
+def test_a_ledger_that_cannot_be_read_stops_every_action(monkeypatch):
+    session = promoted()
+    watcher, _ = watch(session)
+    rounds(watcher, 2)
+
+    def tampered():
+        raise MpctlError("tampering: entry 3")
+
+    monkeypatch.setattr(session.store, "entries", tampered)
+    session.engine.share = BAD
+    rounds(watcher, 8)
+    assert watcher.watched["chat", "svc"].decision.act is not Act.FALL_BACK
+    assert '"ngram"' in session.memory.disk.text
+
+
+def fall_back(session):
+    """Watch a service whose drafts are gone until it has fallen back; the watch starts anew, as a new leader's does."""
+    watcher, events = watch(session)
+    session.engine.share = GOOD
+    rounds(watcher, 2)
+    if session.memory.disk.text == MANIFEST and session.memory.unfinished() is None:
+        return events
+    session.engine.share = BAD
+    rounds(watcher, 4)
+    return events
+
+
+def boundaries_of_a_fallback():
+    session = promoted()
+    before = len(session.memory.trail)
+    fall_back(session)
+    return len(session.memory.trail) - before
+
+
+@pytest.mark.parametrize("place", range(1, boundaries_of_a_fallback() + 1))
+def test_killed_anywhere_in_a_fallback_the_next_leader_ends_it(place):
+    session = promoted()
+    session.memory.die_at(len(session.memory.trail) + place)
+    with pytest.raises(Crash):
+        fall_back(session)
+    heir = session.later()
+    fall_back(heir)
+    assert heir.memory.disk.text == MANIFEST
+    assert heir.memory.unfinished() is None
+    mine = [op for op in heir.memory.operations() if op.plan.by == "watch"]
+    assert [op.ending for op in mine] == [Ending.ROLLED_BACK]
+    assert len(read_facts(heir, ACTS).fallbacks) == 1
+    heir.memory.check_ledger()

@@ -1,0 +1,154 @@
+"""Counters of all services by one query, and the watch's own pages."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from mpctl.app.watch.sources import from_prometheus
+from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.counters import Counters
+from mpctl.platform import notify, prometheus
+from mpctl.platform.listener import Listener
+
+
+def series(name, value, pod="qwen-a", **more):
+    labels = {"__name__": name, "namespace": "ml", "inference_service": "qwen", "pod": pod, **more}
+    return {"metric": labels, "value": [1.0, str(value)]}
+
+
+VECTOR = [
+    series("vllm:generation_tokens_total", 100),
+    series("vllm:spec_decode_num_drafts_total", 40),
+    series("vllm:spec_decode_num_accepted_tokens_per_pos_total", 30, position="0"),
+    series("vllm:generation_tokens_total", "NaN", pod="qwen-b"),
+]
+
+
+@pytest.fixture
+def server():
+    """Answers what ``body`` and ``status`` say, and keeps what it is sent."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.reply()
+
+        def do_POST(self):
+            served.sent.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.reply()
+
+        def reply(self):
+            body = served.body.encode()
+            self.send_response(served.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    served = HTTPServer(("127.0.0.1", 0), Handler)
+    served.sent, served.status, served.body = [], 200, ""
+    served.url = f"http://127.0.0.1:{served.server_address[1]}"
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    yield served
+    served.shutdown()
+    served.server_close()
+    thread.join()
+
+
+def test_pods_are_read_as_if_they_had_answered_themselves():
+    found = prometheus.counters_of(VECTOR)
+    assert found["ml", "qwen"]["qwen-a"] == Counters(generation_tokens=100.0, drafts=40.0, per_position=(30.0,))
+    assert found["ml", "qwen"]["qwen-b"] == "vllm:generation_tokens_total is nan"
+    assert "duplicate" in prometheus.counters_of([VECTOR[0], VECTOR[0]])["ml", "qwen"]["qwen-a"]
+
+
+def test_the_query_names_only_what_is_read():
+    assert "generation_tokens_total" in prometheus.QUERY
+    assert prometheus.QUERY.count("(") == prometheus.QUERY.count(")")
+
+
+@dataclass
+class Named:
+    namespace: str
+    name: str
+
+
+def test_one_answer_serves_all_services_and_a_missing_one_is_named(server):
+    server.body = json.dumps({"status": "success", "data": {"result": VECTOR}})
+    services = [Named("ml", "qwen"), Named("ml", "other")]
+    with ThreadPoolExecutor(1) as readers:
+        found = from_prometheus(server.url)(services, readers, lambda: 5.0)
+    assert set(found["ml", "qwen"].engines) == {"qwen-a"}
+    assert (found["ml", "qwen"].failed, found["ml", "qwen"].wanted) == (
+        {"qwen-b": "vllm:generation_tokens_total is nan"},
+        2,
+    )
+    assert (found["ml", "other"].engines, found["ml", "other"].at) == ({}, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, "no"),
+        (503, "{}"),
+        (200, '{"status": "error", "error": "too slow"}'),
+        (200, '{"status":"success","data":{}}'),
+    ],
+)
+def test_an_unusable_answer_leaves_every_service_blind(server, status, body):
+    server.status, server.body = status, body
+    with pytest.raises(MpctlError, match="Prometheus at"):
+        prometheus.read(server.url)
+    with ThreadPoolExecutor(1) as readers:
+        found = from_prometheus(server.url)([Named("ml", "qwen")], readers, lambda: 0.0)
+    assert not found["ml", "qwen"].engines
+    assert "Prometheus" in found["ml", "qwen"].failed
+
+
+def test_an_alert_is_raised_and_resolved_under_one_name(server):
+    event = {
+        **{
+            "namespace": "ml",
+            "service": "qwen",
+            "reason": "WorseDraft",
+            "message": "why",
+            "time": "2026-01-01T00:00:00",
+        },
+        **{"finding": True, "command": "mpctl rollback qwen"},
+    }
+    notify.post_alert(server.url, event)
+    notify.post_alert(server.url, {**event, "finding": False, "reason": "Healthy", "command": None})
+    (path, (raised,)), (_, (resolved,)) = server.sent
+    assert path == "/api/v2/alerts"
+    assert raised["labels"] == resolved["labels"]
+    assert raised["annotations"]["command"] == "mpctl rollback qwen"
+    assert "endsAt" not in raised
+    assert resolved["endsAt"]
+    server.status = 500
+    with pytest.raises(MpctlError, match="answered 500"):
+        notify.post(server.url, {})
+
+
+def test_a_listener_answers_its_pages_and_frees_its_port():
+    listener = Listener("127.0.0.1:0", {"/healthz": lambda: (200, "ok\n")})
+    try:
+        with urllib.request.urlopen(f"http://{listener.address}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://{listener.address}/other", timeout=5)
+    finally:
+        listener.close()
+    Listener(listener.address, {}).close()
+    for wrong in ("9464", "host:", "127.0.0.1:99999"):
+        with pytest.raises(InputError, match="--listen"):
+            Listener(wrong, {})
