@@ -201,7 +201,8 @@ class CapacityRequest:
 @dataclass(frozen=True, slots=True)
 class RbacRequest:
     """What a user asked of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
-    lists the pods of all namespaces; ``purge``: whether it deletes what was recorded."""
+    lists the pods of all namespaces; ``purge``: whether it deletes what was recorded; ``deployments``: whether it
+    changes plain Deployments."""
 
     role: Literal["reader", "operator"] = "operator"
     namespace: str | None = None
@@ -211,6 +212,7 @@ class RbacRequest:
     load: Literal["job", "local"] = "job"
     all_pods: bool = True
     purge: bool = False
+    deployments: bool = False
     admission_policy: bool = False
 
 

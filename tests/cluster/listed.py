@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, PURGE, TABLE
+from mpctl.platform.kubernetes.access.calls import API_KEY, DEPLOYMENTS, FREE, PURGE, TABLE
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-KNOWN = {row.key for row in (*TABLE, *PURGE, API_KEY)} | {("create", kind.group, kind.plural) for kind in FREE}
+KNOWN = {row.key for row in (*TABLE, *PURGE, *DEPLOYMENTS, API_KEY)} | {
+    ("create", kind.group, kind.plural) for kind in FREE
+}
 
 
 @dataclass(frozen=True)

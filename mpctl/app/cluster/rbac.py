@@ -7,7 +7,7 @@ from typing import Any
 from mpctl.app.requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.admission import admission_policies
-from mpctl.platform.kubernetes.access.calls import Load, Role, Row, needs
+from mpctl.platform.kubernetes.access.calls import Row, needs
 from mpctl.platform.kubernetes.access.rbac import require_name, roles, subject_of
 
 
@@ -39,10 +39,17 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         load=request.load,
         all_pods=request.all_pods,
         purge=request.purge,
+        deployments=request.deployments,
     )
     return (*made, *admission_policies(namespace, subjects)) if request.admission_policy else made
 
 
-def list_calls(role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False) -> tuple[Row, ...]:
+def list_calls(request: RbacRequest) -> tuple[Row, ...]:
     """Return the API calls that a role permits, each with its purpose."""
-    return needs(role, load=load, all_pods=all_pods, purge=purge)
+    return needs(
+        request.role,
+        load=request.load,
+        all_pods=request.all_pods,
+        purge=request.purge,
+        deployments=request.deployments,
+    )

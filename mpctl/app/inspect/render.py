@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mpctl.app.change import Change, prepare
-from mpctl.app.change.source import Source
+from mpctl.app.change.source import FileSource, Source
 from mpctl.app.console import Console
 from mpctl.app.requests import RenderRequest
+from mpctl.errors import InputError
 from mpctl.platform.kubernetes.service.render import candidate_manifest
 
 
@@ -28,7 +29,13 @@ def run(source: Source, console: Console, request: RenderRequest) -> Rendered:
 
     Raises:
         Refused: the preflight forbids the change.
+        InputError: the service is a running Deployment, whose recorded text has no replicas.
     """
+    if source.service().kind == "Deployment" and not isinstance(source, FileSource):
+        raise InputError(
+            f"{source.name} is a running Deployment; a manifest made of it would have no spec.replicas",
+            hint="mpctl render -f MANIFEST with the manifest it was applied from",
+        )
     change = prepare(source, request.speculation)
     change.report(console)
     change.require_allowed()

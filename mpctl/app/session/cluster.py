@@ -19,10 +19,11 @@ from mpctl.manifest import Service
 from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
-from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, DEPLOYMENT, INFERENCE_SERVICE
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, DEPLOYMENT, INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
+from mpctl.platform.kubernetes.service.shape import serves_vllm
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
@@ -38,15 +39,19 @@ _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --v
 
 
 class ClusterSession(Session):
-    """One InferenceService of a cluster."""
+    """One InferenceService, or one plain Deployment, of a cluster."""
 
     store: KubernetesStore
 
-    def __init__(self, client: Client, namespace: str, name: str, console: Console) -> None:
+    def __init__(
+        self, client: Client, namespace: str, name: str, console: Console, resource: Kind = INFERENCE_SERVICE
+    ) -> None:
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
         self.store = KubernetesStore(client, namespace, name, who())
-        self._platform = KubernetesPlatform(client, namespace, name, recorded_scaling=self._held_scaling)
+        self._platform = KubernetesPlatform(
+            client, namespace, name, resource=resource, recorded_scaling=self._held_scaling
+        )
 
     @property
     def place(self) -> str:
@@ -234,23 +239,40 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
         return ClusterSession(client, namespace, name, console)
-    found = cluster_services(client, namespace)
+    plain = plain_services(client, namespace)
+    if name is not None and (namespace, name) in plain:
+        return ClusterSession(client, namespace, name, console, DEPLOYMENT)
+    found = [*cluster_services(client, namespace, or_others=bool(plain)), *plain]
     if gone:
         found += [pair for pair in _with_history(client, namespace) if pair not in found]
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(
         found, name, where=where, none="choose another namespace with -n or another cluster with --context"
     )
-    return ClusterSession(client, namespace, chosen, console)
+    resource = DEPLOYMENT if (namespace, chosen) in plain else INFERENCE_SERVICE
+    return ClusterSession(client, namespace, chosen, console, resource)
 
 
-def cluster_services(client: Client, namespace: str | None) -> list[tuple[str, str]]:
-    """(namespace, name) of every InferenceService but candidates of ours, in one namespace or in all.
+def plain_services(client: Client, namespace: str | None) -> list[tuple[str, str]]:
+    """(namespace, name) of every Deployment that starts vLLM and that no controller made, but candidates of ours."""
+    try:
+        found = client.list(DEPLOYMENT, namespace) or []
+    except NotPermitted:
+        return []
+    items = [one["metadata"] for one in found if serves_vllm(one)]
+    return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]
+
+
+def cluster_services(client: Client, namespace: str | None, *, or_others: bool = False) -> list[tuple[str, str]]:
+    """(namespace, name) of every InferenceService but candidates of ours, in one namespace or in all. ``or_others``: a
+    cluster without KServe has services of another kind.
 
     Raises:
         InputError: the cluster has no KServe.
     """
     found = client.list(INFERENCE_SERVICE, namespace)
+    if found is None and or_others:
+        return []
     if found is None:
         raise InputError(
             f"context {client.context}: InferenceService not found, KServe is not installed",
@@ -269,4 +291,9 @@ def cluster_sessions(place: Place, console: Console, *, everywhere: bool) -> lis
     """A session for every service of the namespace, or of all."""
     client = open_client(place)
     namespace = None if everywhere else place.namespace or client.namespace
-    return [ClusterSession(client, ns, name, console) for ns, name in cluster_services(client, namespace)]
+    plain = plain_services(client, namespace)
+    kserve = cluster_services(client, namespace, or_others=bool(plain))
+    return [
+        *(ClusterSession(client, ns, name, console) for ns, name in kserve),
+        *(ClusterSession(client, *pair, console, DEPLOYMENT) for pair in plain if pair not in kserve),
+    ]

@@ -30,6 +30,7 @@ class _Options(TypedDict):
     load: Literal["job", "local"]
     all_pods: bool
     purge: bool
+    deployments: bool
     admission_policy: bool
 
 
@@ -66,6 +67,7 @@ class _Options(TypedDict):
     help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
 )
 @option("--purge", is_flag=True, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge.")
+@option("--deployments", is_flag=True, help="Also allow changing plain Deployments; they are services, too.")
 @option(
     "--admission-policy",
     is_flag=True,
@@ -100,8 +102,7 @@ def command(
 
     if calls:
         context.output = form or "table"
-        role, load, all_pods = options["role"], options["load"], options["all_pods"]
-        _emit_calls(context, list_calls(role, load=load, all_pods=all_pods, purge=options["purge"]))
+        _emit_calls(context, list_calls(RbacRequest(**options)))
         return
     if form == "table":
         raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")

@@ -16,6 +16,7 @@ from typing import Any
 from mpctl.errors import MpctlError, NotPermitted, Refused
 from mpctl.manifest import Service, foreign_changes
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
@@ -29,11 +30,12 @@ from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
+from mpctl.platform.kubernetes.service.shape import is_plain
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
-    """One InferenceService."""
+    """One InferenceService, or one plain Deployment."""
 
     name = "kubernetes"
     rolls = True
@@ -44,12 +46,14 @@ class KubernetesPlatform:
         namespace: str,
         service: str,
         *,
+        resource: Kind = INFERENCE_SERVICE,
         sleep: Callable[[float], None] = time.sleep,
         recorded_scaling: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
-        """``recorded_scaling``: the autoscaler as an unfinished operation recorded it, None without one."""
+        """``resource``: the kind of the service. ``recorded_scaling``: the autoscaler as an unfinished operation
+        recorded it, None without one."""
         self.client = client
-        self.reader = ServiceReader(client, namespace)
+        self.reader = ServiceReader(client, namespace, resource)
         self._namespace = namespace
         self._service = service
         self._pin = KServePin(recorded_scaling)
@@ -172,6 +176,11 @@ class KubernetesPlatform:
             raise Refused(
                 f"{self.title} runs in Knative mode, where Knative splits the traffic",
                 hint="leave out --traffic-steps, --mirror and --keep-baseline",
+            )
+        if is_plain(isvc):
+            raise Refused(
+                f"{self.title} is a plain Deployment: its candidate has no Service that a route could name",
+                hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
             )
         pods = self._live.desired_replicas(isvc)
         require_possible(steps, pods, self.title)

@@ -77,7 +77,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("get list", kinds.INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
     *_rows("get", kinds.SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds to the engine's"),
     *_rows("get", kinds.DEPLOYMENT, ("status", *_CHANGE_COMMANDS), "what KServe made of the service"),
-    *_rows("list", kinds.DEPLOYMENT, ("doctor",), "what KServe made of the services"),
+    *_rows("list", kinds.DEPLOYMENT, _ALL_COMMANDS, "what KServe made of the services, and plain Deployments"),
     *_rows("list", kinds.POD, _POD_COMMANDS, "what runs, and why something does not"),
     *_rows("list", kinds.EVENT, ("status", *_CHANGE_COMMANDS), "why a pod waits"),
     *_rows("get", kinds.POD, _CHANGE_COMMANDS, "an engine's last words", "operator", subresource="log"),
@@ -159,6 +159,10 @@ PURGE = (
     *_rows("delete", kinds.CONTROLLER_REVISION, ("history --purge",), "delete what was recorded", "operator"),
     *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
 )
+# `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment.
+DEPLOYMENTS = (
+    *_rows("create update delete", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "the service and its candidate", "operator"),
+)
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
@@ -170,12 +174,15 @@ API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's 
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 
-def needs(role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False) -> tuple[Row, ...]:
+def needs(
+    role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False, deployments: bool = False
+) -> tuple[Row, ...]:
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
-    ``purge``: with deleting what was recorded.
+    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments.
     """
     rows = TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
-    return (*(row for row in rows if row not in left_out), *(PURGE if purge else ()))
+    own = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
+    return (*(row for row in rows if row not in left_out), *own, *(PURGE if purge else ()))

@@ -102,13 +102,14 @@ def roles(
     load: Load = "job",
     all_pods: bool = True,
     purge: bool = False,
+    deployments: bool = False,
 ) -> tuple[Json, ...]:
     """The objects to apply, each role followed by its binding; ``namespace`` None: for all namespaces.
 
     ``to``: whom all of them are bound to; nobody: no bindings.
     """
     name = f"mpctl-{role}"
-    rows = needs(role, load=load, all_pods=all_pods, purge=purge)
+    rows = needs(role, load=load, all_pods=all_pods, purge=purge, deployments=deployments)
     where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
     if namespace is None:
         return tuple(_granted("ClusterRole", name, None, rules_of(rows, secrets=secrets), to))

@@ -51,7 +51,7 @@ class KServePin:
 
     def without_pin(self, isvc: Json) -> Json:
         """Return the live object without the pin."""
-        predictor = isvc["spec"]["predictor"]
+        predictor = isvc["spec"].get("predictor") or {}  # a plain Deployment has none, and its HPA is pinned itself
         minimum, maximum = (predictor.get(name) for name in LIMITS)
         if minimum is None or minimum != maximum:
             return isvc

@@ -26,7 +26,8 @@ from typing import Any
 
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.fields import added_fields
-from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod, engine_container
+from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
+from mpctl.platform.kubernetes.service.shape import engine_container
 from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765

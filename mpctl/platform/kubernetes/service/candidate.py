@@ -11,11 +11,12 @@ from collections.abc import Callable
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, POD
+from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, RETAINED_ANNOTATION, candidate_of
-from mpctl.platform.kubernetes.service.reader import ISVC_LABEL, ServiceReader
+from mpctl.platform.kubernetes.service.reader import ServiceReader
+from mpctl.platform.kubernetes.service.shape import pod_selector
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -84,15 +85,18 @@ class Candidate:
                 if same and not self._failed(present):
                     return
                 if arm_of(present) is None:
-                    raise Conflict(f"InferenceService {self.name} was not created by mpctl and is not removed")
+                    raise Conflict(
+                        f"{self._reader.resource.name} {self.name} was not created by mpctl and is not removed"
+                    )
                 self.remove(present)
             try:
-                self._client.create(INFERENCE_SERVICE, body)
+                self._client.create(self._reader.resource, body)
                 return
             except (AlreadyExists, OutcomeUnknown):
                 continue
         raise MpctlError(
-            f"InferenceService {self.name} could not be created in {_TRIES} tries", hint="run the command again"
+            f"{self._reader.resource.name} {self.name} could not be created in {_TRIES} tries",
+            hint="run the command again",
         )
 
     def _failed(self, isvc: Json) -> bool:
@@ -124,10 +128,10 @@ class Candidate:
         """
         self._routes.require_idle()
         name = isvc["metadata"]["name"]
-        self._client.delete(INFERENCE_SERVICE, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
+        self._client.delete(self._reader.resource, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
         began, patience = time.monotonic(), _GONE_TIMEOUT_S
         while True:
-            pods = self._client.list(POD, self._namespace, labels=f"{ISVC_LABEL}={name}") or []
+            pods = self._client.list(POD, self._namespace, labels=pod_selector(isvc)) or []
             if not pods and self._reader.isvc(name) is None:
                 return
             patience = max([patience, *(_grace_s(pod) + _AFTER_GRACE_S for pod in pods)])
@@ -135,8 +139,8 @@ class Candidate:
                 break
             self._sleep(_POLL_S)
         raise MpctlError(
-            f"pods of InferenceService {name} did not terminate within {patience:.0f} s",
-            hint=f"run 'kubectl get pods -n {self._namespace} -l {ISVC_LABEL}={name}' to see them",
+            f"pods of {self._reader.resource.name} {name} did not terminate within {patience:.0f} s",
+            hint=f"run 'kubectl get pods -n {self._namespace} -l {pod_selector(isvc)}' to see them",
         )
 
     def drain(self) -> tuple[str, ...]:

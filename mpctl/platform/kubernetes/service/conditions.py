@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.platform.kubernetes.service.knative import is_knative, not_alone, of_newest, same_image
+from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_plain, shape_of
 from mpctl.rollout.ports import Phase
 
 Json = Mapping[str, Any]
 
-CONTAINER = "kserve-container"
 # Waiting reasons of the kubelet that do not resolve without a change.
 _BROKEN_REASONS = frozenset(
     (
@@ -78,8 +78,8 @@ class Health:
 
 def expected_container(isvc: Json, runtime: Json | None = None) -> ExpectedContainer:
     """Return the container start that the InferenceService specifies. ``runtime``: its ServingRuntime."""
-    predictor = isvc["spec"]["predictor"]
-    model = predictor.get("model")
+    predictor = shape_of(isvc).pod_of(isvc)
+    model = None if is_plain(isvc) else predictor.get("model")
     container: Json = model if model is not None else engine_container(predictor.get("containers") or [])
     command = container.get("command")
     return ExpectedContainer(
@@ -99,12 +99,6 @@ def _runtime_args(runtime: Json) -> tuple[str, ...]:
 
 def _speculation_args(args: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in args if str(word).startswith(_SPECULATION))
-
-
-def engine_container(containers: Sequence[Json]) -> Json:
-    """Return the engine's container: the one with KServe's name, else the first."""
-    found = [c for c in containers if c.get("name") == CONTAINER]
-    return (found or list(containers) or [{}])[0]
 
 
 def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
@@ -316,7 +310,7 @@ def cold_start_s(pod: Json) -> float | None:
 
 
 def port_of(container: Json) -> int:
-    """Port of the engine: its first declared port, else its --port, else KServe's 8080."""
+    """Port of the engine: its first declared port, else its --port, else KServe's 8080 or vLLM's 8000."""
     ports = container.get("ports") or []
     if ports:
         return int(ports[0]["containerPort"])
@@ -327,4 +321,4 @@ def port_of(container: Json) -> int:
             value = args[index + 1]
         if value.isdigit():
             return int(value)
-    return 8080
+    return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe

@@ -14,6 +14,7 @@ from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
 from mpctl.platform.kubernetes.service.manifest_text import text_of
+from mpctl.platform.kubernetes.service.shape import is_plain, shape_of
 
 _SEPARATOR = "---\n"
 
@@ -25,12 +26,12 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
         InputError: not a single vLLM engine.
     """
     record = isvc
-    if runtime is not None and "model" in isvc["spec"]["predictor"]:
+    if runtime is not None and "model" in shape_of(isvc).pod_of(isvc):
         # The reader finds a runtime by the name the service asks for; a chosen one is in the status only.
         record = _with_runtime(isvc, runtime["metadata"]["name"])
     text = text_of(record)
     name = isvc["metadata"]["name"]
-    file = f"InferenceService {isvc['metadata'].get('namespace', '')}/{name}"
+    file = f"{shape_of(isvc).resource.name} {isvc['metadata'].get('namespace', '')}/{name}"
     return load_one(text + _runtime_text(runtime), name, file=file)
 
 
@@ -56,8 +57,9 @@ def edited(
         before = edit(before)
     after = before.with_speculation(config).to_yaml()
     text = after.removesuffix(_runtime_text(runtime))
-    chosen = isvc["spec"]["predictor"].get("model") or {}
-    if runtime is None or chosen.get("runtime") or "model" not in isvc["spec"]["predictor"]:
+    predictor = shape_of(isvc).pod_of(isvc)
+    chosen = predictor.get("model") or {}
+    if runtime is None or chosen.get("runtime") or "model" not in predictor:
         return text
     record = yaml.safe_load(text)
     record["spec"]["predictor"]["model"].pop("runtime", None)  # it was only named for the reader
@@ -73,7 +75,7 @@ def _runtime_text(runtime: Json | None) -> str:
 
 def runtime_of(client: Client, isvc: Json, namespace: str) -> Json | None:
     """Read the ServingRuntime of an InferenceService; None when it has its own container."""
-    model = isvc["spec"]["predictor"].get("model")
+    model = None if is_plain(isvc) else isvc["spec"]["predictor"].get("model")
     if model is None:
         return None
     status = isvc.get("status") or {}

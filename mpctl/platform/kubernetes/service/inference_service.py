@@ -12,7 +12,6 @@ from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.api.owners import editors_since
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
@@ -25,6 +24,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     with_transition_strategy,
 )
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.shape import is_plain, shape_of
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -56,7 +56,7 @@ class LiveService:
         isvc = self.read()
         if isvc is None:
             raise InputError(
-                f"{self.title}: InferenceService not found",
+                f"{self.title}: {self._reader.resource.name} not found",
                 hint=f"run 'mpctl history {self.service} --revision 1 -o yaml --show-secrets' for a recorded manifest "
                 f"to create it again; "
                 f"'mpctl abandon {self.service}' ends an unfinished operation and removes the candidate",
@@ -77,7 +77,7 @@ class LiveService:
         """Whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
         additions."""
         text, forms = text_of(isvc), [arm.manifest]
-        if isvc["spec"]["predictor"].get("deploymentStrategy") != _strategy(arm.manifest):
+        if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):
             forms += [with_transition_strategy(arm.manifest, downtime=downtime) for downtime in (False, True)]
         return text in forms or any(self._added_to(form, text, isvc) for form in forms)
 
@@ -102,7 +102,7 @@ class LiveService:
         for _ in range(_TRIES):
             live = isvc or self.require()
             try:
-                return text_of(self._client.replace(INFERENCE_SERVICE, object_to_write(text, live), dry_run=True))
+                return text_of(self._client.replace(self._reader.resource, object_to_write(text, live), dry_run=True))
             except (Stale, OutcomeUnknown):
                 isvc = None
         raise MpctlError(f"{self.title} changes faster than it can be checked", hint="run the command again")
@@ -156,7 +156,7 @@ class LiveService:
     def _replace(self, live: Json, text: str) -> bool:
         """Replace the object; False when it must be read again, because KServe writes its status all the time."""
         try:
-            self._client.replace(INFERENCE_SERVICE, self._pin.with_pin(object_to_write(text, live)))
+            self._client.replace(self._reader.resource, self._pin.with_pin(object_to_write(text, live)))
         except (Stale, OutcomeUnknown):
             return False
         return True
@@ -186,10 +186,11 @@ class LiveService:
 
 
 def _strategy(text: str) -> Any:
-    return object_of(text)["spec"]["predictor"].get("deploymentStrategy")
+    record = object_of(text)
+    return shape_of(record).strategy_of(record)
 
 
 def _desired(isvc: Json, workload: Workload) -> int:
     if workload.deployment is not None:
         return int(workload.deployment["spec"].get("replicas", 1))
-    return int(isvc["spec"]["predictor"].get("minReplicas") or 1)
+    return int(isvc["spec"].get("replicas", 1) if is_plain(isvc) else isvc["spec"]["predictor"].get("minReplicas") or 1)

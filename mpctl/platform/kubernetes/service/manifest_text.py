@@ -1,4 +1,4 @@
-"""The live InferenceService as text and back: a revision records the text, a rollback restores it.
+"""The live service as text and back: a revision records the text, a rollback restores it.
 
 The text is canonical YAML (sorted keys, block style, no folding) of all fields a user can set, without server-written
 fields and without kubectl's last-applied annotation. Reading the same object gives the same bytes; a written text reads
@@ -17,9 +17,14 @@ from typing import Any
 from mpctl.errors import InputError, Refused
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
+from mpctl.platform.kubernetes.service.shape import OF_DEPLOYMENT, OF_KSERVE, is_plain, shape_of
 
 Json = dict[str, Any]
 
+_KINDS = (OF_KSERVE.resource.name, OF_DEPLOYMENT.resource.name)
+CANDIDATE_LABEL = "mpctl.dev/candidate-of"
+# Labels that admission of a pod asks for, and no Service selects.
+_ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
 RETAINED_ANNOTATION = "mpctl.dev/kept-for-route"
@@ -58,18 +63,22 @@ def text_of(record: Mapping[str, Any]) -> str:
     kept = {k: copy.deepcopy(v) for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in kept["metadata"].items() if k not in _SERVER_METADATA}
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
-    if annotations:
-        metadata["annotations"] = annotations
-    else:
-        metadata.pop("annotations", None)
-    return dump({**kept, "metadata": metadata})
+    metadata["annotations"] = annotations
+    return dump(_tidy(shape_of(record).recorded({**kept, "metadata": metadata})))
+
+
+def _tidy(record: Json) -> Json:
+    """Without annotations where there are none."""
+    if not record["metadata"].get("annotations"):
+        record["metadata"].pop("annotations", None)
+    return record
 
 
 def object_of(text: str) -> Json:
     """Parse a text made by :func:`text_of`.
 
     Raises:
-        InputError: not an InferenceService.
+        InputError: not an InferenceService or a Deployment.
     """
     import yaml
 
@@ -77,8 +86,8 @@ def object_of(text: str) -> Json:
         record = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise InputError(f"the recorded service is not YAML: {error}") from error
-    if not isinstance(record, dict) or record.get("kind") != "InferenceService":
-        raise InputError("the recorded service is not an InferenceService")
+    if not isinstance(record, dict) or record.get("kind") not in _KINDS:
+        raise InputError("the recorded service is not an InferenceService or a Deployment")
     return record
 
 
@@ -90,11 +99,11 @@ def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
     applied = (current.get("annotations") or {}).get(LAST_APPLIED)
     if applied is not None:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
-    return {**record, "metadata": metadata}
+    return shape_of(record).to_write({**record, "metadata": metadata}, live)
 
 
 def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None) -> Json:
-    """Return the InferenceService that runs ``text`` side by side with the live one: fixed replicas, own labels.
+    """Return the object that runs ``text`` side by side with the live one: fixed replicas, own labels.
 
     ``retained_for``: name of the HTTPRoute, for a retained baseline.
 
@@ -103,8 +112,7 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     """
     record = object_of(text)
     service = record["metadata"]["name"]
-    predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
-    for claim in predictor.get("resourceClaims") or []:
+    for claim in shape_of(record).pod_of(record).get("resourceClaims") or []:
         if claim.get("resourceClaimName"):
             raise Refused(
                 f"{service} takes ResourceClaim {claim['resourceClaimName']} by name: a candidate would share its GPU",
@@ -113,6 +121,9 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
     labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
+    if is_plain(record):
+        return _candidate_deployment(record, arm_id, labels, annotations, namespace=namespace, pods=pods)
+    predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
     return {
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],
@@ -127,6 +138,34 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     }
 
 
+def _candidate_deployment(
+    record: Json, arm_id: str, labels: Json, annotations: Json, *, namespace: str, pods: int
+) -> Json:
+    """A second Deployment whose pods no Service and no selector of the service's own finds: requests reach them only
+    where mpctl sends them."""
+    service = record["metadata"]["name"]
+    own = {CANDIDATE_LABEL: label_of(service)}
+    template = record["spec"]["template"]
+    metadata = template.get("metadata") or {}
+    admitted = {k: v for k, v in (metadata.get("labels") or {}).items() if k.startswith(_ADMISSION_LABELS)}
+    return {
+        "apiVersion": record["apiVersion"],
+        "kind": record["kind"],
+        "metadata": {
+            "name": candidate_name(service),
+            "namespace": namespace,
+            "labels": {**labels, SERVICE_LABEL: label_of(service)},
+            "annotations": {**annotations, ARM_ANNOTATION: arm_id},
+        },
+        "spec": {
+            **record["spec"],
+            "replicas": pods,
+            "selector": {"matchLabels": own},
+            "template": {**template, "metadata": {**metadata, "labels": {**admitted, **own}}},
+        },
+    }
+
+
 def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
     """Return ``text`` with a deploymentStrategy for the change; None when its own fits.
 
@@ -134,8 +173,8 @@ def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
     first: KServe's default waits forever for a second GPU. The strategy is not part of the pod template, so setting and
     restoring it restarts no pod.
     """
-    predictor = object_of(text)["spec"]["predictor"]
-    takes_first = _removed_first(predictor.get("deploymentStrategy") or {}, replicas)
+    record = object_of(text)
+    takes_first = _removed_first(shape_of(record).strategy_of(record) or {}, replicas)
     needed = takes_first == 0 if downtime else takes_first >= replicas
     return with_transition_strategy(text, downtime=downtime) if needed else None
 
@@ -144,23 +183,20 @@ def with_transition_strategy(text: str, *, downtime: bool) -> str:
     """Return ``text`` with the strategy of a change: with ``downtime`` an old pod stops first, else a new one
     starts."""
     record = object_of(text)
-    record["spec"]["predictor"]["deploymentStrategy"] = _transition_strategy(downtime=downtime)
+    shape_of(record).set_strategy(record, _transition_strategy(downtime=downtime))
     return dump(record)
 
 
 def without_transition_strategy(text: str, known: Iterable[str]) -> str:
     """Return ``text`` with the strategy of the ``known`` manifests where it has the strategy of a change instead."""
     record = object_of(text)
-    predictor = record["spec"]["predictor"]
-    recorded = [object_of(one)["spec"]["predictor"].get("deploymentStrategy") for one in known]
-    strategy = predictor.get("deploymentStrategy")
+    shape = shape_of(record)
+    recorded = [shape.strategy_of(object_of(one)) for one in known]
+    strategy = shape.strategy_of(record)
     changing = [_transition_strategy(downtime=downtime) for downtime in (False, True)]
     if not recorded or strategy in recorded or strategy not in changing:
         return text
-    if recorded[0] is None:
-        del predictor["deploymentStrategy"]
-    else:
-        predictor["deploymentStrategy"] = recorded[0]
+    shape.set_strategy(record, recorded[0])
     return dump(record)
 
 

@@ -12,6 +12,7 @@ from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative, require_changeable, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
+from mpctl.platform.kubernetes.service.shape import is_plain
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -39,7 +40,7 @@ class Preconditions:
             candidate_of(arm.manifest, arm.id, namespace=self._reader.namespace)
             if other is not None and arm_of(other) is None:
                 raise Refused(
-                    f"InferenceService {self._candidate.name} exists and was not created by mpctl",
+                    f"{self._reader.resource.name} {self._candidate.name} exists and was not created by mpctl",
                     hint="rename or delete it, or use --strategy in-place",
                 )
         owned = other is not None and arm_of(other) is not None
@@ -85,7 +86,7 @@ class Preconditions:
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
         """Warn of an HPA that KServe will delete: it has the predictor's name and another owner (KServe 0.20)."""
-        if is_knative(isvc):
+        if is_knative(isvc) or is_plain(isvc):
             return ()
         name = deployment_name(isvc)
         for item in self._client.list(HPA, self._reader.namespace) or []:

@@ -17,24 +17,23 @@ from mpctl.experiment.counters import CounterError, Counters
 from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,
     assess_health,
     cold_start_s,
-    engine_container,
     is_ready,
     port_of,
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
+from mpctl.platform.kubernetes.service.shape import engine_container, is_plain, pod_selector
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
-ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
@@ -88,8 +87,10 @@ class Workload:
 class ServiceReader:
     """Reads the services of one namespace as one user."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, resource: Kind = INFERENCE_SERVICE) -> None:
+        """``resource``: the kind of the service and of its candidate."""
         self.client = client
+        self.resource = resource
         self.namespace = namespace
         self.forwards = Forwards(client, namespace)
         self._budget = ReadBudget()
@@ -97,16 +98,16 @@ class ServiceReader:
         self._runtimes: dict[str, Json] = {}
 
     def isvc(self, name: str) -> Json | None:
-        """Return an InferenceService; None when not found."""
-        return self.client.get(INFERENCE_SERVICE, name, self.namespace)
+        """Return an InferenceService or a plain Deployment; None when not found."""
+        return self.client.get(self.resource, name, self.namespace)
 
     def workload(self, isvc: Json) -> Workload:
         """Read the Deployment and pods of an InferenceService."""
-        name = isvc["metadata"]["name"]
         deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)
-        pods = self.client.list(POD, self.namespace, labels=f"{ISVC_LABEL}={name}") or []
-        runtime = self._runtime(isvc)
-        return Workload(isvc, deployment, [p for p in pods if _component(p) == "predictor"], runtime)
+        pods = self.client.list(POD, self.namespace, labels=pod_selector(isvc)) or []
+        if is_plain(isvc):
+            return Workload(isvc, deployment, pods)
+        return Workload(isvc, deployment, [p for p in pods if _component(p) == "predictor"], self._runtime(isvc))
 
     def _runtime(self, isvc: Json) -> Json | None:
         """The ServingRuntime, read once; None without one, and where it may not be read."""
@@ -304,7 +305,9 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def deployment_name(isvc: Json) -> str:
-    """Name of the predictor's Deployment: KServe's in Standard mode, the newest revision's in Knative mode."""
+    """Name of the Deployment: the service's own, KServe's in Standard mode, the newest revision's in Knative mode."""
+    if is_plain(isvc):
+        return str(isvc["metadata"]["name"])
     return deployment_of(newest_revision(isvc)) if is_knative(isvc) else f"{isvc['metadata']['name']}-predictor"
 
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mpctl.errors import InputError
 from mpctl.manifest.text.canonical import dump
-from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
+from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of
+from mpctl.platform.kubernetes.service.shape import OF_DEPLOYMENT, OF_KSERVE, is_plain
 from mpctl.rollout.ports import Arm
+
+Json = dict[str, Any]
 
 
 def candidate_manifest(text: str, name: str) -> str:
-    """The second InferenceService for the service ``name`` in the manifest ``text``: one pod, not scaled, without
-    traffic.
+    """The second InferenceService or Deployment for the service ``name`` in the manifest ``text``: one pod, not scaled,
+    without traffic.
 
     mpctl's own marks are left out: what another tool applied must not be taken for a candidate that mpctl may remove.
 
     Raises:
-        InputError: the service is a Modelplane one, which has no candidate of this kind.
+        InputError: the service is of another kind, which has no candidate.
         Refused: its pods take a claim by name, which two pods would share.
     """
     import yaml
 
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    isvc = next((d for d in documents if d.get("kind") == "InferenceService" and d["metadata"]["name"] == name), None)
+    kinds = (OF_KSERVE.resource.name, OF_DEPLOYMENT.resource.name)
+    isvc = next((d for d in documents if d.get("kind") in kinds and d["metadata"]["name"] == name), None)
     if isvc is None:
         raise InputError(
-            f"{name} is not an InferenceService; only an InferenceService has a candidate",
+            f"{name} is no InferenceService and no Deployment; only these have a candidate",
             field="--candidate",
-            hint="render a changed ModelDeployment under another name",
+            hint="render the changed service under another name",
         )
     own = dump(isvc)
     namespace = isvc["metadata"].get("namespace")
@@ -38,4 +44,28 @@ def candidate_manifest(text: str, name: str) -> str:
     for key in ("namespace", "labels"):
         if not metadata[key]:
             del metadata[key]
-    return dump(record)
+    if not is_plain(record):
+        return dump(record)
+    services = [_service_of(one, record) for one in documents if _selects(one, isvc)]
+    return "---\n".join(dump(one) for one in (record, *services))
+
+
+def _selects(document: Json, deployment: Json) -> bool:
+    """Whether a document is a Service of the Deployment's pods."""
+    labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    selector = (document.get("spec") or {}).get("selector") if document.get("kind") == "Service" else None
+    return (
+        isinstance(selector, dict)
+        and bool(selector)
+        and all(labels.get(key) == value for key, value in selector.items())
+    )
+
+
+def _service_of(service: Json, candidate: Json) -> Json:
+    """The Service of a candidate: the ports of the baseline's, for measuring."""
+    metadata = {"name": candidate_name(service["metadata"]["name"])}
+    if "namespace" in candidate["metadata"]:
+        metadata["namespace"] = candidate["metadata"]["namespace"]
+    ports = [{k: v for k, v in port.items() if k != "nodePort"} for port in service["spec"].get("ports") or []]
+    spec = {"selector": candidate["spec"]["selector"]["matchLabels"], "ports": ports}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}

@@ -6,6 +6,7 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.platform import http
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.service import candidate
 from mpctl.platform.kubernetes.service.candidate import Candidate
@@ -85,7 +86,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
 class Ending:
     """An InferenceService whose pods end after ``ends_s`` of a clock that only sleeping moves."""
 
-    namespace = "ns"
+    namespace, resource = "ns", INFERENCE_SERVICE
 
     def __init__(self, monkeypatch, ends_s, grace_s):
         self.now, self.ends_s = 0.0, ends_s

@@ -1,0 +1,124 @@
+"""The two kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
+
+An InferenceService has its pod in ``spec.predictor``; KServe makes the Deployment. A plain Deployment is its own
+workload. Its number of replicas belongs to whoever scales it: it is no part of a recorded manifest, and every write
+keeps the live one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE, Kind
+
+Json = dict[str, Any]
+
+CONTAINER = "kserve-container"
+ISVC_LABEL = "serving.kserve.io/inferenceservice"
+# Written by the Deployment's controller.
+_REVISION = "deployment.kubernetes.io/revision"
+_STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits.
+    ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service."""
+
+    resource: Kind
+    pod: tuple[str, ...]
+    strategy: tuple[str, ...]
+    scaled: bool = False
+
+    def pod_of(self, record: Mapping[str, Any]) -> Json:
+        """The mapping that holds containers, volumes and claims."""
+        return _at(record["spec"], self.pod)
+
+    def strategy_of(self, record: Mapping[str, Any]) -> Any:
+        """The limits of a rolling update; None without any."""
+        return _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1])
+
+    def set_strategy(self, record: Json, value: Any) -> None:
+        """Set the limits of a rolling update; None removes them."""
+        home = _at(record["spec"], self.strategy[:-1])
+        if value is None:
+            home.pop(self.strategy[-1], None)
+        else:
+            home[self.strategy[-1]] = value
+
+    def recorded(self, record: Json) -> Json:
+        """The object without the fields that others write all the time."""
+        if not self.scaled:
+            return record
+        spec = {k: v for k, v in record["spec"].items() if k != "replicas"}
+        annotations = {k: v for k, v in (record["metadata"].get("annotations") or {}).items() if k != _REVISION}
+        return {**record, "spec": spec, "metadata": {**record["metadata"], "annotations": annotations}}
+
+    def to_write(self, record: Json, live: Mapping[str, Any]) -> Json:
+        """The object with those fields as they are now."""
+        if not self.scaled:
+            return record
+        spec, metadata = dict(record["spec"]), dict(record["metadata"])
+        if "replicas" in live["spec"]:
+            spec["replicas"] = live["spec"]["replicas"]
+        revision = (live["metadata"].get("annotations") or {}).get(_REVISION)
+        if revision is not None:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), _REVISION: revision}
+        return {**record, "spec": spec, "metadata": metadata}
+
+
+OF_KSERVE = Shape(INFERENCE_SERVICE, ("predictor",), ("predictor", "deploymentStrategy"))
+OF_DEPLOYMENT = Shape(DEPLOYMENT, ("template", "spec"), ("strategy",), scaled=True)
+
+
+def shape_of(record: Mapping[str, Any]) -> Shape:
+    """The shape of an object; of KServe's where the kind is not written."""
+    return OF_DEPLOYMENT if record.get("kind") == DEPLOYMENT.name else OF_KSERVE
+
+
+def is_plain(record: Mapping[str, Any]) -> bool:
+    """Whether the service is a Deployment without KServe."""
+    return shape_of(record) is OF_DEPLOYMENT
+
+
+def serves_vllm(deployment: Mapping[str, Any]) -> bool:
+    """Whether a Deployment is a service of its own: a container starts vLLM, and no controller made it."""
+    owners = deployment["metadata"].get("ownerReferences") or []
+    containers = (deployment["spec"]["template"].get("spec") or {}).get("containers") or []
+    return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
+
+
+def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the first."""
+    found = [c for c in containers if c.get("name") == CONTAINER] or [c for c in containers if starts_vllm(c)]
+    return (found or list(containers) or [{}])[0]
+
+
+def starts_vllm(container: Mapping[str, Any]) -> bool:
+    """Whether a container starts vLLM: by its command, or by the entrypoint of its image."""
+    words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
+    return bool(_STARTS.search(" ".join(words))) or (
+        not container.get("command") and "vllm" in str(container.get("image")).rpartition("/")[2]
+    )
+
+
+def pod_selector(record: Mapping[str, Any]) -> str:
+    """The label selector of the service's pods."""
+    if not is_plain(record):
+        return f"{ISVC_LABEL}={record['metadata']['name']}"
+    selector = record["spec"]["selector"]
+    terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    for one in selector.get("matchExpressions") or ():
+        values = ",".join(one.get("values") or ())
+        form = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}[one["operator"]]
+        terms.append(form.format(one["key"], values))
+    return ",".join(terms)
+
+
+def _at(home: Mapping[str, Any], path: tuple[str, ...]) -> Json:
+    for key in path:
+        home = home[key]
+    return home  # type: ignore[return-value]

@@ -1,0 +1,69 @@
+"""Rollout and exact rollback of a plain Deployment behind a Service, without KServe."""
+
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+
+from .objects import ANY_SPEED, CLAIM
+
+SERVICE = """\
+apiVersion: v1
+kind: Service
+metadata: {name: qwen}
+spec:
+  selector: {app: qwen}
+  ports: [{port: 80, targetPort: 8000}]
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: qwen
+  labels: {team: chat}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: qwen}}
+  template:
+    metadata: {labels: {app: qwen, component: engine}}
+    spec:
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one-l4}]
+      containers:
+      - name: engine
+        image: vllm/vllm-openai:v0.32.0
+        command: [sh, -c]
+        args:
+        - exec vllm serve org/target --served-model-name qwen --port 8000 --max-model-len 2048
+        ports: [{containerPort: 8000}]
+        readinessProbe: {httpGet: {path: /health, port: 8000}}
+        resources:
+          requests: {cpu: "1", memory: 2Gi}
+          claims: [{name: gpu, request: gpu}]
+"""
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+
+
+def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(cluster, namespace, mpctl, tmp_path):
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    client = namespace.client
+    for text in (CLAIM, SERVICE, DEPLOYMENT):
+        client.apply(text)
+    client.wait("the engine is ready", lambda: namespace.settled("qwen"))
+    before = text_of(client.get("deployments", "qwen"))
+
+    (status,) = mpctl.json("status")["items"]
+    assert (status["metadata"]["name"], status["status"]["state"]) == ("qwen", "Ready")
+    done = mpctl("rollout", "qwen", "--spec", "ngram", "--policy", str(policy), *QUICK)
+    assert "promoted: service" in done.stderr
+    changed = client.get("deployments", "qwen")
+    (script,) = changed["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert script.startswith("exec vllm serve org/target --served-model-name qwen --port 8000 --max-model-len 2048")
+    assert "--speculative-config" in script
+    assert client.find("deployments", "qwen-candidate") is None
+
+    client.patch("deployments", "qwen", {"spec": {"replicas": 2}})  # who scales it is no part of a rollback
+    client.wait("two engines are ready", lambda: namespace.settled("qwen"))
+    mpctl("rollback", "qwen", "--accept-downtime")  # both nodes are taken: an old pod stops first
+    restored = client.get("deployments", "qwen")
+    assert text_of(restored) == before
+    assert restored["spec"]["replicas"] == 2
+    assert [op["ending"] for op in mpctl.json("history", "qwen")["operations"]] == ["promoted", "rolled back"]
