@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mpctl.doctor import access, api, autoscaling, gpus, kserve, metrics, services
+from mpctl.doctor import access, api, autoscaling, gpu_driver, gpus, kserve, metrics, services
 from mpctl.doctor.facts import ClusterFacts
 from mpctl.doctor.finding import SEVERITIES, Finding
 
@@ -13,6 +13,7 @@ CHECKS: tuple[Check, ...] = (
     *api.CHECKS,
     *kserve.CHECKS,
     *gpus.CHECKS,
+    *gpu_driver.CHECKS,
     *autoscaling.CHECKS,
     *metrics.CHECKS,
     *services.CHECKS,

@@ -59,6 +59,18 @@ def device_plugin_alone_on_one_node(o):
     o["resourceslices"] = o["resourceslices"][1:]
 
 
+@fault(("gpu-driver", "fail"))
+def driver_older_than_dra(o):
+    for device in o["resourceslices"][1]["spec"]["devices"]:
+        device["attributes"] = {"driverVersion": {"version": "535.274.2"}}
+
+
+@fault(("gpu-driver", "warn"))
+def driver_older_than_cuda_13(o):
+    for device in o["resourceslices"][1]["spec"]["devices"]:
+        device["attributes"] = {"driverVersion": {"version": "570.86.15"}}
+
+
 @fault(("gpu-twice", "fail"))
 def device_plugin_beside_dra(o):
     the(o, "nodes")["status"]["allocatable"]["nvidia.com/gpu"] = "1"
@@ -117,3 +129,24 @@ def test_gke_quota_is_a_failure_once_no_plugin_runs_and_none_with_a_quota():
         }
     ]
     assert "gke-critical-quota" not in {f.id for f in diagnose(facts(objects))}
+
+
+def test_the_driver_of_every_node_is_named_once_a_version():
+    objects = healthy()
+    for one, version in zip(objects["resourceslices"], ("580.126.20", "570.86.15"), strict=True):
+        for device in one["spec"]["devices"]:
+            device["attributes"] = {"driverVersion": {"version": version}}
+    told = {f.subject: (f.severity, f.cause) for f in diagnose(facts(objects)) if f.id == "gpu-driver"}
+    assert told["GPU driver 580.126.20"] == ("ok", "on gpu-a: 580 or newer")
+    assert told["GPU driver 570.86.15"][0] == "warn" and "CUDA 13" in told["GPU driver 570.86.15"][1]
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"driverVersion": {"version": ""}}, {"driverVersion": "580"}, {"driverVersion": {"string": "x"}}]
+)
+def test_a_driver_that_is_not_published_is_no_finding(attributes):
+    objects = healthy()
+    for one in objects["resourceslices"]:
+        for device in one["spec"]["devices"]:
+            device["attributes"] = attributes
+    assert not [f for f in diagnose(facts(objects)) if f.id == "gpu-driver"]
