@@ -14,7 +14,7 @@ Table = Mapping[str, tuple[str, str, str]]
 
 COMMANDS: Table = {
     "rollout": ("mpctl.cli.operate.rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
-    "rollback": ("mpctl.cli.operate.rollback", "Restore a recorded revision exactly", "Rollout"),
+    "rollback": ("mpctl.cli.operate.rollback", "Restore a recorded revision", "Rollout"),
     "resume": ("mpctl.cli.operate.resume", "Continue an interrupted operation", "Rollout"),
     "abandon": ("mpctl.cli.operate.abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
     "retire": ("mpctl.cli.operate.retire", "Stop a retained baseline", "Rollout"),
@@ -22,6 +22,8 @@ COMMANDS: Table = {
     "watch": ("mpctl.cli.watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
     "status": ("mpctl.cli.inspect.status", "Show services, engines and operations under way", "Inspect"),
     "history": ("mpctl.cli.inspect.history", "List recorded revisions, or print one", "Inspect"),
+    "export": ("mpctl.cli.inspect.export", "Write the history of a service to a file", "Inspect"),
+    "import": ("mpctl.cli.operate.import_history", "Record an exported history for a service", "Inspect"),
     "diff": ("mpctl.cli.inspect.diff", "Compare the service with a revision or with a change", "Inspect"),
     "doctor": ("mpctl.cli.cluster.doctor", "Check a cluster for what prevents rollouts", "Inspect"),
     "rbac": ("mpctl.cli.cluster.rbac", "Print the minimal roles for mpctl", "Inspect"),

@@ -37,7 +37,7 @@ Options:
 
 Rollout:
   rollout   Roll speculation onto a service behind a measured gate
-  rollback  Restore a recorded revision exactly
+  rollback  Restore a recorded revision
   resume    Continue an interrupted operation
   abandon   End an unfinished operation, leave the service as it is
   retire    Stop a retained baseline
@@ -47,6 +47,8 @@ Inspect:
   watch      See whether speculation still pays, and fall back by policy
   status     Show services, engines and operations under way
   history    List recorded revisions, or print one
+  export     Write the history of a service to a file
+  import     Record an exported history for a service
   diff       Compare the service with a revision or with a change
   doctor     Check a cluster for what prevents rollouts
   rbac       Print the minimal roles for mpctl

@@ -134,6 +134,16 @@ class Live:
     routed: str | None
 
 
+@dataclass(frozen=True)
+class Pruned:
+    """What a pruning deleted, and what is left of the history: objects (files on this machine) and their bytes."""
+
+    objects: int
+    size: int
+    left: int
+    left_size: int
+
+
 class Scaler(Protocol):
     """Adds and removes engines of a service by itself."""
 
@@ -310,6 +320,13 @@ class Store(Protocol):
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None. Raises Tampered when another writer replaced it."""
+
+    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
+        """Every record of an operation by its name. Raises as :meth:`load`."""
+
+    def prune(self, operations: frozenset[str]) -> Pruned:
+        """Delete the records of these operations, and seals of records that were replaced since. The lease must be
+        held. Raises NotPermitted before anything is deleted."""
 
     def recorded(self) -> Recorded:
         """How much is recorded, also where it cannot be read."""

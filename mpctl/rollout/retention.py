@@ -6,9 +6,23 @@ from collections.abc import Sequence
 
 from mpctl.errors import Conflict
 from mpctl.rollout.ledger import Entry, live_revisions
-from mpctl.rollout.operation import open_operation, open_retirement
+from mpctl.rollout.operation import open_operation, open_retirement, operations
+from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import RetainedBaseline
 from mpctl.rollout.revision import Revision
+
+KEPT = 10  # operations whose measurements stay
+
+
+def prunable(entries: Sequence[Entry], keep: int = KEPT) -> frozenset[str]:
+    """Names of the operations and workloads whose measurements may go: all but the last ``keep`` operations and the
+    unfinished ones. Revisions and the ledger stay, so every rollback stays possible."""
+    every = operations(entries)
+    recent = [operation for operation in every if operation.plan.kind is not Kind.RETIRE]
+    kept = {operation.id for operation in recent[max(len(recent) - keep, 0) :]}
+    kept |= {operation.id for operation in every if operation.ending is None}
+    named = {name for o in every if o.id in kept for name in (o.id, o.plan.workload)}
+    return frozenset(name for o in every for name in (o.id, o.plan.workload) if name and name not in named)
 
 
 def require_finished(title: str, name: str, entries: Sequence[Entry], retained: RetainedBaseline | None) -> None:

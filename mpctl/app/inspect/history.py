@@ -15,13 +15,14 @@ from mpctl.rollout.revision import Revision, spec_text
 @dataclass(frozen=True)
 class History:
     """``live``: the number of the revision that is the live manifest; None when none is. ``served``: numbers of those
-    that were live; the others are candidates that were not promoted."""
+    that were live; the others are candidates that were not promoted. ``deleted``: the service itself is gone."""
 
     revisions: tuple[Revision, ...]
     operations: tuple[Operation, ...]
     live: int | None
     gaps: tuple[str, ...]
     served: frozenset[int] = frozenset()
+    deleted: bool = False
 
     def status(self, revision: Revision) -> str:
         """``live``, ``superseded``, or ``candidate`` for one that was not promoted."""
@@ -60,7 +61,14 @@ def read_history(session: Session) -> History:
     revisions, entries = session.store.revisions(), session.store.entries()
     text = session.live_text()
     live = max((r.number for r in revisions if r.text == text), default=None)
-    return History(revisions, operations(entries), live, lost_history(entries, revisions), live_revisions(entries))
+    return History(
+        revisions,
+        operations(entries),
+        live,
+        lost_history(entries, revisions),
+        live_revisions(entries),
+        deleted=text is None,
+    )
 
 
 def read_revision(session: Session, number: int) -> Revision:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 @option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
 @show_secrets_option
 @option("--purge", is_flag=True, envvar=None, help="Delete all that is recorded about the service, which stays.")
+@option("--prune", is_flag=True, envvar=None, help="Delete the measurements of older operations.")
+@option("--keep", type=click.IntRange(0), default=10, help="With --prune: operations to keep whole (default: 10).")
 @option("--force", is_flag=True, envvar=None, help="With --purge: also a history that cannot be read.")
 @ask_options
 @output_option
@@ -40,6 +42,8 @@ def command(
     *,
     show_secrets: bool,
     purge: bool,
+    prune: bool,
+    keep: int,
     force: bool,
 ) -> None:
     """List recorded revisions and operations, or print the manifest of one revision.
@@ -49,17 +53,21 @@ def command(
       mpctl history
       mpctl history --revision 1 -o yaml
       mpctl history --revision 1 -o yaml --show-secrets > service.yaml     byte for byte
+      mpctl history qwen --prune --keep 3    revisions and the ledger stay
       mpctl history qwen --purge
     """
     from mpctl.app.inspect.history import read_history, read_revision
 
-    if (revision is not None) + purge > 1:
-        raise InputError("cannot be combined with --revision", field="--purge")
+    if (revision is not None) + purge + prune > 1:
+        raise InputError("--revision, --purge and --prune cannot be combined", field="--purge" if purge else "--prune")
     if force and not purge:
         raise InputError("is for --purge only", field="--force")
     session = context.open_session(name, gone=True)
     if purge:
         _purge(context, session, force=force)
+        return
+    if prune:
+        _prune(context, session, keep)
         return
     if revision is not None:
         _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
@@ -73,8 +81,22 @@ def command(
         names=lambda: [str(r.number) for r in history.revisions],
         table=lambda wide: history_table(history, wide=wide),
     )
+    if history.deleted:
+        context.terminal.note(
+            f"{session.title} was deleted; 'mpctl history {session.name} --purge' removes these records"
+        )
     if context.output in ("table", "wide") and not history.operations and not history.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
+
+
+def _prune(context: CliContext, session: Session, keep: int) -> None:
+    from mpctl.app.operate import prune
+
+    pruned = prune.run(session, keep)
+    context.terminal.note(
+        f"deleted {pruned.objects} objects ({pruned.size / 1024:.0f} KiB) of {session.title}; "
+        f"{pruned.left} are left ({pruned.left_size / 1024:.0f} KiB)"
+    )
 
 
 def _purge(context: CliContext, session: Session, *, force: bool) -> None:

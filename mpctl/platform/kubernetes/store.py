@@ -33,11 +33,11 @@ from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import entries_of
 from mpctl.rollout.ledger import Entry, older_ledger
-from mpctl.rollout.ports import Recorded
+from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
-_PIECE = 800_000  # compressed bytes of a ConfigMap
+_PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
 _BUNDLES = 2  # of an operation before raw results are left out; its workload is a third ConfigMap
 _TRIES = 4
 
@@ -203,6 +203,10 @@ class KubernetesStore:
                 return record
         return None
 
+    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
+        """Every record of an operation by its name; raises as :meth:`load`."""
+        return {name: record for bundle in self._read(operation) for name, record in bundle.items()}
+
     def _read(self, operation: str) -> list[dict[str, Any]]:
         if operation not in self._bundles:
             found: list[dict[str, Any]] = []
@@ -258,6 +262,17 @@ class KubernetesStore:
         objects = RecordedObjects(self._client, self._namespace, self._service)
         objects.require_permitted()
         objects.delete()
+
+    def prune(self, operations: frozenset[str]) -> Pruned:
+        """Delete the records of these operations, and seals of bundles that were replaced since.
+
+        Raises:
+            NotPermitted: nothing was deleted; the message names the right that is missing.
+        """
+        pruned = RecordedObjects(self._client, self._namespace, self._service).prune(operations)
+        for operation in operations:
+            self._bundles.pop(operation, None)
+        return pruned
 
     # Lease
 

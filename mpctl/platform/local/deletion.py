@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.files import read_json
-from mpctl.rollout.ports import Recorded
+from mpctl.rollout.ports import Pruned, Recorded
 
 
 class RecordedFiles:
@@ -27,6 +27,16 @@ class RecordedFiles:
         """Number of files of each kind; a line of the ledger counts as one entry."""
         lines = sum(path.read_bytes().count(b"\n") or 1 for path in self._ledger)
         return Recorded(len(self._revisions), lines, len(self._records), len(self._others))
+
+    def prune(self, operations: frozenset[str]) -> Pruned:
+        """Delete the records of these operations."""
+        folders = {self._directory / "operations" / operation for operation in operations}
+        going = [path for path in self._records if folders & set(path.parents)]
+        sizes = {path: path.stat().st_size for path in (*self._ledger, *self._revisions, *self._records)}
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        gone = sum(sizes[path] for path in going)
+        return Pruned(len(going), gone, len(sizes) - len(going), sum(sizes.values()) - gone)
 
     def delete(self) -> None:
         """Delete them, and the whole directory of a service that is not up; may be repeated."""

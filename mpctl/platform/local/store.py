@@ -15,7 +15,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.deletion import RecordedFiles
 from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
-from mpctl.rollout.ports import Recorded
+from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
 
 _REVISION_DIGITS = 4
@@ -100,6 +100,16 @@ class LocalStore:
         if record is not None and not isinstance(record, dict):
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
+
+    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
+        """Every record of an operation by its name; raises as :meth:`load`."""
+        paths = sorted((self._directory / "operations" / operation).glob("*.json"))
+        found = {path.stem: self.load(operation, path.stem) for path in paths}
+        return {name: record for name, record in found.items() if record is not None}
+
+    def prune(self, operations: frozenset[str]) -> Pruned:
+        """Delete the records of these operations."""
+        return RecordedFiles(self._directory).prune(operations)
 
     def recorded(self) -> Recorded:
         """Number of files of each kind."""

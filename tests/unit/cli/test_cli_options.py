@@ -11,7 +11,7 @@ from mpctl.rollout.plan import Strategy
 
 COMMANDS = list(every_command())
 # A variable of the shell must never delete anything, nor permit it.
-TYPED = {("history", "--purge"), ("history", "--force"), ("rbac", "--purge")}
+TYPED = {("history", "--prune"), ("history", "--purge"), ("history", "--force"), ("rbac", "--purge")}
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 
 

@@ -33,7 +33,7 @@ from mpctl.rollout.decide import Decision, History, decide_rollback
 from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, RoundProgress, Sent
+from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Pruned, RoundProgress, Sent
 from mpctl.rollout.revision import Manifest, Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
@@ -227,6 +227,16 @@ class MemoryStore:
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
         return self._world.disk.records.get((operation, name))
+
+    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
+        return {name: record for (of, name), record in self._world.disk.records.items() if of == operation}
+
+    def prune(self, operations: frozenset[str]) -> Pruned:
+        records = self._world.disk.records
+        going = [key for key in records if key[0] in operations]
+        for key in going:
+            del records[key]
+        return Pruned(len(going), 0, len(records), 0)
 
     @contextmanager
     def lease(self, purpose: str) -> Iterator[None]:

@@ -153,10 +153,17 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
     *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
+_DELETING = ("history --purge", "history --prune")
 # `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
 PURGE = (
-    *_rows("list delete", kinds.CONFIG_MAP, ("history --purge",), "delete what was recorded", "operator"),
-    *_rows("delete", kinds.CONTROLLER_REVISION, ("history --purge",), "delete what was recorded", "operator"),
+    *_rows("list delete", kinds.CONFIG_MAP, _DELETING, "delete what was recorded", "operator"),
+    *_rows(
+        "delete",
+        kinds.CONTROLLER_REVISION,
+        _DELETING,
+        "delete what was recorded",
+        "operator",
+    ),
     *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
 )
 # `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment.

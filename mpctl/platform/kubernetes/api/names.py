@@ -20,7 +20,13 @@ CANDIDATE_SUFFIX = "-candidate"
 
 def labels(service: str, part: str) -> dict[str, str]:
     """Labels of an object that belongs to a service; a name longer than a label may be is shortened by its digest."""
-    return {SERVICE_LABEL: label_of(service), PART_LABEL: part, "app.kubernetes.io/managed-by": "mpctl"}
+    return {
+        SERVICE_LABEL: label_of(service),
+        PART_LABEL: part,
+        "app.kubernetes.io/managed-by": "mpctl",
+        "app.kubernetes.io/part-of": "mpctl",
+        "app.kubernetes.io/instance": label_of(service),
+    }
 
 
 def label_of(service: str) -> str:

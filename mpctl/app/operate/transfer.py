@@ -1,0 +1,119 @@
+"""A service's history as one document: written by ``mpctl export``, read by ``mpctl import``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpctl import __version__, bounded
+from mpctl.app.session.base import Session
+from mpctl.errors import Conflict, InputError, MpctlError, Tampered
+from mpctl.platform.local.files import write_text
+from mpctl.rollout.ledger import Entry, checked, lost_revisions
+from mpctl.rollout.operation import open_operation, operations
+from mpctl.rollout.revision import Revision
+
+_KIND = "History"
+_FORMAT = 1
+
+
+def export(session: Session) -> dict[str, Any]:
+    """Everything that is recorded about a service, with a digest of it.
+
+    Raises:
+        MpctlError: nothing is recorded, or a record is damaged.
+    """
+    entries, revisions = session.store.entries(), session.store.revisions()
+    if not entries and not revisions:
+        raise MpctlError(f"nothing is recorded about {session.title}")
+    held = [name for operation in operations(entries) for name in (operation.id, operation.plan.workload) if name]
+    records = {name: session.store.load_all(name) for name in dict.fromkeys(held)}
+    body = {
+        "format": _FORMAT,
+        "kind": _KIND,
+        "mpctl": __version__,
+        "service": session.name,
+        "namespace": session.namespace,
+        "revisions": [revision.to_record() for revision in revisions],
+        "entries": [entry.to_record() for entry in entries],
+        "records": {name: found for name, found in records.items() if found},
+    }
+    return {**body, "sha256": _digest(body)}
+
+
+def write_export(path: Path, text: str) -> None:
+    """Write an export for its owner alone: manifests may hold secrets."""
+    write_text(path, text)
+
+
+def read_export(path: str) -> dict[str, Any]:
+    """The document of a file.
+
+    Raises:
+        InputError: it is no export.
+        Tampered: its content does not have its digest.
+    """
+    try:
+        document = bounded.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", file=path) from error
+    if not isinstance(document, dict) or document.get("kind") != _KIND or document.get("format") != _FORMAT:
+        raise InputError("not a history that this mpctl exported", file=path, hint="write it with 'mpctl export'")
+    body = {key: value for key, value in document.items() if key != "sha256"}
+    if document.get("sha256") != _digest(body):
+        raise Tampered(f"{path} was changed after it was exported", hint="export it again; nothing was imported")
+    return body
+
+
+def restore(session: Session, document: Mapping[str, Any], *, path: str) -> tuple[int, int]:
+    """Record an exported history for a service that has none. Returns the number of revisions and of ledger entries.
+    An interrupted import is finished by the same command.
+
+    Raises:
+        Conflict: the service has another history, or the exported one has an unfinished operation.
+        Tampered: a revision or an entry does not have its digest.
+        Cancelled: the user declined.
+    """
+    revisions = tuple(Revision.from_record(record, where=path) for record in document["revisions"])
+    try:
+        entries = checked([Entry.from_record(record) for record in document["entries"]], where=path)
+    except ValueError as error:
+        raise InputError(f"not a ledger of this version: {error}", file=path) from error
+    operation = open_operation(entries)
+    if operation is not None:
+        raise Conflict(
+            f"{operation.id} of service {document['service']} was unfinished when it was exported",
+            hint="finish or roll it back where it runs, then export again",
+        )
+    if missing := lost_revisions(entries, revisions):
+        raise InputError(f"revision {missing[0]} is missing", file=path)
+    session.console.confirm(
+        f"Import the history of service {document['namespace']}/{document['service']} for {session.title} "
+        f"({session.place}): {len(revisions)} revisions, {len(operations(entries))} operations?"
+    )
+    with session.store.lease("import"):
+        _require_beginning(session, revisions, entries)
+        for revision in revisions[len(session.store.revisions()) :]:
+            session.store.add_revision(revision)
+        for name, records in document["records"].items():
+            if not session.store.load_all(name):
+                session.store.save_all(name, records)
+        for entry in entries[len(session.store.entries()) :]:
+            session.store.append(entry)
+    return len(revisions), len(entries)
+
+
+def _require_beginning(session: Session, revisions: tuple[Revision, ...], entries: tuple[Entry, ...]) -> None:
+    there, written = session.store.revisions(), session.store.entries()
+    if there != revisions[: len(there)] or written != entries[: len(written)]:
+        raise Conflict(
+            f"{session.title} has a history of its own",
+            hint=f"export it, then delete it with 'mpctl history {session.name} --purge' to import another",
+        )
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

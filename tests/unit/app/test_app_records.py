@@ -1,0 +1,166 @@
+"""Measurements of older operations are deleted, and a history is carried elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from fake_api import FakeApi
+from session import MemorySession
+
+from mpctl.app.operate import prune, rollback, rollout
+from mpctl.app.operate.transfer import export, read_export, restore, write_export
+from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.errors import Conflict, InputError, Tampered
+from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.operation import operations
+from mpctl.rollout.retention import prunable
+
+ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
+
+
+def cycles(count):
+    session = MemorySession()
+    for _ in range(count):
+        rollout.run(session, ASKED)
+        session = session.again()
+        rollback.run(session, RollbackRequest())
+        session = session.again()
+    return session
+
+
+@pytest.fixture(scope="module")
+def after_three():
+    return cycles(3)
+
+
+def in_cluster(session, api):
+    """The session's history in a cluster."""
+    store = KubernetesStore(api, "chat", "svc", "ann@here")
+    for revision in session.store.revisions():
+        store.add_revision(revision)
+    for entry in session.store.entries():
+        store.append(entry)
+    for name in {name for name, _ in session.memory.disk.records}:
+        for record, value in session.store.load_all(name).items():
+            store.save(name, record, value)
+    return store
+
+
+def test_the_last_operations_stay_whole_and_every_rollback_stays_possible(after_three):
+    session = MemorySession(disk=after_three.memory.disk.copy())
+    every = [o.id for o in operations(session.store.entries())]
+    assert len(every) == 6
+    assert prunable(session.store.entries()) == frozenset()
+    gone = prunable(session.store.entries(), 2)
+    assert set(every[:4]) <= gone
+    assert not gone & set(every[4:])
+    measured = len(session.memory.disk.records)
+    pruned = prune.run(session, 2)
+    assert pruned.objects > 0
+    assert len(session.memory.disk.records) == measured - pruned.objects
+    last = operations(session.store.entries())[-2]
+    assert session.store.load(last.plan.workload, "workload") is not None
+    outcome = rollback.run(session.again(), RollbackRequest(to_revision=2))
+    assert outcome.exit_code == 0
+    assert "every rollback stays possible" in session.console.questions[0]
+
+
+def test_an_unfinished_operation_is_never_pruned(after_three):
+    entries = after_three.store.entries()
+    opened = [i for i, e in enumerate(entries) if e.event.value == "opened"][-1]
+    gone = prunable(entries[: opened + 2], 0)
+    assert entries[opened].operation not in gone
+
+
+def test_in_a_cluster_records_and_their_seals_go_and_superseded_seals(after_three):
+    api = FakeApi()
+    store = in_cluster(after_three, api)
+    other = KubernetesStore(api, "chat", "other", "ann@here")
+    other.save("rollout-1", "block", {"a": 1})
+    seals = len(api.named("seal"))
+    pruned = store.prune(prunable(store.entries(), 2))
+    kept = {item["data"]["operation"] for (kind, n), item in api.objects.items() if n in api.named("record")}
+    last = operations(store.entries())[-2]
+    assert kept == {last.id, last.plan.workload, "rollout-1", "workload-1"}  # of the other service, of no operation
+    assert len(api.named("seal")) == len(api.named("record")) < seals
+    again = KubernetesStore(api, "chat", "svc", "ann@here")
+    assert again.load_all(last.id) == store.load_all(last.id) != {}
+    assert again.entries() == after_three.store.entries()
+    assert again.revisions() == after_three.store.revisions()
+    assert other.load("rollout-1", "block") == {"a": 1}
+    assert pruned.left == again.recorded().total
+
+
+def test_every_object_has_the_recommended_labels(after_three):
+    api = FakeApi()
+    in_cluster(after_three, api)
+    for item in api.objects.values():
+        labels = item["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == labels["app.kubernetes.io/part-of"] == "mpctl"
+        assert labels["app.kubernetes.io/instance"] == labels["mpctl.dev/service"] == "svc"
+
+
+def exported(session, path):
+    write_export(path, json.dumps(export(session)))
+    return read_export(str(path))
+
+
+@pytest.mark.parametrize("place", ["cluster", "local"])
+def test_a_history_is_carried_to_another_place(after_three, tmp_path, place):
+    document = exported(after_three, tmp_path / "svc.json")
+    session = MemorySession()
+    session.store = (
+        KubernetesStore(FakeApi(), "chat", "svc", "x") if place == "cluster" else LocalStore(tmp_path / "svc", "x")
+    )
+    session.store.lease = after_three.store.lease
+    restore(session, document, path="svc.json")
+    assert session.store.entries() == after_three.store.entries()
+    assert session.store.revisions() == after_three.store.revisions()
+    assert export(session) == export(after_three)
+    restore(session, document, path="svc.json")  # again: nothing to do
+
+
+def test_an_interrupted_import_is_finished_by_the_same_command(after_three, tmp_path):
+    document = exported(after_three, tmp_path / "svc.json")
+    session = MemorySession()
+    for revision in after_three.store.revisions()[:1]:
+        session.store.add_revision(revision)
+    restore(session, document, path="svc.json")
+    assert export(session) == export(after_three)
+
+
+def test_what_was_changed_is_not_imported(after_three, tmp_path):
+    path = tmp_path / "svc.json"
+    document = export(after_three)
+    document["revisions"][0]["text"] += "# evil\n"
+    path.write_text(json.dumps(document))
+    with pytest.raises(Tampered, match="was changed after it was exported"):
+        read_export(str(path))
+    with pytest.raises(Tampered, match="does not have the recorded digest"):
+        restore(MemorySession(), document, path="svc.json")
+    document = export(after_three)
+    del document["entries"][3]
+    with pytest.raises(Tampered, match="the chain is broken"):
+        restore(MemorySession(), document, path="svc.json")
+    document = export(after_three)
+    del document["revisions"][0]
+    with pytest.raises(InputError, match="revision 1 is missing"):
+        restore(MemorySession(), document, path="svc.json")
+
+
+def test_a_service_with_another_history_keeps_it(after_three, tmp_path):
+    session = MemorySession()
+    (first, *_) = after_three.store.revisions()
+    session.store.add_revision(replace(first, text=first.text + "# theirs\n"))
+    with pytest.raises(Conflict, match="has a history of its own"):
+        restore(session, export(after_three), path="svc.json")
+
+
+def test_a_file_that_is_no_export_is_named(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="not a history"):
+        read_export(str(path))
