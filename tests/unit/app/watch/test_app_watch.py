@@ -24,7 +24,7 @@ from mpctl.watch.decision import Act
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.signals import Signal
 
-QUICK = MeasurementRequest(requests=4, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
 GOOD, BAD = 1.0, 0.0
