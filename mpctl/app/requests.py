@@ -52,12 +52,13 @@ class SpeculationRequest:
 @dataclass(frozen=True, slots=True)
 class MeasurementRequest:
     """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
-    where the load client runs, auto, job or local; ``policy``: a file with the gate's limits."""
+    where the load client runs, auto, job or local; ``policy``: a file with the gate's limits; ``rounds``: None chooses
+    as many as the prompts allow, 24 at most."""
 
     prompts: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
-    requests: int = 8
-    rounds: int = 12
+    requests: int = 4
+    rounds: int | None = None
     time_limit_s: float = 0.0
     concurrency: tuple[int, ...] = ()
     requests_per_s: tuple[float, ...] = ()

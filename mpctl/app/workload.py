@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from mpctl.app.files import read_file
@@ -33,9 +34,9 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
         *(read_traffic(text) for text in request.prompts),
         *(_read_dataset(text, load) for text in request.datasets),
     )
-    return Workload(
+    planned = Workload(
         traffic=traffic or (read_traffic(BUILT_IN[0]),),
-        repeats=request.rounds,
+        repeats=request.rounds or 1,
         requests=request.requests,
         concurrency=request.concurrency or (() if request.requests_per_s else (1,)),
         rates=request.requests_per_s,
@@ -45,6 +46,7 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
         reuse=request.reuse_prompts,
         calibrate=request.calibrate,
     )
+    return planned if request.rounds else replace(planned, repeats=planned.default_rounds)
 
 
 def read_traffic(text: str) -> Traffic:
@@ -127,7 +129,7 @@ def _class_name(text: str) -> str:
 
 
 def describe_workload(workload: Workload) -> str:
-    """What is sent to an arm, in a phrase: ``at most 12 rounds of 8 prompts (edits) at concurrency 1``."""
+    """What is sent to an arm, in a phrase: ``at most 24 rounds of 4 prompts (edits) at concurrency 1``."""
     kinds = ", ".join(f"{n} {s:.0%}" if len(workload.shares) > 1 else n for n, s in workload.shares.items())
     loops = []
     if workload.concurrency:

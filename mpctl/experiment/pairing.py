@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.experiment.arm import BASELINE, CANDIDATE, NO_TEXT
 from mpctl.experiment.block import Block, Sample
@@ -78,6 +78,10 @@ class Pairing:
             tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
         )
 
+    def without_first(self) -> Pairing:
+        """The same without the first round, unless there is no other."""
+        return replace(self, rounds=self.rounds[1:]) if len(self.rounds) > 1 else self
+
     def time_per_token_logs(self) -> list[float]:
         """Return per round the mean logarithm of its prompts' time-per-token ratios."""
         logs = [[math.log(s) for s in r.time_per_token_ratios] for r in self.rounds]
@@ -93,6 +97,15 @@ class Pairing:
         """Return per round the logarithm of the candidate's throughput over the baseline's."""
         both = [(r.baseline.throughput, r.candidate.throughput) for r in self.rounds]
         return [math.log(cand / base) for base, cand in both if base and cand]
+
+    @property
+    def pooled_throughput_ratio(self) -> float | None:
+        """Throughput over all rounds together, candidate over baseline."""
+        if not self.rounds:
+            return None
+        arms = [[getattr(r, arm) for r in self.rounds] for arm in (BASELINE, CANDIDATE)]
+        base, cand = (sum(b.output_tokens for b in blocks) / math.fsum(b.duration_s for b in blocks) for blocks in arms)
+        return cand / base if base else None
 
     def times(self, name: str) -> list[tuple[float, float]]:
         """Return per round both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms`` by the engines' clocks.

@@ -14,7 +14,8 @@ from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.pairing import Pairing
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
-from mpctl.gate.estimates import Stages, measure_intervals
+from mpctl.gate.estimates import Figure, Stages, measure_figures, measure_intervals
+from mpctl.gate.overall import cell_shares, overall_gain
 from mpctl.gate.policy import Policy
 from mpctl.stats.interval import Interval
 
@@ -36,7 +37,7 @@ class Comparison:
     Differences, candidate minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own:
     ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
 
-    ``spreads``: standard deviation of one round in the unit of the interval, of logarithms for ratios.
+    ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
@@ -55,7 +56,7 @@ class Comparison:
     sent: int = 0
     time_per_token_ratios: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
-    spreads: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict, repr=False)
     round_requests: float = 0.0
     round_seconds: float = 0.0
 
@@ -71,7 +72,7 @@ class Comparison:
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
-        intervals, spreads = measure_intervals(pairing, stages)
+        figures = measure_figures(pairing, stages)
         sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
@@ -88,8 +89,8 @@ class Comparison:
             repeated=repeated,
             sent=sent,
             time_per_token_ratios=tuple(s for r in pairing.rounds for s in r.time_per_token_ratios),
-            intervals=intervals,
-            spreads=spreads,
+            intervals=measure_intervals(pairing, stages, figures),
+            figures=figures,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
         )
@@ -112,7 +113,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Every cell of a measurement, sorted, at the interim analysis after ``rounds`` of ``planned`` rounds."""
+    """Every cell of a measurement, sorted, at the interim analysis after ``rounds`` of ``planned`` rounds. ``overall``:
+    the time-per-token ratio of all cells together, weighted by their share; None for a single cell."""
 
     cells: tuple[Comparison, ...]
     policy: Policy
@@ -122,6 +124,7 @@ class Analysis:
     prompts: Mapping[str, PromptSet] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
+    overall: Interval | None = None
 
     @classmethod
     def of(
@@ -137,14 +140,19 @@ class Analysis:
         cells = sorted({b.cell for b in blocks})
         stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells))
         known = source if isinstance(source, Run) else None
+        shares = known.shares if known else {}
+        compared = tuple(Comparison.of(cell, blocks, policy, stages=stages) for cell in cells)
+        weights = cell_shares([c.cell.traffic for c in compared], shares)
+        gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
-            cells=tuple(Comparison.of(cell, blocks, policy, stages=stages) for cell in cells),
+            cells=compared,
+            overall=overall_gain(gains, weights, stages.lower) if len(compared) > 1 else None,
             policy=policy,
             rounds=rounds,
             planned=planned,
             arms=known.arms if known else {},
             prompts=known.prompts if known else {},
-            shares=known.shares if known else {},
+            shares=shares,
             calibration=known.calibration if known else None,
         )
 

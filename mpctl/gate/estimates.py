@@ -7,17 +7,19 @@ number of cells, because one rejected cell is enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mpctl.experiment.pairing import Pairing
 from mpctl.gate.policy import Policy
 from mpctl.stats.alpha_spending import nominal_levels
-from mpctl.stats.confidence import Stage, mean_interval, ratio_interval, spread_of
+from mpctl.stats.confidence import Stage, Trimmed, mean_interval, ratio_interval
 from mpctl.stats.interval import Interval
 from mpctl.stats.quantiles import quantile_ratio
 
 TAIL = 0.99
+TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
+_SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
 
 
 @dataclass(frozen=True)
@@ -47,24 +49,62 @@ class Stages:
         return nominal_levels(self.lower.looks, least)[self.lower.look - 1]
 
 
-def measure_intervals(pairing: Pairing, stages: Stages) -> tuple[dict[str, Interval], dict[str, float]]:
-    """Return intervals by the names of :class:`mpctl.gate.analysis.Comparison`, and the spread of a round of each."""
-    rows: list[tuple[str, list[float], Callable[[Sequence[float], Stage], Interval], Stage]] = [
-        ("throughput_ratio", pairing.throughput_logs(), ratio_interval, stages.higher),
-        ("time_per_token_ratio", pairing.time_per_token_logs(), ratio_interval, stages.lower),
-        ("length_ratio", pairing.length_logs(), ratio_interval, stages.lower),
-        ("tokens_per_step", pairing.of_windows("tokens_per_step"), mean_interval, stages.higher),
-        ("first_acceptance", pairing.of_windows("first_acceptance"), mean_interval, stages.higher),
-        ("coverage", pairing.of_windows("coverage"), mean_interval, stages.higher),
-        ("tpot", _logs(pairing.times("tpot_ms")), ratio_interval, stages.lower),
-    ]
+@dataclass(frozen=True)
+class Figure:
+    """One number per round: ``values`` in order, of ratios their logarithms, and how their mean is estimated.
+    ``pooled``: the same figure of all rounds' requests together, None where it is not trimmed."""
+
+    values: tuple[float, ...]
+    ratio: bool
+    stage: Stage
+    trim: float = 0.0
+    pooled: float | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """The mean with its confidence interval."""
+        return (ratio_interval if self.ratio else mean_interval)(self.values, self.stage, self.trim)
+
+    @property
+    def trimmed(self) -> Trimmed:
+        """The mean and its spread, of ratios in logarithms."""
+        return Trimmed.of(self.values, self.trim)
+
+
+def measure_figures(pairing: Pairing, stages: Stages) -> dict[str, Figure]:
+    """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
+
+    Means of a block's requests (throughput, TPOT, TTFT, queue wait) are trimmed over the rounds: in a round with a
+    request that stalls they say nothing else. Times per token are not, which are ratios of prompts.
+    """
+    steady = pairing.without_first() if stages.lower.looks >= _SETTLED_FROM else pairing
+    figures = {
+        "throughput_ratio": Figure(
+            tuple(steady.throughput_logs()), True, stages.higher, TRIM, steady.pooled_throughput_ratio
+        ),
+        "time_per_token_ratio": Figure(tuple(steady.time_per_token_logs()), True, stages.lower),
+        "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.lower),
+        "tpot": _trimmed_ratio(steady.times("tpot_ms"), stages),
+    }
+    for name in ("tokens_per_step", "first_acceptance", "coverage"):
+        figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
     for name in ("ttft", "queue_wait"):
-        times = pairing.times(f"{name}_ms")
-        rows.append((name, _logs(times), ratio_interval, stages.lower))
-        rows.append((f"{name}_ms", [cand - base for base, cand in times], mean_interval, stages.lower))
-    found = {name: make(values, stage) for name, values, make, stage in rows if values}
-    spreads = {name: spread_of(values) for name, values, _, _ in rows if values}
-    return {**found, **_tails(pairing, stages)}, spreads
+        times = steady.times(f"{name}_ms")
+        figures[name] = _trimmed_ratio(times, stages)
+        differences = tuple(cand - base for base, cand in times)
+        mean = math.fsum(differences) / len(differences) if differences else None
+        figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
+    return {name: figure for name, figure in figures.items() if figure.values}
+
+
+def _trimmed_ratio(times: list[tuple[float, float]], stages: Stages) -> Figure:
+    base, cand = (math.fsum(pair[arm] for pair in times) for arm in (0, 1))
+    return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
+
+
+def measure_intervals(pairing: Pairing, stages: Stages, figures: Mapping[str, Figure]) -> dict[str, Interval]:
+    """Return the confidence intervals of the figures, and of the ratios of 99th percentiles."""
+    return {**{name: figure.interval for name, figure in figures.items()}, **_tails(pairing, stages)}
 
 
 def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:

@@ -48,12 +48,27 @@ def assess_threshold(case: Case, threshold: Threshold) -> RuleResult:
         return RuleResult(Outcome.MISSING, message, None, limit, None, n, unit)
     outcome = place(interval, threshold)
     needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
+    pooled = _contradicting_mean(case, threshold) if outcome is Outcome.PASS else None
+    if pooled is not None:
+        outcome = Outcome.UNDECIDED
+        advice = f"; with its extreme rounds it is {formatting.in_unit(pooled, unit)}: do requests stall"
     text = (
         f"{threshold.label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
         f"({threshold.text}){advice}"
     )
     return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
+
+
+def _contradicting_mean(case: Case, threshold: Threshold) -> float | None:
+    """The figure of all rounds together, where the trimmed ones put it beyond the limit: stalls of one arm alone are no
+    noise."""
+    figure = case.comparison.figures.get(threshold.figure)
+    pooled = figure.pooled if figure is not None and figure.trimmed.cut else None
+    if pooled is None:
+        return None
+    beyond = pooled < threshold.limit if threshold.least else pooled > threshold.limit
+    return pooled if beyond else None
 
 
 def place(interval: Interval, threshold: Threshold) -> Outcome:
@@ -79,7 +94,8 @@ def place_estimate(value: float | None, interval: Interval | None, limit: float)
 def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
     """Return the requests per arm that would probably decide, and the advice in words."""
     c = case.comparison
-    spread = c.spreads.get(threshold.figure, math.inf)
+    figure = c.figures.get(threshold.figure)
+    spread = figure.trimmed.spread if figure is not None else math.inf
     limit = threshold.limit
     logarithmic = threshold.unit == "x" and limit > 0
     gap = abs(math.log(interval.value / limit) if logarithmic else interval.value - limit)

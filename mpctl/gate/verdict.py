@@ -11,6 +11,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.case import Case
 from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.overall import cell_shares
 
 _ANSWERS = ("errors", "outputs", "length")  # rules about the answers themselves, not their speed
 _UNEQUAL = "caches"  # while it misses its data, neither arm's speed is its own: nothing that is measured rejects
@@ -161,14 +162,8 @@ def _first(reasons: tuple[str, ...]) -> str:
 
 
 def _share(analysis: Analysis, comparison: Comparison) -> float:
-    """A class's share is divided evenly among its cells; without shares all classes weigh the same."""
-    traffic = [c.cell.traffic for c in analysis.cells]
-    names = set(traffic)
-    given = {name: analysis.shares.get(name, 0.0) for name in names}
-    if not math.fsum(given.values()):
-        given = dict.fromkeys(names, 1.0)
-    own = given[comparison.cell.traffic] / math.fsum(given.values())
-    return own / traffic.count(comparison.cell.traffic)
+    weights = cell_shares([c.cell.traffic for c in analysis.cells], analysis.shares)
+    return weights[analysis.cells.index(comparison)]
 
 
 def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) -> str:

@@ -25,6 +25,7 @@ from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Outcome, Verdict, judge_run
+from mpctl.gate.futility import LEAST_CHANCE, is_futile
 from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
 from mpctl.records import decode, encode, restored
@@ -110,6 +111,12 @@ class Measurement:
             )
             if verdict.outcome is not Outcome.UNDECIDED:
                 why = f"the gate decided after {done} of {self.workload.repeats} rounds"
+                break
+            if is_futile(analysis, verdict):
+                why = (
+                    f"after {done} of {self.workload.repeats} rounds the rest would decide in less than "
+                    f"{formatting.share(LEAST_CHANCE, 0)} of cases"
+                )
                 break
         return Measured(done, done * len(arms) * len(self.workload.cells), why)
 

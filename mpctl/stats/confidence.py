@@ -35,22 +35,52 @@ class Stage:
         return 1.0 - self.below - self.above
 
 
-def mean_interval(values: Sequence[float], stage: Stage) -> Interval:
-    """Return the mean of one number per round; its bounds are open while there are too few rounds."""
-    import numpy as np
+@dataclass(frozen=True)
+class Trimmed:
+    """The mean of ``count`` rounds without the ``cut`` lowest and highest, and ``spread``: the standard deviation that
+    one round of that many, all counted, would have to have for the mean to be as uncertain as it is."""
 
-    count = len(values)
-    mean = float(np.mean(values))
-    spread = spread_of(values)
-    below, above = (_half_width(count, spread, stage, alpha) for alpha in (stage.below, stage.above))
-    low = None if below is None else mean - below
-    high = None if above is None else mean + above
-    return Interval(mean, low, high, count, METHOD, stage.level)
+    mean: float
+    spread: float
+    count: int
+    cut: int
+
+    @classmethod
+    def of(cls, values: Sequence[float], trim: float = 0.0) -> Trimmed:
+        """Trim the share ``trim`` of the rounds, 0..0.5, at each end.
+
+        The error of a trimmed mean follows from the winsorised variance (Tukey and McLaughlin 1963; Yuen 1974).
+        """
+        import numpy as np
+
+        count, ordered = len(values), np.sort(np.asarray(values, dtype=np.float64))
+        cut = int(trim * count)
+        inner = ordered[cut : count - cut]
+        if count < 2:
+            return cls(float(inner.mean()), math.inf, count, cut)
+        winsorised = np.clip(ordered, inner[0], inner[-1])
+        spread = float(np.std(winsorised, ddof=1)) * math.sqrt((count - 1) * count / (len(inner) - 1) / len(inner))
+        return cls(float(inner.mean()), spread, count, cut)
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of Student's t."""
+        return self.count - 2 * self.cut - 1
 
 
-def ratio_interval(logs: Sequence[float], stage: Stage) -> Interval:
+def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0) -> Interval:
+    """Return the mean of one number per round, trimmed by the share ``trim`` at each end; its bounds are open while
+    there are too few rounds."""
+    made = Trimmed.of(values, trim)
+    below, above = (_half_width(made, stage, alpha) for alpha in (stage.below, stage.above))
+    low = None if below is None else made.mean - below
+    high = None if above is None else made.mean + above
+    return Interval(made.mean, low, high, made.count, METHOD, stage.level)
+
+
+def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0) -> Interval:
     """Return the geometric mean of ratios, given the mean logarithm of each round."""
-    made = mean_interval(logs, stage)
+    made = mean_interval(logs, stage, trim)
     low, high = (None if bound is None else _exp(bound) for bound in (made.low, made.high))
     return Interval(math.exp(made.value), low, high, made.n, made.method, made.level)
 
@@ -86,26 +116,35 @@ def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int 
     return bisect.bisect_left(range(MOST_LOOKS), True, lo=FIRST_LOOK, key=decides)
 
 
-def spread_of(values: Sequence[float]) -> float:
-    """Return the standard deviation of a round; infinite for fewer than two."""
-    import numpy as np
+def chance_to_decide(gap: float, made: Trimmed, planned: int, alpha: float) -> float:
+    """Return the probability, 0..1, that the interval after ``planned`` rounds of a mean lies beyond a limit that the
+    mean is ``gap`` inside of now (below zero: outside), if its true value is one standard error better than it looks.
+    """
+    from scipy.special import ndtr, stdtrit
 
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
+    count, total = made.count, max(planned, made.count)
+    if count < 2 or not math.isfinite(made.spread):
+        return 1.0
+    error = made.spread / math.sqrt(count)
+    width = float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1])) * made.spread / math.sqrt(total)
+    expected = gap + (total - count) / total * error - width
+    noise = made.spread * math.sqrt(total - count) / total
+    return float(ndtr(expected / noise)) if noise > 0 else float(expected > 0)
 
 
-def _half_width(count: int, spread: float, stage: Stage, alpha: float) -> float | None:
+def _half_width(made: Trimmed, stage: Stage, alpha: float) -> float | None:
     """Return half the width of the interval on one side; None where the side is open."""
     from scipy.special import stdtrit
 
-    if count < 2:
+    if made.count < 2:
         return None
     # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
     level = nominal_levels(stage.looks, alpha)[stage.look - 1]
     if level == 0.0:
         return None
-    if spread == 0.0:
+    if made.spread == 0.0:
         return 0.0
-    return float(stdtrit(count - 1, 1.0 - level)) * spread / math.sqrt(count)
+    return float(stdtrit(made.freedom, 1.0 - level)) * made.spread / math.sqrt(made.count)
 
 
 def _exp(value: float) -> float | None:

@@ -1,18 +1,25 @@
 """Synthetic measurements with known ground truth, used to estimate the gate's error rates.
 
 A prompt has a factor of its own on both arms, a request noise of its own, and a block noise that all its requests
-share, each lognormal. The engine's clocks agree with the client's, as they do where nothing merges chunks.
+share, each lognormal. The engine's clocks agree with the client's, as they do where nothing merges chunks. On top of
+that the machine may have noise of its own in time: a rhythm, a drift, slow states, or noise that lives on requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
+from mpctl.experiment.workload import round_order
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 TPOT_MS, TOKENS = 10.0, 64
 
@@ -21,7 +28,12 @@ TPOT_MS, TOKENS = 10.0, 64
 class Truth:
     """``tpot``: time per token, candidate over baseline; the ``*_sigma`` are standard deviations of logarithms: of
     prompts, of requests and of blocks. ``prompts`` per block; ``accepted``: share of tokens from drafts, 0..1, None
-    for a candidate that does not speculate; ``ttft_ms``: the typical time to first token, on both arms."""
+    for a candidate that does not speculate; ``ttft_ms``: the typical time to first token, on both arms.
+
+    The machine, in the order in which blocks run: ``period`` in blocks and ``amplitude`` of a rhythm; ``drift`` per
+    block; ``slow``: factor of slow states that last four blocks and return after twelve; ``tau``: correlation in
+    requests of a noise of 0.3. ``pareto``: exponent of request noise with heavy tails, in place of the lognormal;
+    ``stalls``: share of requests that stall; ``cold``: factor of the candidate's first block."""
 
     tpot: float = 1.0
     prompt_sigma: float = 0.35
@@ -31,6 +43,15 @@ class Truth:
     concurrency: int = 1
     accepted: float | None = None
     ttft_ms: float = 100.0
+    period: float = 0.0
+    amplitude: float = 0.0
+    drift: float = 0.0
+    slow: float = 1.0
+    tau: float = 0.0
+    pareto: float = 0.0
+    stalls: float = 0.0
+    cold: float = 1.0
+    traffic: str = "simulated"
 
 
 def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]:
@@ -38,16 +59,57 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
     import numpy as np
 
     rng = np.random.default_rng(seed)
+    machine = _machine(truth, 2 * count, np.random.default_rng(seed + 1_000_000))
+    cell = Cell(truth.traffic, truth.concurrency)
     for repeat in range(count):
         prompt = np.exp(rng.normal(0.0, truth.prompt_sigma, truth.prompts))
+        order = [arm for _, arm in round_order((BASELINE, CANDIDATE), (cell,), repeat, seed=str(seed))]
         made = []
         for arm, factor in ((BASELINE, 1.0), (CANDIDATE, truth.tpot)):
-            shared = float(np.exp(rng.normal(0.0, truth.block_sigma)))
-            noise = np.exp(rng.normal(0.0, truth.request_sigma, (2, truth.prompts)))
+            shared = np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
+            noise = _requests(truth, rng)
+            if arm == CANDIDATE and repeat == 0:
+                shared = shared * truth.cold
             ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
             made.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
         yield made[0], made[1]
+
+
+def _requests(truth: Truth, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Noise of each request's first token and of its later ones."""
+    import numpy as np
+
+    if truth.pareto:
+        return np.asarray((rng.pareto(truth.pareto, (2, truth.prompts)) + 1) / 2 ** (1 / truth.pareto))
+    noise = np.exp(rng.normal(0.0, truth.request_sigma, (2, truth.prompts)))
+    if truth.stalls:
+        stalled = rng.random(truth.prompts) < truth.stalls
+        noise[1] *= np.where(stalled, 1 + 9 * rng.pareto(1.2, truth.prompts), 1.0)
+    return np.asarray(noise)
+
+
+def _machine(truth: Truth, blocks: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """The machine's slowness at each request of each block, in the order in which they run."""
+    import numpy as np
+
+    logs = np.zeros((blocks, truth.prompts))
+    place = np.arange(blocks)
+    if truth.period:
+        phase = rng.uniform(0.0, 2 * np.pi)
+        logs += truth.amplitude * np.sin(2 * np.pi * place / truth.period + phase)[:, None]
+    logs += truth.drift * place[:, None]
+    if truth.slow != 1.0:
+        state = False
+        for block in place:
+            state = rng.random() > 1 / 4 if state else rng.random() < 1 / 12
+            logs[block] += np.log(truth.slow) * state
+    if truth.tau:
+        keep, value = np.exp(-1 / truth.tau), rng.normal()
+        for at in np.ndindex(*logs.shape):
+            logs[at] += 0.3 * value
+            value = keep * value + np.sqrt(1 - keep * keep) * rng.normal()
+    return np.asarray(np.exp(logs))
 
 
 def _block(truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[float]) -> Block:
@@ -75,5 +137,5 @@ def _block(truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[fl
         tpot_seconds=sum(tpot) / 1000.0,
         tpot_count=count,
     )
-    cell = Cell("simulated", truth.concurrency)
+    cell = Cell(truth.traffic, truth.concurrency)
     return Block(arm, cell, repeat, "2026-01-01T00:00:00+00:00", seconds, samples, window)

@@ -63,13 +63,12 @@ measurement_options = all_of(
         help="Requests per second, sent whether or not the engine keeps up (open loop).",
         **_SECTION,
     ),
-    option("--requests", metavar="N", default=8, type=click.IntRange(1), help="Prompts per block.", **_SECTION),
+    option("--requests", metavar="N", default=4, type=click.IntRange(1), help="Prompts per block.", **_SECTION),
     option(
         "--repeats",
         metavar="N",
-        default=12,
         type=click.IntRange(1, MOST_LOOKS),
-        help="Rounds at most; an interim analysis follows each.",
+        help="Rounds at most (default: 24, fewer of larger blocks).",
         **_SECTION,
     ),
     option(

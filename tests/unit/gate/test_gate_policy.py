@@ -114,8 +114,8 @@ def test_any_text_is_read_or_refused(text):
 
 
 def test_the_error_is_shared_out_between_promoting_and_rejecting():
-    assert math.isclose(Policy().side, 0.0125)
-    assert math.isclose(Policy(level=0.9).side, 0.025)
+    assert math.isclose(Policy().side, 0.017)
+    assert math.isclose(Policy(level=0.9).side, 0.034)
 
 
 def test_a_stored_policy_of_version_0_3_is_read():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
+from mpctl.gate.futility import is_futile
 from mpctl.gate.policy import Policy
+from mpctl.stats.confidence import Trimmed
 from tests.simulation.measurements import Truth, rounds
 
 PLAIN = Policy(min_tokens_per_step=0)
@@ -70,3 +73,82 @@ def test_a_planted_regression_is_caught_with_the_power_that_the_policy_states(sl
     found, _ = verdicts(truth, looks=looks, repetitions=60, every=4)
     assert found["reject"] >= 0.9 * 60
     assert found["promote"] == 0
+
+
+def ended(truth, seed, *, looks=24, stop=True):
+    """Outcome and look of one simulated measurement by the default plan."""
+    blocks = []
+    for number, both in enumerate(rounds(truth, looks, seed), start=1):
+        blocks += both
+        if number < 5:
+            continue
+        analysis = Analysis.of(blocks, PLAIN, rounds=number, planned=looks)
+        verdict = assess(analysis)
+        if verdict.outcome.value != "undecided" or (stop and is_futile(analysis, verdict)):
+            return verdict.outcome.value, number
+    return "undecided", looks
+
+
+def test_noise_with_a_rhythm_decides_nothing():
+    """A period of four blocks fell in step with A B B A: 24 to 88 of 100 measurements of equal engines were decided."""
+    truth = Truth(prompts=4, block_sigma=0.02, request_sigma=0.1, prompt_sigma=0.2, period=4.0, amplitude=0.2)
+    found = Counter(ended(truth, seed)[0] for seed in range(30))
+    assert found["promote"] + found["reject"] <= 4
+
+
+def test_a_candidate_that_changes_nothing_ends_early_and_a_good_one_does_not():
+    looks = [ended(Truth(prompts=4), seed)[1] for seed in range(20)]
+    assert sum(looks) / len(looks) <= 0.65 * 24
+    found = [ended(Truth(prompts=4, tpot=0.75), seed) for seed in range(20)]
+    assert sum(outcome == "promote" for outcome, _ in found) >= 17
+
+
+def test_a_cold_first_block_is_discarded():
+    """Without the rule, 6 of 100 candidates that were 20 % faster were promoted, for 82 with a warm first block."""
+    cold = [ended(Truth(prompts=4, tpot=0.75, cold=3.0), seed) for seed in range(20)]
+    assert sum(outcome == "promote" for outcome, _ in cold) >= 17
+
+
+def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
+    """Two of thirty rounds with a request of 20 s on the candidate: trimmed, its throughput looks 25 % better."""
+    made = []
+    for repeat, (base, cand) in enumerate(rounds(Truth(prompts=4, tpot=0.75), 24, 1)):
+        slow = cand
+        if repeat in (7, 15):
+            samples = (replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + 40_000.0), *cand.samples[1:])
+            slow = replace(cand, samples=samples, duration_s=cand.duration_s + 40.0)
+        made += [base, slow]
+    verdict = assess(Analysis.of(made, PLAIN, rounds=24, planned=24))
+    rule = next(r for r in verdict.rules if r.rule == "throughput")
+    assert rule.interval.value > 1.2
+    assert rule.outcome.value == "undecided"
+    assert "with its extreme rounds it is 0." in rule.message
+
+
+def test_a_gain_in_every_cell_is_shown_over_all_of_them():
+    """Each cell's own gain is not certain yet; asked for in each of eight, 4 of 10 such measurements were promoted."""
+
+    def measured(tpots, seed):
+        kinds = [Truth(prompts=4, tpot=t, traffic=f"class-{n}") for n, t in enumerate(tpots)]
+        blocks = [b for s, kind in enumerate(kinds, start=seed) for both in rounds(kind, 14, s) for b in both]
+        return Analysis.of(blocks, PLAIN, rounds=14, planned=24)
+
+    together = [assess(measured([0.75] * 4, 100 * seed)) for seed in range(6)]
+    shared = [r for v in together for r in v.rules if r.rule == "time per token" and "over all cells" in r.message]
+    assert shared and all(r.outcome.value == "pass" for r in shared)
+    null = [assess(measured([1.0] * 4, 100 * seed)) for seed in range(6)]
+    assert not any("over all cells" in r.message for v in null for r in v.rules)
+    mixed = assess(measured([0.6, 0.6, 0.6, 1.5], 7))
+    assert mixed.outcome.value == "reject"
+
+
+@pytest.mark.parametrize(
+    ("values", "trim", "mean", "cut"),
+    [((1.0, 2.0, 3.0), 0.1, 2.0, 0), (tuple(range(10)), 0.1, 4.5, 1), ((*range(9), 1000.0), 0.1, 4.5, 1)],
+)
+def test_a_trimmed_mean_leaves_the_extreme_rounds_out(values, trim, mean, cut):
+    made = Trimmed.of(values, trim)
+    assert (made.mean, made.cut, made.count) == (mean, cut, len(values))
+    assert made.freedom == len(values) - 1 - 2 * cut
+    if not cut:
+        assert made.spread == pytest.approx(1.0)
