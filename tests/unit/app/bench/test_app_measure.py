@@ -84,7 +84,7 @@ def test_the_same_request_continues_an_interrupted_measurement(bench):
     measured = bench.run(second)
     assert any(line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines)
     assert len(measured.run.blocks) == 2 * measured.rounds
-    assert len(second.meter.sent) < len(measured.run.blocks) * 4 + 8, "finished blocks are not sent again"
+    assert len(second.meter.sent) < len(measured.run.blocks) * 6 + 8, "finished blocks are not sent again"
     assert bench.run(bench.world(), run_file="again.json").run.id != measured.run.id, "a finished one is begun anew"
 
 
