@@ -13,6 +13,8 @@ from mpctl.report.plan_text import (
     detail_lines,
     head_lines,
     headline,
+    history_lines,
+    history_rows,
     methods_of,
     run_lines,
     tables,
@@ -35,12 +37,20 @@ _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 48, 16, 16, 36
 
 def plan_html(record: Record) -> str:
     """The whole page."""
-    body = [f"<h1>Plan: {html.escape(title_of(record))}</h1>", _list(list(head_lines(record)))]
+    body = [f"<h1>Plan: {html.escape(title_of(record))}</h1>"]
+    if "history" in record:
+        body += [_table(history_rows(record)), _list(list(history_lines(record)))]
+        return _page(record, body)
+    body.append(_list(list(head_lines(record))))
     for method in methods_of(record):
         body.append(f"<h2>{html.escape(headline(method))}</h2>")
         body.append(_list([line.strip() for line in run_lines(method)]))
         if method.get("answers"):
             body += [picture(method), *(_table(rows) for rows in tables(method)), _list(list(detail_lines(method)))]
+    return _page(record, body)
+
+
+def _page(record: Record, body: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

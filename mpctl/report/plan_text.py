@@ -166,8 +166,43 @@ def wrapped(lines: Sequence[str] | Iterator[str], indent: str = "  ") -> str:
     )
 
 
+def history_rows(record: Record) -> list[list[str]]:
+    """Predicted against measured, a line per ratio."""
+    head = ["OPERATION", "SPEC", "CONCURRENCY", "LEVEL", "RATIO", "PREDICTED", "MEASURED", "INSIDE", "ENDING"]
+    return [head, *(_checked_row(one) for one in record["history"])]
+
+
+def _checked_row(one: Record) -> list[str]:
+    return [
+        one["operation"],
+        one["spec"],
+        f"{one['concurrency']:g}",
+        one["level"],
+        one["ratio"],
+        band(one["predicted"]),
+        f"{one['measured']:.2f}",
+        "yes" if one["insideTheBand"] else "no",
+        one["ending"],
+    ]
+
+
+def history_lines(record: Record) -> Iterator[str]:
+    """How often the band held, and which rollouts had no prediction."""
+    count = len(record["history"])
+    if count:
+        inside, error = record["inside"], record["medianError"]
+        yield f"{inside} of {count} measured ratios inside their band; median error {error:.1%}"
+    else:
+        yield "no rollout with a prediction has measured yet"
+    if record["withoutPrediction"]:
+        yield "without a prediction: " + ", ".join(record["withoutPrediction"])
+
+
 def plan_markdown(record: Record) -> str:
     """The plan as Markdown."""
+    if "history" in record:
+        lines = [f"# Plan: {_escaped(title_of(record))}\n", _table(history_rows(record)), ""]
+        return "\n".join([*lines, *(f"- {_escaped(line)}" for line in history_lines(record))]) + "\n"
     parts = [f"# Plan: {_escaped(title_of(record))}\n", *(f"- {_escaped(line)}" for line in head_lines(record))]
     for method in methods_of(record):
         parts.append(f"\n## {_escaped(headline(method))}\n")
@@ -187,6 +222,8 @@ def methods_of(record: Record) -> list[Record]:
 
 def title_of(record: Record) -> str:
     """The service, or what was asked."""
+    if "history" in record:
+        return f"{record['service']}, predicted against measured"
     return f"{record['service']} ({record['target']})" if "service" in record else "cells of a file"
 
 

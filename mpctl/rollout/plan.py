@@ -60,6 +60,7 @@ class Plan:
     - ``by``: the program that decided it by itself, ``watch``; empty for a person.
     - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
       gets the route before anything else.
+    - ``prediction``: what the payoff model said before anything was measured, None where it had no figure.
     """
 
     kind: Kind
@@ -90,6 +91,7 @@ class Plan:
     by: str = ""
     restores: int = 0
     keeps: tuple[str, ...] = ()
+    prediction: dict[str, Any] | None = None
 
     @property
     def baseline_arm(self) -> Arm:

@@ -10,6 +10,8 @@ from mpctl.estimate.replay.lookup import PromptLookup
 from mpctl.experiment.built_in import built_in_prompts
 from mpctl.experiment.counters import Counters, Window
 
+from .conftest import LAX
+
 pytestmark = pytest.mark.engine
 
 
@@ -25,21 +27,11 @@ def counters(base):
 
 
 def test_the_replay_of_logged_answers_reads_as_the_counters_do(engine):
-    engine(
-        "rollout",
-        "--spec",
-        "ngram",
-        "--requests",
-        "4",
-        "--repeats",
-        "1",
-        "--no-calibrate",
-        "--policy",
-        engine.policy(),
-        code=None,
-        timeout=900,
-    )
-    base = engine.json("status")["items"][0]["url"].removesuffix("/v1")
+    load = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
+    policy = engine.policy(f"{LAX}min_tokens_per_step: 1.5\n")
+    engine("rollout", "--spec", "ngram", "--prompts", "edits", *load, "--policy", policy, code=0, timeout=900)
+    status = engine.json("status")["items"][0]["status"]
+    base = next(arm["endpoint"] for arm in status["arms"] if arm["id"] == status["routed"])
     prompts, _ = built_in_prompts("edits")
     fresh, _ = built_in_prompts("fresh")
     before = counters(base)

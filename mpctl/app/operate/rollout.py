@@ -10,11 +10,13 @@ from mpctl.app.operate.explain import explain_rollout
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.preview import preview
 from mpctl.app.operate.resumption import confirm_resume
-from mpctl.app.operate.rollout_plan import fit_plan, make_plan
+from mpctl.app.operate.rollout_plan import AUTO, fit_plan, make_plan
+from mpctl.app.plan.predicted import choose_best, describe_prediction, predict_rollout
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import place_load
 from mpctl.app.workload import loader_for, read_workload
+from mpctl.errors import Conflict
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.workload import Workload
 from mpctl.rollout import runner
@@ -35,6 +37,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         Cancelled: the user declined or pressed Ctrl-C.
     """
     workload = read_workload(request.measurement, loader_for(session))
+    request = _named(session, request, workload)
     change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
     unfinished = open_operation(session.store.entries())
     plan = _plan(session, request, change, workload, unfinished)
@@ -46,6 +49,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         plan, notes = fit_plan(session, plan, request)
         for note in notes:
             session.console.note(f"note: {note}")
+        plan = _with_prediction(session, request, change, plan, workload)
     explanation = explain_rollout(session, plan, workload)
     if request.dry_run is not DryRun.NONE:
         return Outcome.of_preview(session, preview(session, plan, explanation))
@@ -58,6 +62,34 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
             return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
         outcome = carry_out(session, context, operation)
     return replace(outcome, pool=_pool(session, change))
+
+
+def _named(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
+    """The request with the plan's best method where it asks for ``auto``.
+
+    Raises:
+        Conflict: a rollout is unfinished, which may be of another method by now.
+        Refused: no method is predicted to gain.
+    """
+    if request.speculation.method != AUTO:
+        return request
+    unfinished = open_operation(session.store.entries())
+    if unfinished is not None:
+        raise Conflict(f"{unfinished.id} of {session.title} is unfinished", hint="mpctl resume continues it")
+    speculation, best = choose_best(session, request.speculation, workload.concurrency)
+    ratio = best.last.entry.prediction.throughput.text() if best.last else ""
+    session.console.note(f"auto: {' '.join((best.method, *speculation.settings))}, predicted throughput ratio {ratio}")
+    return replace(request, speculation=speculation)
+
+
+def _with_prediction(session: Session, request: RolloutRequest, change: Change, plan: Plan, workload: Workload) -> Plan:
+    """The plan with what the payoff model says of the change, to be compared with what is measured."""
+    if change.spec.is_none:
+        return plan
+    prediction = predict_rollout(session, request.speculation, workload.concurrency, change.spec.k)
+    if prediction is not None:
+        session.console.note(describe_prediction(prediction))
+    return replace(plan, prediction=prediction)
 
 
 def _plan(

@@ -42,6 +42,7 @@ class PlanOptions(SpeculationOptions):
     url: str | None
     run: tuple[str, ...]
     prices: str | None
+    history: bool
 
 
 @click.command("plan", cls=SectionedCommand)
@@ -108,6 +109,7 @@ class PlanOptions(SpeculationOptions):
     help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
     **_EVIDENCE,
 )
+@option("--history", is_flag=True, section="Output", help="Compare earlier predictions with what rollouts measured.")
 @option("--prices", type=File(), metavar="FILE", section="Output", help="Price list, YAML (default: the shipped one).")
 @own_output_option(("table", "json", "yaml", "html", "md"), help="Format (default: table).")
 @shared_options
@@ -130,6 +132,7 @@ def command(
       mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o html > plan.html
       mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
       mpctl plan --cell cells.yaml -o json             any target, draft and GPU
+      mpctl plan qwen --history                        how right earlier predictions were
 
     One page: can it run, does it fit, throughput and time-per-token ratio by concurrency and K with 90 % bands, the
     smallest K that is as good as the best, where the gain ends, cost, and what would change the answer. A gain is only
@@ -139,6 +142,10 @@ def command(
         from mpctl.app.plan import cells
 
         record = cells.run(given["cell"], given["drafts"]).to_record()
+    elif given["history"]:
+        from mpctl.app.plan import predicted
+
+        record = predicted.read_record(context.open_session(name)).to_record()
     else:
         from mpctl.app.plan import service
 
@@ -186,6 +193,8 @@ def _table(record: Mapping[str, Any]) -> str:
         detail_lines,
         head_lines,
         headline,
+        history_lines,
+        history_rows,
         methods_of,
         run_lines,
         tables,
@@ -194,6 +203,8 @@ def _table(record: Mapping[str, Any]) -> str:
     )
 
     parts = [f"Plan: {title_of(record)}", wrapped(head_lines(record))]
+    if "history" in record:
+        return "\n".join([*parts[:1], columns(history_rows(record)), wrapped(history_lines(record), "")])
     for method in methods_of(record):
         parts += ["", headline(method), wrapped(run_lines(method))]
         if method.get("answers"):

@@ -129,10 +129,14 @@ def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float
     if known:
         points = [one for one, _, _ in known]
         between = np.array([[a.shared(b, which, covariance) for b in points] for a in points])
-        between += np.diag([noise**2 for _, noise, _ in known])
+        noise = np.diag([noise**2 for _, noise, _ in known])
         here_there = np.array([here.shared(one, which, covariance) for one in points])
         off = np.array([math.log(value) - one.logs[which] for one, _, value in known])
-        gain = np.linalg.solve(between, here_there)
+        # Where the points lie further off than the model's uncertainty allows, that was too small: it grows with them.
+        surprise = max(float(off @ np.linalg.solve(between + noise, off)) / len(known), 1.0)
+        variance *= surprise
+        here_there *= surprise
+        gain = np.linalg.solve(between * surprise + noise, here_there)
         mean += float(gain @ off)
         variance = max(variance - float(gain @ here_there), 1e-6)
     width = _Z90 * math.sqrt(variance)

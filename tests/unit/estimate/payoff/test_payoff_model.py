@@ -9,6 +9,7 @@ import pytest
 from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_length
 from mpctl.estimate.payoff.cell import Cell
 from mpctl.estimate.payoff.constants import fitted
+from mpctl.estimate.payoff.evidence import Pair
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.table import find_gpu, model_shape
 
@@ -104,3 +105,13 @@ def test_rates_that_cannot_be_are_refused(rates, length, words):
 
 def test_rates_that_agree_with_their_length_are_taken():
     assert check_rates((0.73, 0.52, 0.35), 2.60) is None
+
+
+def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
+    pair = Pair("eagle3", 3, 8, throughput=0.6, time_per_token=1.6)
+    here = predict(cell(concurrency=8), fitted(), (pair,)).throughput
+    assert here.low < 0.6 < here.high
+    there = predict(cell(concurrency=64), fitted(), (pair,)).throughput
+    alone = predict(cell(concurrency=64), fitted()).throughput
+    assert there.value < alone.value
+    assert there.high / there.low > alone.high / alone.low

@@ -1,0 +1,170 @@
+"""A rollout's prediction, stored with its plan, and what it measured: the record of how right the plan was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from mpctl.app.bench.recorded import measured_by, rollouts_of
+from mpctl.app.plan import service
+from mpctl.app.plan.result import MethodPlan
+from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import MpctlError, Refused
+from mpctl.estimate.payoff.record import entry_record
+
+_ANY = ("all",)
+
+
+def predict_rollout(
+    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...], k: int | None
+) -> dict[str, Any] | None:
+    """What the plan says of a change before it is measured; None where it has no figure.
+
+    A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
+    """
+    if not concurrency:
+        return None
+    request = PlanRequest((speculation.method,), speculation, concurrency, (k,) if k else ())
+    try:
+        (method,) = service.run(session, request).methods
+    except MpctlError:
+        return None
+    if method.grid is None:
+        return None
+    entries = [choice.entry for choice in method.grid.choices]
+    return {"level": method.grid.choices[-1].entry.level, "answers": [entry_record(entry) for entry in entries]}
+
+
+def describe_prediction(prediction: dict[str, Any]) -> str:
+    """The prediction for the highest concurrency, for the question before a rollout."""
+    last = prediction["answers"][-1]
+    ratio = last["throughputRatio"]
+    return (
+        f"the plan predicts a throughput ratio of {ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}] at "
+        f"concurrency {last['concurrency']:g} ({last['level']}: {last['call']})"
+    )
+
+
+def choose_best(
+    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
+) -> tuple[SpeculationRequest, MethodPlan]:
+    """The change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
+
+    Raises:
+        Refused: no method has a figure and passes the preflight, or none is predicted to gain.
+    """
+    found = service.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
+    best = found.best
+    if best is None or best.last is None or best.change is None:
+        reasons = "; ".join(f"{one.method}: {one.refusal.reason}" for one in found.methods if one.refusal)
+        raise Refused(
+            f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
+            hint="mpctl plan --spec all says what is missing; or name a method with --spec",
+        )
+    ratio = best.last.entry.prediction.throughput
+    if ratio.value <= 1:
+        raise Refused(
+            f"{session.title}: the best method, {best.method}, is predicted to lose (throughput ratio {ratio.text()})",
+            hint=f"--spec {best.method} measures it all the same",
+        )
+    settings = speculation.settings
+    fixed = best.change.spec.k is not None
+    if fixed and not any(text.startswith("num_speculative_tokens=") for text in settings):
+        settings = (*settings, f"num_speculative_tokens={best.last.k}")
+    return replace(speculation, method=best.method, settings=settings), best
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One ratio of a rollout: predicted with its band, measured with its interval."""
+
+    operation: str
+    spec: str
+    concurrency: float
+    level: str
+    ratio: str
+    predicted: dict[str, float]
+    measured: float
+    ending: str
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured ratio lies in the predicted band."""
+        return self.predicted["low"] <= self.measured <= self.predicted["high"]
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return abs(self.predicted["value"] / self.measured - 1)
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "operation": self.operation,
+            "spec": self.spec,
+            "concurrency": self.concurrency,
+            "level": self.level,
+            "ratio": self.ratio,
+            "predicted": self.predicted,
+            "measured": round(self.measured, 4),
+            "insideTheBand": self.inside,
+            "error": round(self.error, 4),
+            "ending": self.ending,
+        }
+
+
+@dataclass(frozen=True)
+class Record:
+    """All of a service, the oldest first. ``without``: rollouts that measured and had no prediction."""
+
+    service: str
+    checked: tuple[Checked, ...]
+    without: tuple[str, ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "service": self.service,
+            "history": [one.to_record() for one in self.checked],
+            "withoutPrediction": list(self.without),
+            "inside": sum(one.inside for one in self.checked),
+            "medianError": round(median(one.error for one in self.checked), 4) if self.checked else None,
+        }
+
+
+def read_record(session: Session) -> Record:
+    """Predicted against measured over all rollouts of a service."""
+    checked: list[Checked] = []
+    without = []
+    for operation in rollouts_of(session):
+        source = measured_by(session, operation)
+        if source is None:
+            continue
+        prediction = operation.plan.prediction
+        if prediction is None:
+            without.append(operation.id)
+            continue
+        answers = {one["concurrency"]: one for one in prediction["answers"]}
+        ending = operation.ending.value if operation.ending else "unfinished"
+        for cell in source.judge()[0].cells:
+            answer = answers.get(float(cell.cell.concurrency))
+            for name, key, interval in (
+                ("throughput", "throughputRatio", cell.throughput_ratio),
+                ("time per token", "timePerTokenRatio", cell.time_per_token_ratio),
+            ):
+                if answer is not None and interval is not None and interval.value:
+                    checked.append(
+                        Checked(
+                            operation.id,
+                            operation.plan.spec_text,
+                            float(cell.cell.concurrency),
+                            answer["level"],
+                            name,
+                            answer[key],
+                            interval.value,
+                            ending,
+                        )
+                    )
+    return Record(f"{session.namespace}/{session.name}", tuple(checked), tuple(without))
