@@ -246,7 +246,7 @@ class RollingWorld(MemoryWorld):
             draft_tokens=drafts,
             accepted=accepted,
             per_position=(accepted,),
-            **self.served(old, self.copy_ms),
+            **(self.served(old, self.copy_ms) if self.disk.copied else {}),
         )
         self.disk.engines[BESIDE] = replace(beside, counters=counters)
         if self.disk.copied:
