@@ -64,6 +64,34 @@ def dra_driver(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
     }
 
 
+def dcgm_exporter(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
+    """Temperature, errors, memory and load of every GPU. It reads all GPUs of a node without a claim."""
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    values: Values = {
+        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "tolerations": [gpu, *tolerations],
+        # Names the pod that holds a GPU by a claim; the kubelet's list knows the device plugin's only.
+        "kubernetesDRA": {"enabled": True},
+        # `pod` and `namespace` are those of the pod that holds the GPU, not the exporter's own.
+        "serviceMonitor": {"enabled": True, "honorLabels": True},
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"cpu": "500m", "memory": "1Gi"},
+        },
+    }
+    if cloud.driver_on_host:
+        counters = "/etc/dcgm-exporter/default-counters.csv"  # the chart's own mount, which a list replaces
+        values |= {
+            "securityContext": {"privileged": True},
+            "extraHostVolumes": [{"name": "driver", "hostPath": cloud.driver_root}],
+            "extraVolumeMounts": [
+                {"name": "exporter-metrics-volume", "mountPath": counters, "subPath": "default-counters.csv"},
+                {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True},
+            ],
+        }
+    return values
+
+
 def node_feature_discovery(tolerations: list[Mapping[str, str]]) -> Values:
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     return {

@@ -50,6 +50,7 @@ class Platform(Stack):
             minutes=20,
         )
         self.dra(after=[metrics])
+        self.chart("dcgm-exporter", "monitoring", values.dcgm_exporter(self.cloud, self.tolerations()), after=[metrics])
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
         self.isolate()
@@ -90,14 +91,15 @@ class Platform(Stack):
                 document = ingress_policy(namespace, callers, self.plan.settings.network.cidr)
                 manifest(self, address(document), document, after)
 
+    def tolerations(self) -> list[Mapping[str, str]]:
+        """Of the pools' own taints, besides that of GPU nodes."""
+        taints = [taint for pool in self.plan.cluster.pools for taint in pool.taints]
+        return [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in taints]
+
     def dra(self, after: list[builder.Element]) -> None:
         """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""
         before = list(after)
-        tolerations: list[Mapping[str, str]] = [
-            {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-            for pool in self.plan.cluster.pools
-            for taint in pool.taints
-        ]
+        tolerations = self.tolerations()
         if self.cloud.node_feature_discovery:
             found = values.node_feature_discovery(tolerations)
             before.append(self.chart("node-feature-discovery", "node-feature-discovery", found))

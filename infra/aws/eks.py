@@ -204,6 +204,8 @@ class Cluster(Construct):
     def late_addons(self, nodes: Sequence[Element], *, shared_models: bool, disk_key: str | None = None) -> None:
         """Add-ons whose pods need nodes."""
         self.addon("coredns", after=nodes)
+        # Node repair acts on conditions of the node; those of GPUs come from this agent.
+        self.addon("eks-node-monitoring-agent", after=nodes)
         ebs = self.role(
             "ebs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEBSCSIDriverPolicy",)
         )

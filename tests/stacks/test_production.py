@@ -156,3 +156,15 @@ def test_logs_are_kept_as_long_as_the_settings_say_on_both_clouds(tmp_path: Path
     sink = resources(stacks, f"{GKE}-cluster", "google_logging_project_sink")["main"]
     assert sink["destination"].endswith(f"/buckets/{bucket['bucket_id']}")
     assert f'cluster_name="{GKE}-golden"' in sink["filter"]
+
+
+def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
+    """By the exporter on both clouds, and on EKS by the agent that node repair acts on."""
+    for cluster in (EKS, GKE):
+        values = chart_values(synthesised, cluster, "dcgm_exporter")
+        assert values["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in values["tolerations"]
+        assert values["kubernetesDRA"]["enabled"] and values["serviceMonitor"]["honorLabels"]
+    assert "securityContext" not in chart_values(synthesised, EKS, "dcgm_exporter")
+    assert "eks_node_monitoring_agent" in resources(synthesised, f"{EKS}-cluster", "aws_eks_addon")
+    assert any(one["metadata"]["name"] == "gpu" for one in objects(synthesised, "serving", "PrometheusRule"))
