@@ -14,7 +14,7 @@ from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
 from mpctl.manifest.kinds.serving_runtime import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
 from mpctl.manifest.kinds.unsupported import UNSUPPORTED
-from mpctl.manifest.kinds.values import OPTION, layouts, named
+from mpctl.manifest.kinds.values import OPTION, layouts, missing, named
 from mpctl.manifest.kinds.values import read as read_values
 from mpctl.manifest.kinds.workload import DEPLOYMENT, STATEFUL_SET
 from mpctl.manifest.service import Place, Service
@@ -80,7 +80,7 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     root = View(file, "", documents[0].root)
     found = layouts(root) if key is None else (named(root, key),)
     if not found:
-        raise InputError(
+        raise missing(root) or InputError(
             "the layout of these values is not known",
             file=file,
             hint=f"name the key of the engine's arguments with {OPTION}, such as engine.args (docs/reference/kinds.md)",

@@ -125,13 +125,11 @@ def environment(container: View) -> tuple[tuple[str, str | None], ...]:
     return tuple(found)
 
 
-def locate(home: View, *, key: str = "args") -> Engine:
-    """The engine's words in ``command`` and ``args`` of the container at ``home``; of Helm values, in a list ``key``.
+def locate(home: View) -> Engine:
+    """The engine's words in ``command`` and ``args`` of the container at ``home``.
 
     Raises :class:`InputError` when a command is given and no single vLLM start can be found in it.
     """
-    if key != "args":
-        return _listed(home, key)
     env = dict(environment(home))
     tokens: list[Token] = []
     started = False
@@ -153,8 +151,8 @@ def locate(home: View, *, key: str = "args") -> Engine:
     return Engine(home, tuple(tokens), None, None, env)
 
 
-def _listed(home: View, key: str) -> Engine:
-    """The engine whose arguments stand in one list, as vLLM gets them."""
+def listed(home: View, key: str) -> Engine:
+    """The engine whose arguments stand in one list of Helm values, as vLLM gets them."""
     listing = home.get(key)
     items = () if listing is None else listing.items()
     tokens = tuple(_token(listing, i, item, {}) for i, item in enumerate(items) if listing is not None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from mpctl.errors import InputError
+from mpctl.manifest.engine import starts
 from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import Engine, environment, locate, mentions_vllm
@@ -15,9 +15,6 @@ from mpctl.manifest.service import Kind, Place, Service, Source, Storage, model_
 from mpctl.manifest.text.view import View, text_of
 
 HINT = "mpctl edits services whose engine is vLLM: a vLLM image, runtime, command or flag must be recognisable"
-_STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.")
-# Images with vLLM's name whose entrypoint is no engine.
-_BESIDE = re.compile(r"router|routing|proxy|gateway|exporter|bench|operator|controller|scheduler|sidecar")
 
 
 def words(container: View) -> list[str]:
@@ -36,13 +33,9 @@ def is_vllm(container: View) -> bool:
 def starts_vllm(container: View) -> bool:
     """Return whether a container of any pod starts vLLM: by its command, or by the entrypoint of its image."""
     image, *said = words(container)
-    if other_engine([image, *said]) is not None:
-        return False
-    if _STARTS.search(" ".join(said)):
-        return True
-    name = image.rpartition("/")[2].partition("@")[0].lower()
-    own = container.get("command") is not None
-    return not own and "vllm" in image.lower() and _BESIDE.search(name) is None
+    command = container.get("command")
+    count = 0 if command is None else len(command.items())
+    return starts.starts_vllm(image, None if command is None else said[:count], said[count:])
 
 
 def no_engine(containers: View, candidates: Sequence[View], where: str) -> InputError:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.locate import locate
+from mpctl.manifest.engine.locate import listed, locate
 from mpctl.manifest.service import Place, Service, Source, model_of
 from mpctl.manifest.text.view import View, text_of
 
@@ -41,6 +41,17 @@ class Layout:
 def layouts(root: View) -> tuple[Layout, ...]:
     """The engines of a values file whose layout is known."""
     return (*_production_stack(root), *_modelservice(root), *_kubeai(root))
+
+
+def missing(root: View) -> InputError | None:
+    """The error for a known layout without a place for arguments."""
+    listed_models = root.at("servingEngineSpec", "modelSpec")
+    entries = () if listed_models is None else listed_models.items()
+    if not entries:
+        return None
+    return entries[0].error(
+        "this model has no vllmConfig for arguments", hint='add "vllmConfig: {extraArgs: []}" to it; mpctl extends it'
+    )
 
 
 def named(root: View, path: str) -> Layout:
@@ -73,7 +84,8 @@ def read(root: View, layout: Layout, text: str, place: Place) -> Service:
     value = home.get(key)
     if value is not None:
         _require_list(value)
-    engine = locate(home, key=key)
+    # A container of a chart may have a command; elsewhere the values have the arguments alone.
+    engine = locate(home) if key == "args" and home.get("command") is not None else listed(home, key)
     return Service(
         kind="Values",
         name=layout.name,
@@ -124,7 +136,9 @@ def _modelservice(root: View) -> Iterator[Layout]:
 def _kubeai(root: View) -> Iterator[Layout]:
     catalog = root.get("catalog")
     for name, one in () if catalog is None else catalog.pairs():
-        if text_of(one.get("engine")) == "VLLM":
+        features = one.get("features")
+        generates = features is None or "TextGeneration" in [item.text() for item in features.items()]
+        if text_of(one.get("engine")) == "VLLM" and generates:
             yield Layout(name, one, "args", _of_hub(text_of(one.get("url"))))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from mpctl.manifest.text.yaml_tree import data, parse
@@ -14,9 +13,25 @@ def contents(text: str, file: str) -> list[Any]:
 
 
 def at(document: Any, path: str) -> dict[str, Any]:
-    """The mapping at a view's path, such as ``spec.predictor.containers[0]``."""
+    """The mapping at a view's path, such as ``spec.predictor.containers[0]``. Keys may have dots.
+
+    Raises:
+        KeyError: there is none.
+    """
     here = document
-    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
-        here = here[int(index)] if index else here[key]
+    while path:
+        if isinstance(here, list):
+            index, _, path = path.removeprefix("[").partition("]")
+            here = here[int(index)]
+        else:
+            key = max((k for k in here if _begins(path, k)), key=len, default=None)
+            if key is None:
+                raise KeyError(path)
+            here, path = here[key], path[len(key) :]
+        path = path.removeprefix(".")
     found: dict[str, Any] = here
     return found
+
+
+def _begins(path: str, key: str) -> bool:
+    return bool(key) and path.startswith(key) and path[len(key) : len(key) + 1] in ("", ".", "[")

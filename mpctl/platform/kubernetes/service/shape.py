@@ -7,11 +7,11 @@ keeps the live one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl.manifest.engine import starts as engine_starts
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE, Kind
 
 Json = dict[str, Any]
@@ -20,7 +20,6 @@ CONTAINER = "kserve-container"
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 # Written by the Deployment's controller.
 _REVISION = "deployment.kubernetes.io/revision"
-_STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.")
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,8 @@ def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
 def starts_vllm(container: Mapping[str, Any]) -> bool:
     """Whether a container starts vLLM: by its command, or by the entrypoint of its image."""
-    words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
-    return bool(_STARTS.search(" ".join(words))) or (
-        not container.get("command") and "vllm" in str(container.get("image")).rpartition("/")[2]
-    )
+    command, args = ([str(word) for word in container.get(key) or ()] for key in ("command", "args"))
+    return engine_starts.starts_vllm(str(container.get("image") or ""), command or None, args)
 
 
 def pod_selector(record: Mapping[str, Any]) -> str:

@@ -126,12 +126,16 @@ prefill:
 """
 KUBEAI = """\
 catalog:
-  qwen3-8b-l4:
+  qwen3.1-8b-l4:
     enabled: true
     url: hf://Qwen/Qwen3-8B
     engine: VLLM
+    env: {VLLM_ATTENTION_BACKEND: FLASHINFER}
     args:
     - --max-model-len=8192
+  e5:
+    features: [TextEmbedding]
+    engine: VLLM
   whisper:
     engine: FasterWhisper
 """
@@ -142,7 +146,7 @@ CASES = [
     (STACK, None, "qwen", FIRST_AT, "Qwen/Qwen3-8B"),
     (STACK, None, "llama", SECOND_AT, "meta-llama/Llama-3.1-8B-Instruct"),
     (MODELSERVICE, None, "decode", ("decode", "containers", 0, "args"), "Qwen/Qwen3-8B"),
-    (KUBEAI, None, "qwen3-8b-l4", ("catalog", "qwen3-8b-l4", "args"), "Qwen/Qwen3-8B"),
+    (KUBEAI, None, "qwen3.1-8b-l4", ("catalog", "qwen3.1-8b-l4", "args"), "Qwen/Qwen3-8B"),
     (OWN, "engine.vllm.flags", "engine.vllm.flags", ("engine", "vllm", "flags"), None),
     ("engine:\n  vllm:\n    flags: []\n", "engine.vllm.flags", "engine.vllm.flags", ("engine", "vllm", "flags"), None),
     (STACK, SECOND, SECOND, SECOND_AT, None),
@@ -188,9 +192,19 @@ def test_any_list_and_any_setting(key, flags, config, flow):
     assert changed.with_speculation(None).to_yaml() == text
 
 
+def test_an_empty_list_that_was_added_as_told_is_extended():
+    text = "servingEngineSpec:\n  modelSpec:\n  - name: a\n    vllmConfig: {extraArgs: []}\n"
+    changed = load_values(text, None)[0].with_speculation(NGRAM)
+    extra = yaml.safe_load(changed.to_yaml())["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
+    assert setting_of(extra) == NGRAM
+    assert changed.with_speculation(None).to_yaml() == text
+    assert [one.name for one in load_values(KUBEAI, None)] == ["qwen3.1-8b-l4"]
+
+
 @pytest.mark.parametrize(
     ("text", "key", "message"),
     [
+        ("servingEngineSpec:\n  modelSpec:\n  - {name: a}\n", None, "this model has no vllmConfig for arguments"),
         ("a: {b: 1}\n", None, "the layout of these values is not known"),
         ("a: {b: 1}\n", "a.c.args", "a.c.args is not in these values"),
         ("a: {args: --port 8000}\n", "a.args", "how the chart splits it is not known"),

@@ -185,6 +185,7 @@ def test_the_claim_that_holds_the_model_is_its_storage():
     [
         ("ghcr.io/vllm-project/production-stack/vllm-router:1", "args: [--service-discovery, k8s]"),
         ("nginx:1", "args: [--upstream, 'http://vllm:8000']"),
+        ("ghcr.io/llm-d/llm-d-inference-sim:latest", "args: [--model, m, --max-model-len, '1024']"),
         ("lmsysorg/sglang:v0.5.23", "command: [python3, -m, sglang.launch_server, --served-model-name, m]"),
         ("vllm/vllm-openai:v0.33.0", "command: [sleep, infinity]"),
     ],
@@ -209,3 +210,13 @@ def test_a_kind_that_is_not_read_is_named_with_what_can_be_done():
         load(text)
     assert "extraPodSpec.mainContainer.args" in caught.value.hint
     assert "docs/reference/kinds.md" in caught.value.hint
+
+
+@pytest.mark.parametrize("image", ["", "        image: registry.example.com/team/serving:7\n"])
+def test_flags_that_only_vllm_has_show_the_engine_where_the_image_does_not(image):
+    """A patch of Kustomize names no image; a team's own image has any name."""
+    head = DEPLOYMENT.replace("        image: vllm/vllm-openai:v0.33.0\n", image)
+    text = head + "        args: [--model=m, --max-model-len=2048]\n"
+    changed = load_one(text, None).with_speculation(NGRAM)
+    assert setting_of(container_of(changed.to_yaml())) == NGRAM
+    assert changed.with_speculation(None).to_yaml() == text
