@@ -1,0 +1,64 @@
+"""A small share of ``scripts/corpus``: the repository's own manifests, and made-up ones."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.corpus.fuzz import manifests
+from tests.corpus.oracle import split, wrong
+from tests.corpus.run import NGRAM, Counts, judge, texts_of
+
+ROOT = Path(__file__).resolve().parents[3]
+ARGS = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: llm}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: vLLM}
+      args: [--port=80%s]
+"""
+SPEC = ', \'--speculative-config={"method": "ngram"}\''
+
+
+def test_the_repositorys_own_manifests_come_out_right():
+    counts = Counts()
+    for folder in ("docs", "manifests", "stacks", "tests"):
+        for name, text in texts_of(ROOT / folder):
+            judge(name, text, counts)
+    assert counts.clean, counts.problems
+    assert counts.edits > 20
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_made_up_manifests_come_out_right(part):
+    counts = Counts()
+    for number, (name, text) in enumerate(manifests(60, seed=1)):
+        if number % 4 == part:
+            judge(name, text, counts)
+    assert counts.clean, counts.problems
+    assert counts.edits > 10
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        (ARGS % "", "the engine reads no "),
+        (ARGS % SPEC, ""),
+        ((ARGS % SPEC).replace("port=80", "port=81"), "other words changed"),
+        ((ARGS % SPEC).replace("llm", "other"), "changed besides"),
+        ((ARGS % SPEC) + "---\na: b\n", "the number of documents changed"),
+        ((ARGS % SPEC) + "]", "the result is not YAML"),
+    ],
+)
+def test_the_oracle_finds_what_is_wrong(after, why):
+    found = wrong(ARGS % " ", after, {"method": "ngram"})
+    assert found.startswith(why) and bool(found) is bool(why)
+
+
+def test_the_oracle_reads_every_spelling():
+    for words in (["--speculative-config", '{"a": 1}'], ["-sc", '{"a": 1}'], ["--speculative_config.a", "1"]):
+        assert split(["--port=80", *words]) == ({"a": 1}, ["--port=80"])
+    assert split(["--port", "80"]) == (None, ["--port", "80"])
+    assert NGRAM["method"] == "ngram"
