@@ -4,8 +4,7 @@ Drafts promise the acceptance length, tokens per step that carried a draft. It w
 step carried a draft, took no longer than without, and decoding were all the work. The remaining factors:
 
 - steps without a draft: tokens per step over acceptance length, whose counters leave such steps out;
-- step time: the baseline's over the candidate's, which drafts and verifies; a step's time is the time per token times
-  tokens per step;
+- step time: the baseline's over the candidate's, which drafts and verifies, by the engine's own count of steps;
 - all but decoding: the throughput ratio over the gain in decoding; time to first token, queueing and the client.
 
 The memory floor is the time the device takes to read the weights once; no step is shorter.
@@ -16,7 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpctl import formatting
-from mpctl.gate.analysis import Comparison, ratio
+from mpctl.experiment.arm import ArmSummary
+from mpctl.gate.analysis import Comparison
+
+_NOTABLE = 1.005  # a factor that is printed as another than 1.00
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class Decomposition:
     @property
     def sentence(self) -> str:
         """Why the throughput ratio is not what the drafts promise, the largest loss first."""
-        losses = sorted((p for p in self.parts[1:] if p.factor < 0.995), key=lambda p: p.factor)
+        losses = sorted((p for p in self.parts[1:] if p.factor < 1 / _NOTABLE), key=lambda p: p.factor)
         why = "; ".join(f"{p.text} (x {p.factor:.2f})" for p in losses) or "nothing of note was lost"
         text = f"{formatting.ratio(self.throughput_ratio)} and not {formatting.ratio(self.promised)}: {why}"
-        gains = [p for p in self.parts[1:] if p.factor > 1.005]
+        gains = [p for p in self.parts[1:] if p.factor > _NOTABLE]
         if gains:
             text += "; in return " + "; ".join(f"{p.text} (x {p.factor:.2f})" for p in gains)
         if self.floor is not None:
@@ -77,14 +79,13 @@ class Decomposition:
         if window is None or not window.speculating or measured is None or comparison.cell.rate is not None:
             return None  # in an open loop the throughput follows the rate, however fast the engine is
         length, per_step = window.acceptance_length, window.tokens_per_step
-        decode = ratio(base.tpot_ms, cand.tpot_ms)
         per_base_step = base.window.tokens_per_step if base.window else None
-        if not length or not per_step or not decode or not per_base_step or not base.tpot_ms or not cand.tpot_ms:
+        base_step, cand_step = _step_times(base, cand)
+        if not length or not per_step or not per_base_step or not base_step or not cand_step:
             return None
-        base_step, cand_step = base.tpot_ms * per_base_step, cand.tpot_ms * per_step
         covered = window.coverage or 0.0
-        rest = measured.value / decode
-        lost = "faster" if rest > 1 else "no faster"
+        rest = measured.value / (per_step / per_base_step * base_step / cand_step)
+        lost = "faster" if rest > _NOTABLE else "no faster" if rest < 1 / _NOTABLE else "as fast as decoding"
         rows = [
             ("drafts", length, f"a step that carries a draft yields {length:.2f} tokens"),
             ("steps without a draft", per_step / length, f"{1 - covered:.0%} of the steps carried no draft"),
@@ -110,6 +111,18 @@ class Decomposition:
             parts.append(Part(name, factor, after, text))
         floor = Floor(floor_ms, floor_ms / base_step, floor_ms / length) if floor_ms else None
         return cls(measured.value, length, tuple(parts), floor)
+
+
+def _step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float | None]:
+    """Mean time of a step of each arm, ms: by the engines' own count of steps, else time per token times tokens per
+    step, in which a short answer weighs as much as a long one."""
+    windows = base.window, cand.window
+    counted = [w.step_ms if w else None for w in windows]
+    if None not in counted:
+        return counted[0], counted[1]
+    tokens = [w.tokens_per_step if w else None for w in windows]
+    times = [t * n if t and n else None for t, n in zip((base.tpot_ms, cand.tpot_ms), tokens, strict=True)]
+    return times[0], times[1]
 
 
 def memory_floor_ms(weight_bytes: float, bandwidth: float) -> float:

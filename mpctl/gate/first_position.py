@@ -8,6 +8,7 @@ this: their hits are rare by nature.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from mpctl.experiment.counters import Window
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
 from mpctl.gate.thresholds import place_estimate
-from mpctl.stats.confidence import share_interval
+from mpctl.stats.confidence import quotient_interval, share_interval
 from mpctl.stats.interval import Interval
 
 # Drafts of one answer resemble each other, so an interval over a handful of them would be too narrow.
@@ -90,18 +91,24 @@ class FirstPosition:
         }
 
 
-def judge_served_drafts(window: Window, policy: Policy, *, draft_model: bool) -> str:
+def judge_served_drafts(polls: Sequence[Window], policy: Policy, *, draft_model: bool) -> str:
     """Return why a candidate's drafts do not pay on production traffic; "" while nothing shows that.
 
-    Judged from :data:`MIN_DRAFTS` drafts on: tokens per step, and for a draft with weights of its own its first
+    ``polls``: the counters from poll to poll. Judged from :data:`MIN_DRAFTS` drafts on: tokens per step, whose
+    confidence interval over the polls must lie below the limit, and for a draft with weights of its own its first
     position.
     """
+    window = Window.total(tuple(polls))
     if (window.drafts or 0) < MIN_DRAFTS:
         return ""
     reasons = []
-    per_step = window.tokens_per_step
-    if per_step is not None and per_step < policy.min_tokens_per_step:
-        reasons.append(f"tokens per step {per_step:.2f} (at least {policy.min_tokens_per_step:.2f})")
+    steps = [(poll.generation_tokens, poll.steps) for poll in polls if poll.steps]
+    per_step = quotient_interval([g for g, _ in steps], [s for _, s in steps if s], (1 - LEVEL) / 2)
+    if per_step is not None and per_step.below(policy.min_tokens_per_step, strictly=True):
+        reasons.append(
+            f"tokens per step {per_step.value:.2f} (at least {policy.min_tokens_per_step:.2f}; "
+            f"{formatting.confidence(per_step, 'tokens')})"
+        )
     first = FirstPosition.of(policy, window)
     if draft_model and first.outcome is Outcome.FAIL:
         reasons.append(first.describe())

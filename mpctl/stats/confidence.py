@@ -99,6 +99,21 @@ def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Inte
     return Interval(hits / count, low, high, count, "exact binomial", level)
 
 
+def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: float) -> Interval | None:
+    """Return the quotient of two sums over stretches of time, with an interval by their spread (linearised; Cochran,
+    Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FIRST_LOOK
+    stretches."""
+    from scipy.special import stdtrit
+
+    count, total = len(parts), math.fsum(wholes)
+    if count < FIRST_LOOK or total <= 0:
+        return None
+    value = math.fsum(parts) / total
+    squares = math.fsum((part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
+    width = float(stdtrit(count - 1, 1 - alpha)) * math.sqrt(squares * count / (count - 1)) / total
+    return Interval(value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha)
+
+
 def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int | None:
     """Return the rounds in all that tell a mean from a limit ``gap`` away with statistical power ``power``.
 

@@ -63,7 +63,7 @@ def mirror(context: Context, operation: Operation) -> Mirrored:
     plan = operation.plan
     route, percent, seconds = route_of(operation), plan.mirror_percent, plan.step_duration_s
     context.progress.step("mirror", f"copies of {percent} % of the requests to {plan.spec_text} for {seconds:.0f} s")
-    first = start = _read(context, operation, None)
+    start = _read(context, operation, None)
     context.router.mirror(route, percent)
     pairs: list[Pair] = []
     began = cut = context.clock.now()
@@ -72,10 +72,11 @@ def mirror(context: Context, operation: Operation) -> Mirrored:
         context.router.require_mirrored(route, percent)
         now = _read(context, operation, start)
         try:
-            pair, (_, whole) = now.since(start), now.since(first)
+            pair = now.since(start)
         except CounterError as error:
             raise MpctlError(f"{plan.arm.id} on copies of {percent} % of the requests: {error}") from error
-        if why := judge_served_drafts(whole, plan.policy, draft_model=bool(plan.draft)):
+        slices = [candidate for _, candidate in (*pairs, pair)]
+        if why := judge_served_drafts(slices, plan.policy, draft_model=bool(plan.draft)):
             raise MpctlError(f"{plan.arm.id} on copies of {percent} % of the requests: {why}")
         lasted = (context.clock.now() - cut).total_seconds()
         if lasted >= max(seconds / _SLICES, _SHORTEST_SLICE_S) and is_slice(pair):

@@ -42,7 +42,8 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
     state, before = await_counters(context, plan.arm, None, "candidate")
     context.router.shift(route, percent)
-    window = Window.between(before, before)
+    window, last = Window.between(before, before), before
+    polls: list[Window] = []
     began = context.clock.now()
     while (passed := (context.clock.now() - began).total_seconds()) < seconds:
         context.clock.sleep(min(POLL_S, seconds - passed))
@@ -50,9 +51,11 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
         state, now = await_counters(context, plan.arm, state, "candidate")
         try:
             window = Window.between(before, now)
+            polls.append(Window.between(last, now))
+            last = now
         except CounterError as error:
             raise MpctlError(f"{state.id} at {percent} % of the traffic: {error}") from error
-        if why := judge_served_drafts(window, plan.policy, draft_model=bool(plan.draft)):
+        if why := judge_served_drafts(polls, plan.policy, draft_model=bool(plan.draft)):
             raise MpctlError(f"{state.id} at {percent} % of the traffic: {why}")
         context.progress.update(f"{_in_words(window)} ({passed:.0f} s)")
     context.progress.note(f"{percent} % of the traffic: {_in_words(window)}")

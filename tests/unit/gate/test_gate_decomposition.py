@@ -53,6 +53,27 @@ def test_why_not_what_the_drafts_promise():
     )
 
 
+def test_a_steps_time_is_that_of_all_steps_alike():
+    """Mean TPOT weighs a request of five tokens as one of five hundred: 19.3 ms were shown for a step of 10.7."""
+    made = example()
+    base = replace(made.baseline.window, itl_seconds=10.35, itl_count=1035.0, ttft_count=10.0)
+    cand = replace(made.candidate.window, itl_seconds=0.0107 * 405, itl_count=405.0, ttft_count=10.0)
+    made = replace(made, baseline=replace(made.baseline, window=base), candidate=replace(made.candidate, window=cand))
+    found = Decomposition.of(made)
+    step = next(p for p in found.parts if p.name == "step time")
+    assert step.text == "a step that drafts and verifies takes 10.7 ms, one of the baseline 10.0 ms"
+    assert step.factor == pytest.approx(10.0 / 10.7)
+    assert math.prod(p.factor for p in found.parts) == pytest.approx(found.throughput_ratio)
+
+
+def test_what_makes_no_difference_is_not_called_faster():
+    made = example()
+    whole = Decomposition.of(made)
+    exact = whole.parts[-2].after  # what decoding alone gives
+    same = replace(made, intervals={"throughput_ratio": Interval(1.004 * exact, None, None, 3, "rounds", 0.975)})
+    assert Decomposition.of(same).parts[-1].text == "first tokens, queueing and the client are as fast as decoding"
+
+
 def test_an_open_loop_is_not_decomposed():
     """As many tokens come out as are asked for: the ratio of throughputs says nothing of the drafts."""
     assert Decomposition.of(replace(example(), cell=replace(EDITS, rate=4.0))) is None

@@ -104,5 +104,5 @@ def test_the_limit_is_the_policys():
     loose = Policy(min_first_acceptance=0.1)
     assert FirstPosition.of(Policy(), seen).outcome is FAIL
     assert FirstPosition.of(loose, seen).outcome is PASS
-    assert "first-position acceptance 20.0%" in judge_served_drafts(seen, Policy(), draft_model=True)
-    assert judge_served_drafts(seen, loose, draft_model=True) == ""
+    assert "first-position acceptance 20.0%" in judge_served_drafts([seen], Policy(), draft_model=True)
+    assert judge_served_drafts([seen], loose, draft_model=True) == ""

@@ -68,7 +68,7 @@ def test_a_candidate_that_the_gate_rejects_gets_no_copy():
             {"copy_ms": 15},
             "its time per output token is 1.50x (95% CI 1.50x to 1.50x) the serving pod's (at most 1.05x)",
         ),
-        ({"accepted": 5}, "on copies of 50 % of the requests: tokens per step 0.95 (at least 1.10)"),
+        ({"accepted": 5}, "on copies of 50 % of the requests: tokens per step 0.95 (at least 1.10; 99.9% CI"),
     ],
 )
 def test_a_candidate_that_does_badly_on_copies_is_rolled_back_and_the_route_first(world, said):
