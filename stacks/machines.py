@@ -32,6 +32,7 @@ ATTRIBUTES = frozenset(
     }
 )
 CAPACITIES = frozenset({"memory"})
+_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 _REFERENCE = re.compile(r"""device\.(attributes|capacity)\[(["'])([^"']+)\2\]\.(\w+)""")
 
 
@@ -97,6 +98,34 @@ def require_machine(pool: NodePool, provider: str) -> None:
 def same_type(name: str) -> str:
     """An accelerator's name as both clouds' names compare: ``nvidia-tesla-a100`` is ``nvidia-a100``."""
     return name.lower().replace("tesla-", "").removesuffix("-80gb").removesuffix("-141gb")
+
+
+def require_capacity(settings: Settings, cluster: InferenceCluster) -> None:
+    """Refuse reservations and flex-start that the cloud would refuse for a pool.
+
+    Raises:
+        InputError: names file, line and field of the pool.
+    """
+    for pool in cluster.pools:
+        reservation, flex = settings.reservations.get(pool.name), pool.name in settings.flex_start
+        if reservation and settings.capacity_type == "SPOT":
+            raise pool.place.error(f"pool {pool.name} is spot, which uses no reservation", "gpu.reservations")
+        if reservation and pool.capacity_block:
+            raise pool.place.error(f"pool {pool.name} has a Capacity Block already", "gpu.reservations")
+        if reservation and cluster.provider == "EKS" and not _RESERVATION.fullmatch(reservation):
+            raise pool.place.error(
+                f"{reservation} is no capacity reservation", "gpu.reservations", "such as cr-0a1b2c3d"
+            )
+        if flex and cluster.provider == "EKS":
+            raise pool.place.error("flex-start exists on GKE", "gpu.flex_start", "use a Capacity Block on EKS")
+        if flex and (reservation or settings.capacity_type == "SPOT"):
+            raise pool.place.error("flex-start goes with neither spot nor a reservation", "gpu.flex_start")
+        if flex and pool.minimum > 0:
+            raise pool.place.error(
+                f"pool {pool.name} keeps {pool.minimum} nodes, and flex-start nodes live seven days at most",
+                "minNodeCount",
+                "set minNodeCount: 0",
+            )
 
 
 def require_services_fit(settings: Settings, cluster: InferenceCluster) -> None:

@@ -27,7 +27,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.fleet import Fleet, InferenceCluster, read_fleet
 from stacks.base import Plan, Stack
 from stacks.cluster import EksCluster, GkeCluster
-from stacks.machines import require_machines, require_services_fit
+from stacks.machines import require_capacity, require_machines, require_services_fit
 from stacks.platform import Platform
 from stacks.serving import Serving, require_one_node
 from stacks.settings import LAYERS, Budget, Settings, read_settings
@@ -126,6 +126,7 @@ def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: d
                     "set minNodeCount: 1",
                 )
         require_machines(cluster)
+        require_capacity(settings, cluster)
         require_services_fit(settings, cluster)
         require_way_out(cluster, settings, layers)
         if settings.budget and cluster.provider == "GKE":

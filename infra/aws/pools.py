@@ -43,7 +43,8 @@ class PoolPlan:
     capacity: str = "ON_DEMAND"
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
-    reservation: str | None = None
+    reservation: str | None = None  # a Capacity Block, which decides machine and market
+    on_demand_reservation: str | None = None
     surge: bool = True
     disk_key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Pools(Construct):
                 hint="set minNodeCount: 1",
             )
         name = plan.name.replace("-", "_")
+        reserved = plan.reservation or plan.on_demand_reservation
         block = {"market_type": "capacity-block"} if plan.reservation else None
         template = resource(
             self,
@@ -98,9 +100,7 @@ class Pools(Construct):
             instance_market_options=block,
             instance_type=plan.machine if plan.reservation else None,
             capacity_reservation_specification=(
-                {"capacity_reservation_target": {"capacity_reservation_id": plan.reservation}}
-                if plan.reservation
-                else None
+                {"capacity_reservation_target": {"capacity_reservation_id": reserved}} if reserved else None
             ),
             # The provider's default tags stop at the template; machines and disks are what costs.
             tag_specifications=[
@@ -131,7 +131,7 @@ class Pools(Construct):
             # By default EKS adds nodes before it drains old ones, for which there must be quota; MINIMAL drains first.
             update_config={
                 "max_unavailable": 1,
-                **({} if plan.surge and not plan.reservation else {"update_strategy": "MINIMAL"}),
+                **({} if plan.surge and not reserved else {"update_strategy": "MINIMAL"}),
             },
             node_repair_config={"enabled": True},
             launch_template={"id": template["id"], "version": template["latest_version"]},

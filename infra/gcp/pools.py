@@ -54,6 +54,8 @@ class PoolPlan:
     location_policy: str = "BALANCED"
     surge: bool = True
     disk_key: str | None = None
+    reservation: str | None = None
+    flex_start: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
     resource_labels: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +86,15 @@ def node_pool(
         },
         "gvnic": {"enabled": True},
     }
+    if plan.reservation:
+        config["reservation_affinity"] = {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [plan.reservation],
+        }
+    if plan.flex_start:
+        # GKE, "Run GPU workloads with flex-start": no reservation, no repair, any zone, from zero nodes.
+        config |= {"flex_start": True, "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"}}
     if plan.disk_key:
         config["boot_disk_kms_key"] = plan.disk_key
     if gpu:
@@ -101,16 +112,16 @@ def node_pool(
         name=pool_name(plan, config),
         cluster=cluster["id"],
         node_locations=list(plan.zones) or None,
-        initial_node_count=per_zone(plan.initial, plan.zones),
+        initial_node_count=0 if plan.flex_start else per_zone(plan.initial, plan.zones),
         autoscaling={
             "total_min_node_count": plan.minimum,
             "total_max_node_count": plan.maximum,
-            "location_policy": plan.location_policy,
+            "location_policy": "ANY" if plan.flex_start else plan.location_policy,
         },
-        management={"auto_repair": True, "auto_upgrade": True},
+        management={"auto_repair": not plan.flex_start, "auto_upgrade": True},
         # A spare node first, so that a service with one GPU moves instead of ending. Without quota for it an upgrade
         # would wait for a node that never comes; then the old node goes first.
-        upgrade_settings=SPARE_FIRST if plan.surge else OLD_FIRST,
+        upgrade_settings=SPARE_FIRST if plan.surge and not plan.reservation else OLD_FIRST,
         node_config=config,
         depends_on=after,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.

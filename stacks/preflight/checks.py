@@ -39,6 +39,7 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
         *_offerings(plan, facts),
         *_gpu_quota(plan, facts),
         *_upgrades(plan, facts),
+        *_interruptions(plan),
         *_room(facts),
         *_names(facts),
         *_apis(facts),
@@ -143,6 +144,35 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
                     f"{quota.name} has no room for a spare node of {spare} {quota.unit}, which an upgrade starts first",
                     f"raise it at {quota.console}, or set gpu.surge: false; then {down}",
                 )
+
+
+# Sold as spot or flex-start only (Compute Engine, "GPU machine types", A3 High with fewer than 8 GPUs).
+SHORT_LIVED_ONLY = frozenset({"a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"})
+
+
+def _interruptions(plan: Plan) -> Iterator[Finding]:
+    """Nodes that the cloud may take back, and what that means to a rollout."""
+    settings = plan.settings
+    notice = "two minutes" if plan.cluster.provider == "EKS" else "30 seconds"
+    for pool in plan.cluster.pools:
+        spot, flex = settings.capacity_type == "SPOT", pool.name in settings.flex_start
+        machine = pool.hardware.machine
+        if machine in SHORT_LIVED_ONLY and not (spot or flex):
+            yield Finding(
+                "capacity",
+                Outcome.WARN,
+                f"pool {pool.name}: {machine} is sold as spot or flex-start only",
+                "set gpu.capacity_type: SPOT, or gpu.flex_start",
+            )
+        if spot or flex:
+            how = f"spot: nodes end with {notice}' notice" if spot else "flex-start: nodes end after seven days at most"
+            yield Finding(
+                "capacity",
+                Outcome.WARN,
+                f"pool {pool.name} is {how}. A service with one replica is then down; a rollout that loses an arm is "
+                "undecided or rolls back, and one replica more than needed rides it out",
+                "use on-demand nodes or a reservation for services that must answer",
+            )
 
 
 def _raise(quota: Quota) -> str:

@@ -134,6 +134,8 @@ class Settings:
     gcp_project: str | None
     capacity_type: str
     surge: bool
+    reservations: Mapping[str, str]
+    flex_start: tuple[str, ...]
     maintenance: Maintenance
     location_policy: str
     shared_models: bool
@@ -181,6 +183,10 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         gcp_project=gcp.maybe("project"),
         capacity_type=gpu.choice("capacity_type", ("ON_DEMAND", "SPOT"), "ON_DEMAND"),
         surge=gpu.value("surge", bool, True),
+        reservations=gpu.mapping(
+            "reservations", lambda inner, key: inner.text(key, pattern=r"[a-z][a-z0-9-]{1,62}", what="a name")
+        ),
+        flex_start=gpu.texts("flex_start"),
         maintenance=read_maintenance(root.node("maintenance")),
         location_policy=gpu.choice("location_policy", ("BALANCED", "ANY"), "ANY"),
         shared_models=serving.value("shared_models", bool, True),
