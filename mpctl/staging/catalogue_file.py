@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ ENGINES = ("vllm", "sglang")
 _REPOSITORY = r"[\w.-]+/[\w.-]+"
 
 
+@cache
 def shipped() -> Catalogue:
     """The table that comes with mpctl."""
     text = (resources.files("mpctl.staging") / "drafts.yaml").read_text(encoding="utf-8")

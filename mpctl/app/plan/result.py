@@ -77,6 +77,7 @@ class MethodPlan:
                 "findings": [dict(f.__dict__) for f in self.change.findings],
                 "unchecked": list(self.change.checked.unchecked),
                 "canRun": not self.change.refusals,
+                "diff": self.change.diff(),
                 "kvPoolTokens": pool_record(self.change.checked.memory),
             }
         if self.refusal is not None:

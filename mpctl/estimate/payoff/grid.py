@@ -9,7 +9,7 @@ from typing import Literal
 from mpctl.estimate.payoff.cell import LOOKUPS, Cell
 from mpctl.estimate.payoff.constants import Posterior
 from mpctl.estimate.payoff.evidence import Level, Outside, Pair, level_of, outside
-from mpctl.estimate.payoff.predict import Prediction, predict
+from mpctl.estimate.payoff.predict import Prediction, predict, throughput_point
 from mpctl.estimate.payoff.regimes import regime_of
 
 Call = Literal["gain", "loss", "measure first"]
@@ -96,7 +96,7 @@ def table(
     """Every concurrency with every K of one method."""
     entries = tuple(answer(replace(cell, concurrency=float(c), k=k), posterior, pairs) for c in concurrency for k in ks)
     choices = tuple(best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
-    return Grid(entries, choices, crossover(cell, ks, posterior, pairs))
+    return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
 
 
 def best_of(entries: Sequence[Entry]) -> Choice:
@@ -111,8 +111,7 @@ def crossover(cell: Cell, ks: Sequence[int], posterior: Posterior, pairs: Sequen
     """Where the best K of a concurrency stops to gain throughput; a range, as the model errs by a factor."""
 
     def ratio(at: float) -> float:
-        found = (predict(replace(cell, concurrency=at, k=k), posterior, pairs).throughput.value for k in ks)
-        return max(found)
+        return max(throughput_point(replace(cell, concurrency=at, k=k), posterior, pairs) for k in ks)
 
     low, high = 1.0, 2.0
     if ratio(low) <= 1:

@@ -107,6 +107,13 @@ def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Pre
     )
 
 
+def throughput_point(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> float:
+    """The throughput ratio alone; without measured pairs a fraction of the work of its band."""
+    if any(pair.method == cell.method for pair in pairs):
+        return predict(cell, posterior, pairs).throughput.value
+    return float(ratios(serving_of(cell), drafting_of(cell), posterior.values).throughput)
+
+
 def _linear(cell: Cell, posterior: Posterior) -> _Linear:
     """Both ratios and their gradients, in one evaluation: the first column is the point, in each other one thing is
     moved, in the last one the acceptance."""

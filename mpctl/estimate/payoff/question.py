@@ -89,7 +89,7 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
         draft=draft,
         draft_params_b=params_b,
         draft_vocab=vocab,
-        precision=node.choice("precision", tuple(PRECISIONS), "bf16"),
+        precision=_precision(node, name, assumed),
         kv_element_bytes=1.0 if node.choice("kv_cache", ("bf16", "fp16", "fp8"), "bf16") == "fp8" else 2.0,
         weights_gb=_maybe_number(node, "weights_gb"),
         pool=_maybe_number(pools, "baseline"),
@@ -105,6 +105,17 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     node.maybe("note")
     node.done()
     return Question(identity, cell, ks, concurrency, pairs, tuple(assumed))
+
+
+def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
+    """As given, else as the target's name says, else bf16."""
+    if node.has("precision"):
+        return node.choice("precision", tuple(PRECISIONS))
+    node.asked.add("precision")
+    found = next((one for one in PRECISIONS if one in (name or "").lower().rpartition("/")[2].split("-")), "bf16")
+    if found != "bf16":
+        assumed.append(f"precision {found}, by the target's name")
+    return found
 
 
 def _model(node: Node, key: str) -> tuple[str | None, Shape]:

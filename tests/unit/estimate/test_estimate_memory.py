@@ -24,7 +24,7 @@ from mpctl.estimate.memory import (
     read_log,
 )
 from mpctl.estimate.shape import GIB, Shape, shape_of
-from mpctl.estimate.table import gpu_gib, model_shape
+from mpctl.estimate.table import find_gpu, gpu_gib, model_shape
 
 # A busy machine is slow; that is no finding.
 patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -241,3 +241,31 @@ def test_the_table_of_models_and_gpus():
     assert gpu_gib("NVIDIA L4") == gpu_gib("l4") == 22.5
     assert gpu_gib("NVIDIA H100 80GB HBM3") == 79.1
     assert gpu_gib("abacus") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("H100", "H100-SXM"),
+        ("H100-80GB", "H100-SXM"),
+        ("A100-40GB", "A100-40GB-SXM"),
+        ("RTX 4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 3090", "RTX-3090"),
+        ("NVIDIA H200", "H200-SXM"),
+    ],
+)
+def test_gpus_are_found_by_the_names_that_publications_use(name, known):
+    assert find_gpu(name).name == known
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"),
+        ("Qwen/Qwen3-8B-FP8", "Qwen/Qwen3-8B"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-30B-A3B"),
+    ],
+)
+def test_forms_of_a_model_have_its_dimensions(name, same):
+    assert model_shape(name) == model_shape(same) is not None
