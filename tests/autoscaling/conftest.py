@@ -23,7 +23,7 @@ def render(path: Path) -> dict[str, Any]:
 
 def rule_groups() -> list[dict[str, Any]]:
     """Every group of every PrometheusRule, in the order of the files."""
-    rendered = [render(path) for path in sorted((MANIFESTS / "monitoring").glob("prometheusrule-*.yaml"))]
+    rendered = [render(path) for path in sorted(MANIFESTS.glob("*/prometheusrule-*.yaml"))]
     return [group for document in rendered for group in document["spec"]["groups"]]
 
 

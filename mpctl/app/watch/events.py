@@ -63,12 +63,11 @@ class WatchEvent:
         }
 
 
-def signal_event(
-    at: str, namespace: str, service: str, seen: Assessment, reference: Reference | None, *, text: str = ""
-) -> WatchEvent:
+def signal_event(at: str, namespace: str, service: str, seen: Assessment, reference: Reference | None) -> WatchEvent:
     """A finding began, changed or ended."""
+    costs = "; speculation costs more than it gains" if seen.pays is False else ""
     return WatchEvent(
-        *(at, namespace, service, "signal", seen.signal.value, text or f"{MEANINGS[seen.signal].text}: {seen.text}"),
+        *(at, namespace, service, "signal", seen.signal.value, f"{MEANINGS[seen.signal].text}: {seen.text}{costs}"),
         finding=seen.finding,
         reference=reference.operation if reference is not None else "",
         command=remedy_of(seen.signal, service) if seen.finding else "",

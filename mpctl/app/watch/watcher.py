@@ -35,7 +35,8 @@ Key = tuple[str, str]
 
 @dataclass
 class Watched:
-    """One service and what is remembered of it. ``reported``: the signal of the last event."""
+    """One service and what is remembered of it. ``reported``: the signal of the last event; ``unpaid``: it said that
+    speculation costs more than it gains."""
 
     session: Session
     state: State = field(default_factory=State)
@@ -45,6 +46,7 @@ class Watched:
     seen: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
     last_at: float | None = None
     reported: Signal | None = None
+    unpaid: bool = False
     found_at: float = 0.0
     blind_since: float | None = None
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
@@ -162,9 +164,12 @@ class Watcher:
                 return
         else:
             watched.blind_since = None
-        if signal in _QUIET or signal is watched.reported:
+        unpaid = watched.seen.pays is False
+        if signal in _QUIET or (signal is watched.reported and unpaid <= watched.unpaid):
             return
-        first, watched.reported, watched.found_at = watched.reported is None, signal, now
+        first = watched.reported is None
+        watched.found_at = watched.found_at if signal is watched.reported else now
+        watched.reported, watched.unpaid = signal, unpaid
         if not first or watched.seen.finding or signal is not Signal.HEALTHY:
             self._emit(signal_event(self._time(), *watched.key, watched.seen, watched.facts.reference))
 
