@@ -218,6 +218,17 @@ class RbacRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchInstallRequest:
+    """What a user asked of `mpctl watch install`; ``policy_file``: the policy's name in messages."""
+
+    namespace: str
+    image: str
+    all_namespaces: bool = False
+    prometheus: str | None = None
+    policy_file: str = "--watch-policy"
+
+
+@dataclass(frozen=True, slots=True)
 class MethodRequest:
     """What a user asked of `mpctl methods METHOD`."""
 

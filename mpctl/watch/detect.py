@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-BLOCK = 8  # windows of a block: two minutes at the default interval
+BLOCK = 32  # windows of a block: eight minutes at the default interval, longer than a mix of traffic lasts
 FIRST_NOISE = 0.12  # of the logarithm of one window, before anything was learned
 LEAST_NOISE, MOST_NOISE = 0.05, 1.0
-_FIRST_WEIGHT = 30.0  # blocks that FIRST_NOISE counts for
-_MEMORY = 360.0  # blocks: half a day at the default interval
+_FIRST_WEIGHT = 8.0  # blocks that FIRST_NOISE counts for
+_MEMORY = 180.0  # blocks: a day at the default interval
 _CLIP = 3.0  # noises
 
 

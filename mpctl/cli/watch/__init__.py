@@ -8,6 +8,7 @@ from mpctl.cli.group import LazyGroup
 
 _TABLE = {
     "run": ("mpctl.cli.watch.run", "Watch services until Ctrl-C, or once (default)", "Commands"),
+    "install": ("mpctl.cli.watch.install", "Print the objects that run the watch in a cluster", "Commands"),
 }
 _HELP = ("-h", "--help")
 

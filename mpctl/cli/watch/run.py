@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
 FINDING, BLIND = 9, 6  # exit codes of --once
 
 
+class Beat:
+    """When the loop, or the wait for the Lease, last went on."""
+
+    def __init__(self) -> None:
+        self.now()
+
+    def now(self) -> None:
+        """It goes on."""
+        self._at = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self._at
+
+
 class WatchOptions(TypedDict):
     """The options as click hands them over."""
 
@@ -43,6 +59,7 @@ class WatchOptions(TypedDict):
     listen: str | None
     webhook: str | None
     alertmanager: str | None
+    leader_elect: bool
 
 
 @click.command("run", cls=SectionedCommand)
@@ -69,6 +86,7 @@ class WatchOptions(TypedDict):
 )
 @option("--webhook", metavar="URL", help="POST every event as JSON to this URL.")
 @option("--alertmanager", metavar="URL", help="Raise and resolve an alert per service at this Alertmanager.")
+@option("--leader-elect", is_flag=True, help="Wait for a Lease of the namespace of -n; exit with 3 when it is lost.")
 @output_option
 @shared_options
 @in_context
@@ -102,8 +120,13 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
         if given["once"]:
             _once(context, watcher)
             return
-        with _stoppable() as stop:
-            _run(context, watcher, given, events, lock, stop)
+        beat = Beat()
+        with (
+            _stoppable() as stop,
+            _listening(context, given, watcher, beat),
+            _led(context, given, stop, beat) as require,
+        ):
+            _run(context, watcher, beat, events, lock, stop, require)
     finally:
         watcher.close()
 
@@ -182,44 +205,64 @@ def _once(context: CliContext, watcher: Watcher) -> None:
 def _run(
     context: CliContext,
     watcher: Watcher,
-    given: WatchOptions,
+    beat: Beat,
     events: list[WatchEvent],
     lock: threading.Lock,
     stop: threading.Event,
+    require: Callable[[], None],
 ) -> None:
-    from mpctl.app.watch.exposition import health, metrics, table_rows
-    from mpctl.platform.listener import Listener
+    from mpctl.app.watch.exposition import table_rows
 
-    ended = time.monotonic()
-    pages = {
-        "/metrics": lambda: (200, metrics(watcher)),
-        "/healthz": lambda: health(watcher, time.monotonic() - ended),
-    }
-    listener = Listener(given["listen"], pages) if given["listen"] is not None else None
     terminal = context.terminal
-    if listener is not None:
-        terminal.note(f"/metrics and /healthz on {listener.address}")
     redrawn = context.output in ("table", "wide") and terminal.live and terminal.out.isatty()
     recent: list[str] = []
+    with terminal.screen() as draw:
+        while not stop.is_set():
+            require()
+            watcher.round()
+            beat.now()
+            with lock:
+                new, events[:] = list(events), []
+            recent = [*recent, *(e.line for e in new)][-10:]
+            if redrawn:
+                rows = columns(table_rows(list(watcher.watched.values()))) if watcher.watched else "no service is up"
+                draw("\n".join([rows, "", *recent]))
+            for event in () if redrawn else new:
+                terminal.result(_line(event, context.output))
+            stop.wait(max(watcher.policy.interval_s - beat.age_s, 0.0))
+
+
+def _led(
+    context: CliContext, given: WatchOptions, stop: threading.Event, beat: Beat
+) -> AbstractContextManager[Callable[[], None]]:
+    """Wait until this watch leads, where it has others beside it."""
+    if not given["leader_elect"]:
+        return nullcontext(lambda: None)
+    from mpctl.app.watch.leader import leading
+
+    def wait(seconds: float) -> bool:
+        beat.now()
+        return stop.wait(seconds)
+
+    return leading(context.place, wait, context.terminal.note)
+
+
+@contextmanager
+def _listening(context: CliContext, given: WatchOptions, watcher: Watcher, beat: Beat) -> Iterator[None]:
+    """Answer /metrics and /healthz, also while another watch leads."""
+    from mpctl.app.watch.exposition import health, metrics
+    from mpctl.platform.listener import Listener
+
+    if given["listen"] is None:
+        yield
+        return
+    pages = {"/metrics": lambda: (200, metrics(watcher)), "/healthz": lambda: health(watcher, beat.age_s)}
+    listener = Listener(given["listen"], pages)
+    context.terminal.note(f"/metrics and /healthz on {listener.address}")
     try:
-        with terminal.screen() as draw:
-            while not stop.is_set():
-                watcher.round()
-                ended = time.monotonic()
-                with lock:
-                    new, events[:] = list(events), []
-                recent = [*recent, *(e.line for e in new)][-10:]
-                if redrawn:
-                    rows = (
-                        columns(table_rows(list(watcher.watched.values()))) if watcher.watched else "no service is up"
-                    )
-                    draw("\n".join([rows, "", *recent]))
-                for event in () if redrawn else new:
-                    terminal.result(_line(event, context.output))
-                stop.wait(max(watcher.policy.interval_s - (time.monotonic() - ended), 0.0))
+        yield
     finally:
-        if listener is not None:
-            listener.close()
+        listener.close()
 
 
 def _line(event: WatchEvent, output: str) -> str:
