@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -157,8 +157,8 @@ class Block:
         if len(lists["errors"]) != len(prompts):
             raise BlockError(f"bench result: {len(lists['errors'])} requests, {len(prompts)} prompts were sent")
         rows = zip(*lists.values(), prompts, strict=True)
-        duration = float(result.get("duration") or 0.0)
-        if not math.isfinite(duration) or duration <= 0:
+        duration = result.get("duration") or 0.0
+        if not _is_number(duration) or not math.isfinite(duration) or duration <= 0:
             raise BlockError(f"bench result: duration is {duration}")
         waits = [w for w, error in zip(held(result, cell), lists["errors"], strict=False) if not error]
         return cls(
@@ -212,7 +212,27 @@ def _list(result: dict[str, Any], key: str) -> list[Any]:
     value = result.get(key)
     if not isinstance(value, list):
         raise BlockError(f"bench result: {key} is missing; was it run with --save-detailed")
+    for number, item in enumerate(value):
+        if not _FORM[key](item):
+            raise BlockError(f"bench result: {key}[{number}] is {item!r:.60}")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+_FORM: dict[str, Callable[[Any], bool]] = {
+    "ttfts": _is_number,
+    "itls": lambda value: isinstance(value, list) and all(map(_is_number, value)),
+    "output_lens": lambda value: value is None or (_is_number(value) and value == int(value)),
+    "generated_texts": _is_text,
+    "errors": _is_text,
+}
 
 
 def _started(result: dict[str, Any]) -> str:
@@ -224,7 +244,7 @@ def _started(result: dict[str, Any]) -> str:
 
 
 def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str, prompt: str) -> Sample:
-    digest = hashlib.sha256((text or "").encode()).hexdigest()
+    digest = hashlib.sha256((text or "").encode(errors="surrogatepass")).hexdigest()
     name = prompt_digest(prompt)
     if error or not tokens:
         lines = (error or "").strip().splitlines() or ["no output"]
@@ -243,7 +263,7 @@ def _without_prompt(message: str, prompt: str) -> str:
 
 def prompt_digest(prompt: str) -> str:
     """The name by which a sample keeps its prompt: 12 hex digits, two of a million prompts share one at 1 in 560."""
-    return hashlib.sha256(prompt.encode()).hexdigest()[:12]
+    return hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def _steps(itls: list[list[float]]) -> tuple[float, float, float] | None:

@@ -55,4 +55,6 @@ def held(result: Mapping[str, Any], cell: Cell) -> list[float]:
     waits, ttfts = result.get("queue_times"), result.get("ttfts")
     if cell.rate is None or not isinstance(waits, list) or not isinstance(ttfts, list) or len(waits) != len(ttfts):
         return []
+    if not all(isinstance(value, int | float) for value in (*waits, *ttfts)):
+        return []
     return [max(w, 0.0) for w in waits]
