@@ -18,8 +18,9 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from mpctl import bounded
@@ -42,6 +43,14 @@ _BUNDLES = 2  # of an operation before raw results are left out; its workload is
 _TRIES = 4
 
 
+@dataclass
+class _Known:
+    """Ledger and revisions as a command that holds the lease knows them; None until they are read."""
+
+    entries: tuple[Entry, ...] | None = None
+    revisions: tuple[Revision, ...] | None = None
+
+
 class KubernetesStore:
     """The history of one service."""
 
@@ -51,6 +60,7 @@ class KubernetesStore:
         self._service = service
         self._sealed: set[str] = set()  # names of seals that were seen or written
         self._bundles: dict[str, list[dict[str, Any]]] = {}  # by operation; only this command writes while it runs
+        self._known: _Known | None = None
         self.held = Lease(client, namespace, service, who)
 
     # Revisions
@@ -61,8 +71,13 @@ class KubernetesStore:
         Raises:
             Tampered: an object is not what its name says.
         """
+        if self._known is not None and self._known.revisions is not None:
+            return self._known.revisions
         found = [self._revision(item) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
-        return tuple(sorted(found, key=lambda r: r.number))
+        revisions = tuple(sorted(found, key=lambda r: r.number))
+        if self._known is not None:
+            self._known.revisions = revisions
+        return revisions
 
     def _revision(self, item: Json) -> Revision:
         name = item["metadata"]["name"]
@@ -87,6 +102,8 @@ class KubernetesStore:
                 f"revision {revision.number} of {self._service} was added by another writer meanwhile",
                 hint="run the same command again",
             )
+        if self._known is not None and self._known.revisions is not None and revision not in self._known.revisions:
+            self._known.revisions = (*self._known.revisions, revision)
 
     # Ledger
 
@@ -96,9 +113,13 @@ class KubernetesStore:
         Raises:
             Tampered: an entry is missing or forged.
         """
+        if self._known is not None and self._known.entries is not None:
+            return self._known.entries
         found = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
         if not found:
             self._refuse_older()
+        if self._known is not None:
+            self._known.entries = found
         return found
 
     def _refuse_older(self) -> None:
@@ -121,6 +142,8 @@ class KubernetesStore:
                 f"the ledger of {self._service} was written by {by} meanwhile",
                 hint="mpctl status shows who is at work; the same command again continues from there",
             )
+        if self._known is not None and self._known.entries is not None and entry not in self._known.entries:
+            self._known.entries = (*self._known.entries, entry)
 
     def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:
         """Create an object that nobody can change. Returns the one that already has the name, which may be ours from a
@@ -277,8 +300,21 @@ class KubernetesStore:
     # Lease
 
     def lease(self, purpose: str) -> AbstractContextManager[None]:
-        """Lock the service; a lost lease stops every later write of the client."""
-        return self.held.hold(purpose)
+        """Lock the service; a lost lease stops every later write of the client.
+
+        Within it ledger and revisions are read once: nobody else adds to them, and an entry of another writer under the
+        same number is a conflict when ours is created.
+        """
+        return self._alone(purpose)
+
+    @contextmanager
+    def _alone(self, purpose: str) -> Iterator[None]:
+        with self.held.hold(purpose):
+            self._known = _Known()
+            try:
+                yield
+            finally:
+                self._known = None
 
     def holder(self) -> str | None:
         """Who holds the service now, in words; None when nobody does."""

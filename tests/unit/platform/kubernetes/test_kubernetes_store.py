@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import pytest
@@ -180,9 +181,10 @@ def test_records_of_an_operation_share_a_configmap_with_one_write_and_one_seal_e
     assert store(api).load("rollout-1", "conditions") == {"n": 4}
 
 
-def test_however_long_it_measures_an_operation_has_two_configmaps_and_loses_only_raw_results(api):
+def test_however_long_it_measures_an_operation_has_two_configmaps_and_loses_only_raw_results(api, monkeypatch):
+    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 7_000)
     mine = store(api)
-    noise = [os.urandom(60_000).hex() for _ in range(40)]  # 2.7 MB of what cannot be compressed much
+    noise = [os.urandom(600).hex() for _ in range(40)]  # 27 kB of what cannot be compressed much
     for number, text in enumerate(noise):
         mine.save_all("rollout-1", {f"block-{number}": {"n": number}}, raw={f"raw-{number}": {"noise": text}})
     assert len(api.named("record")) == 2
@@ -194,9 +196,10 @@ def test_however_long_it_measures_an_operation_has_two_configmaps_and_loses_only
     assert 10 < len(kept) < 40
 
 
-def test_records_that_do_not_fit_get_a_further_bundle(api):
+def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
+    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 7_000)
     mine = store(api)
-    noise = [os.urandom(300_000).hex() for _ in range(8)]
+    noise = [os.urandom(3_000).hex() for _ in range(8)]
     for number, text in enumerate(noise):
         mine.save("rollout-1", f"block-{number}", {"noise": text})
     assert len(api.named("record")) == 4
@@ -293,3 +296,21 @@ def test_an_interrupted_purge_is_continued(api, monkeypatch):
     monkeypatch.undo()
     store(api).purge()
     assert of_demo(api) == []
+
+
+def test_within_the_lease_ledger_and_revisions_are_read_once(api, monkeypatch):
+    three(api)
+    listed = []
+    mine, ask = store(api), api.list
+    monkeypatch.setattr(api, "list", lambda *given, **more: listed.append(given) or ask(*given, **more))
+    monkeypatch.setattr(mine.held, "hold", lambda purpose: nullcontext())
+    with mine.lease("rollout"):
+        before = mine.entries()
+        mine.append(entry(before[-1]))
+        mine.add_revision(revision(1))
+        assert [len(mine.entries()), len(mine.revisions()), len(mine.entries())] == [4, 1, 4]
+        assert len(listed) == 2
+        with pytest.raises(Conflict):
+            mine.append(entry(before[-1], n=9))  # one is there under this number
+    assert mine.entries() == store(api).entries()
+    assert len(listed) == 4
