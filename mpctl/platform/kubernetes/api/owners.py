@@ -68,7 +68,8 @@ class Owner:
             source = self.name or "the Kustomization"
             return f"{command} prints the changed manifest; commit it to the source of {source} and reconcile"
         if self.tool == "Helm":
-            return f"set the engine's arguments in the values of {self.name or 'the release'}; {command} shows them"
+            values = command.replace("-f MANIFEST", "--values FILE")
+            return f"{values} prints the changed values; upgrade {self.name or 'the release'} with them"
         if self.tool == "Terraform":
             return f"{command} prints the changed manifest; put it into the configuration and apply"
         return f"change {self.name or 'the owner'} instead"
