@@ -149,13 +149,14 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
     answer = http.request("GET", f"{url.rstrip('/')}/metrics")
     try:
         now = Counters.parse(answer.text)
-        window = Window.between(Counters(0, drafts=0, draft_tokens=0, accepted=0, started=now.started), now)
+        since = Counters(0, drafts=0, draft_tokens=0, accepted=0, started=now.started)
+        window = None if now.drafts is None else Window.between(since, now)
     except CounterError as error:
         raise InputError(f"{url}/metrics: {error}", field="--url") from error
-    found = acceptance_in(window, methods[0])
-    if found is None:
+    found = acceptance_in(window, methods[0]) if window else None
+    if window is None or found is None:
         raise InputError(
-            f"{url}: the engine has drafted nothing since it started",
+            f"{url}: the engine {'does not speculate' if window is None else 'has drafted nothing since it started'}",
             field="--url",
             hint="send it your own prompts with speculation on, or measure offline: --transcripts FILE",
         )

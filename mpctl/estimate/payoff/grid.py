@@ -9,7 +9,7 @@ from typing import Literal
 from mpctl.estimate.payoff.cell import LOOKUPS, Cell
 from mpctl.estimate.payoff.constants import Posterior
 from mpctl.estimate.payoff.evidence import Level, Outside, Pair, level_of, outside
-from mpctl.estimate.payoff.predict import Prediction, predict, throughput_point
+from mpctl.estimate.payoff.predict import Band, Prediction, predict, throughput_point
 from mpctl.estimate.payoff.regimes import regime_of
 
 Call = Literal["gain", "loss", "measure first"]
@@ -151,7 +151,22 @@ def what_changes(entry: Entry, posterior: Posterior, pairs: Sequence[Pair] = ())
     }
     if cell.draft_weights is not None:
         moved["a draft twice as slow"] = replace(cell, draft_slowdown=2.0)
-    found = [(name, answer(other, posterior, pairs)) for name, other in moved.items()]
+    known = any(pair.method == cell.method for pair in pairs)
+    before = throughput_point(cell, posterior)
+    changes = []
+    for name, other in moved.items():
+        if known:  # the pairs hold for the service as it is: its figure moves by what the model says of the change
+            changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
+        else:
+            found = answer(other, posterior)
+            changes.append(Change(name, found.prediction.throughput.value, found.call))
     point = entry.prediction.throughput.value
-    changes = [Change(name, other.prediction.throughput.value, other.call) for name, other in found]
     return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))
+
+
+def _scaled(name: str, entry: Entry, factor: float) -> Change:
+    """An entry whose throughput ratio is moved by a factor, with its relative band."""
+    old = entry.prediction.throughput
+    new = Band(old.value * factor, old.low * factor, old.high * factor)
+    call = _call(entry.cell, replace(entry.prediction, throughput=new), entry.level, entry.outside)
+    return Change(name, new.value, call)

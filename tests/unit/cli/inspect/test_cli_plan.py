@@ -12,6 +12,7 @@ from run_samples import make_run
 
 from mpctl.app.bench.run_file import write_run
 from mpctl.experiment.cell import Cell as Measured
+from mpctl.platform.http import Answer
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -266,3 +267,40 @@ def test_measuring_needs_something_to_measure_on(cli, manifest):
     assert (ran.code, "mpctl bench run" in ran.err) == (2, True)
     several = cli("plan", *manifest, "--spec", "all", "--url", "http://127.0.0.1:9")
     assert (several.code, "name it: --spec eagle3" in several.err) == (2, True)
+
+
+METRICS = """\
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0"} 3000
+vllm:spec_decode_num_drafts_total{engine="0"} 1000
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 3000
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 1500
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 800
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 500
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 200
+"""
+
+
+def served(monkeypatch, text):
+    monkeypatch.setattr("mpctl.platform.http.request", lambda *_, **__: Answer(200, text.encode()))
+    return ("--measure", "--url", "http://engine:8000")
+
+
+def test_the_counters_of_a_running_engine_are_measured_acceptance(cli, manifest, monkeypatch):
+    given = ("--spec", "eagle3", "--gpu", "L4", *served(monkeypatch, METRICS), "-o", "json")
+    ran = cli("plan", *manifest, *given)
+    assert ran.code == 0, ran.err
+    (method,) = json.loads(ran.out)["methods"]
+    assert method["level"] == "L1"
+    assert {one["tokensPerStep"] for one in method["answers"] if one["k"] == 3} == {2.5}
+    assert method["evidence"] == "acceptance from the counters of http://engine:8000, 1000 drafts"
+
+
+def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
+    plain = "\n".join(METRICS.splitlines()[:2]) + "\n"
+    ran = cli("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", *served(monkeypatch, plain))
+    assert (
+        ran.code,
+        "http://engine:8000: the engine does not speculate" in ran.err,
+        "--transcripts FILE" in ran.err,
+    ) == (2, True, True), ran.err

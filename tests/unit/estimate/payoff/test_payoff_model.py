@@ -10,6 +10,7 @@ from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_lengt
 from mpctl.estimate.payoff.cell import Cell
 from mpctl.estimate.payoff.constants import fitted
 from mpctl.estimate.payoff.evidence import Pair
+from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.table import find_gpu, model_shape
 
@@ -115,3 +116,31 @@ def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
     alone = predict(cell(concurrency=64), fitted()).throughput
     assert there.value < alone.value
     assert there.high / there.low > alone.high / alone.low
+
+
+def test_what_would_change_it_moves_a_measured_figure_too():
+    pair = Pair("eagle3", 3, 8, throughput=1.7, time_per_token=0.58)
+    entry = answer(cell(concurrency=8), fitted(), (pair,))
+    moved = {one.what: one.ratio for one in what_changes(entry, fitted(), (pair,))}
+    assert entry.prediction.throughput.value == pytest.approx(1.7, rel=0.02)
+    assert moved["10 % less accepted"] < 1.65
+    assert moved["a draft twice as slow"] < 1.68
+
+
+def test_the_crossover_is_a_range_and_lies_where_the_gain_ends():
+    model = cell(method="draft_model", draft=model_shape("Qwen/Qwen3-1.7B"), draft_pool=32528)
+    found = table(model, (1, 32, 256), (1, 3, 5), fitted()).crossover
+    assert found.low < 256
+    assert found.high == pytest.approx(found.low * 2.25)
+    assert "concurrent requests" in found.text()
+    never = table(cell(acceptance=Acceptance((0.0,))), (1, 8), (1, 3), fitted()).crossover
+    assert never.text() == "speculation does not pay at any concurrency"
+
+
+def test_the_smallest_k_within_two_percent_of_the_best_is_advised():
+    found = table(cell(), (1,), (1, 2, 3, 4, 5, 6, 7), fitted())
+    (choice,) = found.choices
+    ratios = {entry.cell.k: entry.prediction.throughput.value for entry in found.entries}
+    best = max(ratios.values())
+    assert choice.k == min(k for k, value in ratios.items() if value >= 0.98 * best)
+    assert choice.equal == tuple(k for k, value in ratios.items() if value >= 0.98 * best)
