@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mpctl.app.console import Console
@@ -29,15 +29,24 @@ READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster'
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock when the command began, and the time since then: setting the clock meanwhile neither ends a
+    wait nor prolongs it."""
+
+    def __init__(self) -> None:
+        self._began, self._booted = datetime.now(UTC), _since_boot()
 
     def now(self) -> datetime:
         """Now, in UTC."""
-        return datetime.now(UTC)
+        return self._began + timedelta(seconds=_since_boot() - self._booted)
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+def _since_boot() -> float:
+    """Seconds, also those in which the machine slept where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def who() -> str:
