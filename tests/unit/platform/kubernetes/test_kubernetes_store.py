@@ -197,7 +197,7 @@ def test_however_long_it_measures_an_operation_has_two_configmaps_and_loses_only
 
 
 def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
-    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 7_000)
+    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 8_000)
     mine = store(api)
     noise = [os.urandom(3_000).hex() for _ in range(8)]
     for number, text in enumerate(noise):
