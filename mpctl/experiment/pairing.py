@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from mpctl.experiment.arm import BASELINE, CANDIDATE, NO_TEXT
 from mpctl.experiment.block import Block, Sample
@@ -82,6 +83,13 @@ class Pairing:
         """The same without the first round, unless there is no other."""
         return replace(self, rounds=self.rounds[1:]) if len(self.rounds) > 1 else self
 
+    @property
+    def separate(self) -> bool:
+        """Whether one arm was measured as a whole before the other, so that a change of the machine between the two
+        looks like a difference between them."""
+        base, cand = ([_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE))
+        return len(self.rounds) > 1 and (max(base) < min(cand) or max(cand) < min(base))
+
     def time_per_token_logs(self) -> list[float]:
         """Return per round the mean logarithm of its prompts' time-per-token ratios."""
         logs = [[math.log(s) for s in r.time_per_token_ratios] for r in self.rounds]
@@ -126,6 +134,13 @@ class Pairing:
         """Return per round a figure of the candidate's counters, where it has one."""
         found = (_figure(r.candidate.window, name) for r in self.rounds)
         return [value for value in found if value is not None]
+
+
+def _started(block: Block) -> float:
+    try:
+        return datetime.fromisoformat(block.started).timestamp()
+    except ValueError:
+        return 0.0  # of a file that anybody may have written: taken as measured in turns with others like it
 
 
 def _figure(window: Window, name: str) -> float | None:

@@ -38,6 +38,7 @@ class Comparison:
     ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
+    ``separate``: one arm was measured as a whole before the other.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
@@ -57,6 +58,7 @@ class Comparison:
     time_per_token_ratios: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False)
+    separate: bool = False
     round_requests: float = 0.0
     round_seconds: float = 0.0
 
@@ -72,7 +74,7 @@ class Comparison:
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
-        figures = measure_figures(pairing, stages)
+        figures = measure_figures(pairing, stages, policy.max_drift)
         sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
@@ -91,6 +93,7 @@ class Comparison:
             time_per_token_ratios=tuple(s for r in pairing.rounds for s in r.time_per_token_ratios),
             intervals=measure_intervals(pairing, stages, figures),
             figures=figures,
+            separate=pairing.separate,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mpctl.experiment.pairing import Pairing
 from mpctl.gate.policy import Policy
 from mpctl.stats.alpha_spending import nominal_levels
-from mpctl.stats.confidence import Stage, Trimmed, mean_interval, ratio_interval
+from mpctl.stats.confidence import Stage, Trimmed, mean_interval, ratio_interval, widened
 from mpctl.stats.interval import Interval
 from mpctl.stats.quantiles import quantile_ratio
 
@@ -52,26 +52,30 @@ class Stages:
 @dataclass(frozen=True)
 class Figure:
     """One number per round: ``values`` in order, of ratios their logarithms, and how their mean is estimated.
-    ``pooled``: the same figure of all rounds' requests together, None where it is not trimmed."""
+    ``pooled``: the same figure of all rounds' requests together, None where it is not trimmed. ``allowance``: by how
+    much each bound is moved outwards, of ratios in logarithms, where the arms were not measured in turns."""
 
     values: tuple[float, ...]
     ratio: bool
     stage: Stage
     trim: float = 0.0
     pooled: float | None = None
+    allowance: float = 0.0
 
     @property
     def interval(self) -> Interval:
         """The mean with its confidence interval."""
-        return (ratio_interval if self.ratio else mean_interval)(self.values, self.stage, self.trim)
+        correlated = self.allowance > 0
+        make = ratio_interval if self.ratio else mean_interval
+        return widened(make(self.values, self.stage, self.trim, correlated), self.allowance, ratio=self.ratio)
 
     @property
     def trimmed(self) -> Trimmed:
         """The mean and its spread, of ratios in logarithms."""
-        return Trimmed.of(self.values, self.trim)
+        return Trimmed.of(self.values, self.trim, correlated=self.allowance > 0)
 
 
-def measure_figures(pairing: Pairing, stages: Stages) -> dict[str, Figure]:
+def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) -> dict[str, Figure]:
     """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
 
     Means of a block's requests (throughput, TPOT, TTFT, queue wait) are trimmed over the rounds: in a round with a
@@ -94,7 +98,16 @@ def measure_figures(pairing: Pairing, stages: Stages) -> dict[str, Figure]:
         differences = tuple(cand - base for base, cand in times)
         mean = math.fsum(differences) / len(differences) if differences else None
         figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
-    return {name: figure for name, figure in figures.items() if figure.values}
+    known = {name: figure for name, figure in figures.items() if figure.values}
+    if not pairing.separate or not max_drift:
+        return known
+    apart = dict.fromkeys(
+        ("throughput_ratio", "time_per_token_ratio", "tpot", "ttft", "queue_wait"), math.log1p(max_drift)
+    )
+    for name in ("ttft", "queue_wait"):
+        times = steady.times(f"{name}_ms")
+        apart[f"{name}_ms"] = max_drift * math.fsum(base for base, _ in times) / max(len(times), 1)
+    return {name: replace(figure, allowance=apart.get(name, 0.0)) for name, figure in known.items()}
 
 
 def _trimmed_ratio(times: list[tuple[float, float]], stages: Stages) -> Figure:

@@ -17,6 +17,7 @@ from mpctl.stats.confidence import chance_to_decide
 
 LEAST_CHANCE = 0.1
 _FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
+_LEAST = ("samples", "tokens per step", "first position", "coverage")  # rules whose limit is a minimum
 _FIGURES = {
     "time per token": ("time_per_token_ratio",),
     "throughput": ("throughput_ratio",),
@@ -56,9 +57,18 @@ def _of_cell(c: Comparison, verdict: CellVerdict, analysis: Analysis, stages: St
             passes, fails = _of_rule(c, rule, stages, analysis.planned)
             shown = rule.rule == "time per token" and analysis.overall is not None  # by all cells together
             promoted, rejected = promoted if shown else min(promoted, passes), max(rejected, fails)
-        elif rule.outcome is Outcome.UNDECIDED:
+        elif rule.outcome is Outcome.UNDECIDED and _looks_bad(rule):
             rejected = max(rejected, LEAST_CHANCE)  # no forecast is made of it
     return promoted, rejected
+
+
+def _looks_bad(rule: RuleResult) -> bool:
+    """Whether an undecided rule's estimate is beyond its limit."""
+    if rule.value is None or rule.limit is None:
+        return False
+    if rule.rule == "length":
+        return not 1.0 / rule.limit <= rule.value <= rule.limit
+    return rule.value < rule.limit if rule.rule in _LEAST else rule.value > rule.limit
 
 
 def _of_rule(c: Comparison, rule: RuleResult, stages: Stages, planned: int) -> tuple[float, float]:
@@ -74,6 +84,10 @@ def _of_rule(c: Comparison, rule: RuleResult, stages: Stages, planned: int) -> t
     made = figure.trimmed
     higher = rule.rule == "throughput"
     gap = made.mean - limit if higher else limit - made.mean
+    apart = figure.allowance
     promote = stages.higher.below if higher else stages.lower.above
     reject = stages.higher.above if higher else stages.lower.below
-    return chance_to_decide(gap, made, planned, promote), chance_to_decide(-gap, made, planned, reject)
+    return (
+        chance_to_decide(gap - apart, made, planned, promote),
+        chance_to_decide(-gap - apart, made, planned, reject),
+    )

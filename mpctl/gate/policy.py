@@ -61,6 +61,15 @@ class Policy:
         most=0.99,
         above=0.5,
     )
+    max_drift: float = _term(
+        0.15,
+        "all",
+        _SHARE,
+        "what a machine may change between two arms that were measured one after the other (in place, or on two days); "
+        "each interval is widened by it, because no number of rounds shows it",
+        "two equal days 8 % apart",
+        most=10.0,
+    )
     min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN)
     max_repeated: float = _term(
         0.1,

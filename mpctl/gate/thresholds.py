@@ -55,9 +55,16 @@ def assess_threshold(case: Case, threshold: Threshold) -> RuleResult:
     text = (
         f"{threshold.label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
-        f"({threshold.text}){advice}"
+        f"({threshold.text}){_not_in_turns(case)}{advice}"
     )
     return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
+
+
+def _not_in_turns(case: Case) -> str:
+    if not case.comparison.separate:
+        return ""
+    most = formatting.limit(case.policy.max_drift, "share")
+    return f"; widened by {most}, for what the machine may have changed between the arms"
 
 
 def _contradicting_mean(case: Case, threshold: Threshold) -> float | None:
@@ -107,4 +114,4 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
     needed = math.ceil(max(rounds - interval.n, 1) * c.round_requests)
     if case.last:  # no error is left to spend on further rounds of this measurement
         return needed, f"; a new measurement with --repeats {max(rounds, interval.n + 1)} would probably decide"
-    return needed, f"; about {needed} more prompts would decide"
+    return needed, f"; about {needed} more prompts would decide (--repeats {max(rounds, interval.n + 1)})"

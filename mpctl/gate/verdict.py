@@ -142,6 +142,8 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     else:
         outcome = Outcome.PROMOTE
     summary = _summary(cells, crossovers)
+    if any(c.separate for c in analysis.cells):
+        summary += "; the arms were not measured in turns, and the intervals are widened for it"
     if broken and rejected <= allowed:
         summary += "; failed requests and different texts are not weighted by their share"
     if rejected and outcome is Outcome.PROMOTE:

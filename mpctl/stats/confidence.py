@@ -9,9 +9,10 @@ difference or the logarithm of a paired ratio; pairing removes the effect of the
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.stats.alpha_spending import FIRST_LOOK, MOST_LOOKS, nominal_levels
 from mpctl.stats.interval import Interval
@@ -46,10 +47,11 @@ class Trimmed:
     cut: int
 
     @classmethod
-    def of(cls, values: Sequence[float], trim: float = 0.0) -> Trimmed:
+    def of(cls, values: Sequence[float], trim: float = 0.0, *, correlated: bool = False) -> Trimmed:
         """Trim the share ``trim`` of the rounds, 0..0.5, at each end.
 
         The error of a trimmed mean follows from the winsorised variance (Tukey and McLaughlin 1963; Yuen 1974).
+        ``correlated``: a round resembles the one before it, so the spread is enlarged by their correlation.
         """
         import numpy as np
 
@@ -60,6 +62,8 @@ class Trimmed:
             return cls(float(inner.mean()), math.inf, count, cut)
         winsorised = np.clip(ordered, inner[0], inner[-1])
         spread = float(np.std(winsorised, ddof=1)) * math.sqrt((count - 1) * count / (len(inner) - 1) / len(inner))
+        if correlated:
+            spread *= math.sqrt(_inflation(values))
         return cls(float(inner.mean()), spread, count, cut)
 
     @property
@@ -68,21 +72,46 @@ class Trimmed:
         return self.count - 2 * self.cut - 1
 
 
-def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0) -> Interval:
+def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the mean of one number per round, trimmed by the share ``trim`` at each end; its bounds are open while
     there are too few rounds."""
-    made = Trimmed.of(values, trim)
+    made = Trimmed.of(values, trim, correlated=correlated)
     below, above = (_half_width(made, stage, alpha) for alpha in (stage.below, stage.above))
     low = None if below is None else made.mean - below
     high = None if above is None else made.mean + above
     return Interval(made.mean, low, high, made.count, METHOD, stage.level)
 
 
-def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0) -> Interval:
+def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the geometric mean of ratios, given the mean logarithm of each round."""
-    made = mean_interval(logs, stage, trim)
+    made = mean_interval(logs, stage, trim, correlated)
     low, high = (None if bound is None else _exp(bound) for bound in (made.low, made.high))
     return Interval(math.exp(made.value), low, high, made.n, made.method, made.level)
+
+
+def widened(interval: Interval, by: float, *, ratio: bool) -> Interval:
+    """Return the interval with both bounds moved outwards by ``by``, of a ratio in logarithms."""
+    if not by:
+        return interval
+    low, high = interval.low, interval.high
+    if ratio:
+        factor = math.exp(by)
+        return replace(
+            interval, low=None if low is None else low / factor, high=None if high is None else high * factor
+        )
+    return replace(interval, low=None if low is None else low - by, high=None if high is None else high + by)
+
+
+def _inflation(values: Sequence[float]) -> float:
+    """By how much the variance of a mean grows because neighbours resemble each other (first-order autoregression)."""
+    mean = math.fsum(values) / len(values)
+    offsets = [v - mean for v in values]
+    square = math.fsum(o * o for o in offsets)
+    if not square:
+        return 1.0
+    follow = math.fsum(a * b for a, b in itertools.pairwise(offsets)) / square
+    follow = min(max(follow, 0.0), 0.9)
+    return (1 + follow) / (1 - follow)
 
 
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:

@@ -340,7 +340,7 @@ def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
     rule = next(r for r in cell.rules if r.rule == "time per token")
     assert rule.outcome is UNDECIDED
     assert rule.needed > 32
-    assert rule.message.endswith(f"; about {rule.needed} more prompts would decide")
+    assert f"; about {rule.needed} more prompts would decide (--repeats " in rule.message
     assert cell.needed >= rule.needed
     assert cell.needed_s == pytest.approx(cell.needed / 8 * noisy.cells[0].round_seconds)
 
@@ -616,7 +616,7 @@ def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
     """D12: no error is left to spend on more prompts of the same measurement."""
     blocks = timed(rounds_of(5, faster=(1.1,) * 8, jitter=0.15))
     during = results(Analysis.of(blocks, Policy(), planned=30))["time per token"]
-    assert during.message.endswith(" more prompts would decide")
+    assert during.message.endswith(" more prompts would decide (--repeats 66)")
     ended = results(Analysis.of(blocks, Policy(), planned=5))["time per token"]
     assert ended.outcome is UNDECIDED
     assert "; a new measurement with --repeats " in ended.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -152,3 +153,41 @@ def test_a_trimmed_mean_leaves_the_extreme_rounds_out(values, trim, mean, cut):
     assert made.freedom == len(values) - 1 - 2 * cut
     if not cut:
         assert made.spread == pytest.approx(1.0)
+
+
+def one_after_the_other(blocks, *, days=1):
+    """The same blocks as a measurement in place has them: all of the baseline, then all of the candidate."""
+    return [
+        replace(b, started=f"2026-01-{1 + days * (b.arm == 'candidate'):02}T{b.repeat:02}:00:00+00:00") for b in blocks
+    ]
+
+
+def apart(seed, *, drift, tpot=1.0):
+    """24 rounds in place on a machine that is ``drift`` slower when the candidate has its turn."""
+    made = [b for both in rounds(Truth(prompts=4, block_sigma=0.02, tpot=tpot * drift), 24, seed) for b in both]
+    return assess(Analysis.of(one_after_the_other(made), PLAIN, rounds=24, planned=24))
+
+
+def test_a_drift_between_arms_measured_one_after_the_other_decides_nothing():
+    """Two equal days 8 % apart were "promote"; the intervals are widened, and the verdict says so."""
+    for drift in (0.9, 1.1):
+        found = [apart(seed, drift=drift) for seed in range(8)]
+        assert {v.outcome.value for v in found} == {"undecided"}
+        assert "not measured in turns" in found[0].summary
+        assert any("widened by 15%" in r.message for r in found[0].rules)
+    assert [apart(seed, drift=1.05, tpot=0.5).outcome.value for seed in range(4)] == ["promote"] * 4
+    assert [apart(seed, drift=1.0, tpot=2.0).outcome.value for seed in range(4)] == ["reject"] * 4
+
+
+def test_rounds_in_turns_are_not_widened():
+    made = [b for both in rounds(Truth(prompts=4), 8, 1) for b in both]
+    for blocks in (made, [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in made]):
+        verdict = assess(Analysis.of(blocks, PLAIN, rounds=8, planned=24))
+        assert not any("widened" in r.message for r in verdict.rules)
+
+
+def test_rounds_that_resemble_their_neighbours_are_less_evidence():
+    alike = Trimmed.of([0.0, 0.1, 0.2, 0.3, 0.4, 0.5], correlated=True)
+    plain = Trimmed.of([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    assert alike.spread == pytest.approx(plain.spread * math.sqrt(1.5 / 0.5))
+    assert Trimmed.of([0.0, 1.0] * 4, correlated=True).spread == Trimmed.of([0.0, 1.0] * 4).spread

@@ -85,6 +85,14 @@ def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDI
         counted = (candidate or speculating)(float(sum(s.tokens for s in samples)))
         made += [
             replace(base, started=f"2026-11-21T05:{repeat:02}:00+00:00"),
-            Block(CANDIDATE, cell, repeat, STARTED, base.duration_s / mean, samples, counted),
+            Block(
+                CANDIDATE,
+                cell,
+                repeat,
+                f"2026-11-21T05:{repeat:02}:30+00:00",
+                base.duration_s / mean,
+                samples,
+                counted,
+            ),
         ]
     return made
