@@ -36,11 +36,13 @@ class Method:
     states. ``draft_positions``: its position table limits requests; ``positions_stretched_since``: the vLLM release
     that stretches it. ``max_model_len_fails``: that key stopped the engine in published runs. ``prompt_states``: reads
     the hidden states of every prompt token. ``target_layers``: without a draft it needs layers of the target's own.
-    ``one_head_per_token``: the checkpoint's heads limit K.
+    ``one_head_per_token``: the checkpoint's heads limit K. ``head_layers``: decoder layers of its published heads;
+    ``head_inputs``: vectors of the hidden size that they join.
 
     The engine. ``remembers_answers``: drafts also from answers to earlier requests. ``v1_runner``,
     ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above which
     it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
+    ``published_ratios``: ratios with a baseline were published, so a prediction can rest on them.
     ``notes``: true for every run, shown in docs/reference/methods.md.
     """
 
@@ -66,6 +68,8 @@ class Method:
     prompt_states: bool = False
     target_layers: bool = False
     one_head_per_token: bool = False
+    head_layers: int = 0
+    head_inputs: int = 2
     disables_async_scheduling: bool = False
     needs_gpu: bool = False
     prefix_caching_crashes: bool = False
@@ -75,7 +79,13 @@ class Method:
     v2_runner: bool = True
     engines: tuple[tuple[str, str], ...] = ()
     missing_in: tuple[tuple[str, str], ...] = ()
+    published_ratios: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_lookup(self) -> bool:
+        """True when it drafts from text that is there already, without weights."""
+        return self.engine_method is not None and not self.loads_weights
 
     @property
     def loads_weights(self) -> bool:

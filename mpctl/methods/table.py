@@ -38,6 +38,7 @@ _ROWS = (
         aliases=("[ngram]",),
         disables_async_scheduling=True,
         engines=((SGLANG, "NGRAM"), (TENSORRT_LLM, "NGram")),
+        published_ratios=True,
         notes=(
             _HOST,
             _COVERAGE,
@@ -54,6 +55,7 @@ _ROWS = (
         key_groups=_LOOKUP,
         needs_gpu=True,
         missing_in=((SGLANG, _ONE_LOOKUP), (TENSORRT_LLM, _ONE_LOOKUP)),
+        published_ratios=True,
         notes=(_COVERAGE, "An acceptance of 1.22 % was reported where ngram did better (vLLM #37150)."),
     ),
     Method(
@@ -97,6 +99,9 @@ _ROWS = (
         max_model_len_fails=True,
         prompt_states=True,
         engines=((SGLANG, "EAGLE3"), (TENSORRT_LLM, "Eagle3")),
+        head_layers=1,
+        head_inputs=3,
+        published_ratios=True,
         notes=(
             "A head that does not match the target starts and serves, with very low acceptance (Alauda guide).",
             "The head's KV and its own embedding shrink the KV pool: about a third on Qwen3-32B (Ruiz logs).",
@@ -119,6 +124,8 @@ _ROWS = (
         prompt_states=True,
         v2_runner=False,
         missing_in=((SGLANG, _ONE_BY_ONE), (TENSORRT_LLM, _ONE_BY_ONE.replace("EAGLE3", "Eagle3"))),
+        head_layers=4,
+        head_inputs=3,
         notes=("Throughput falls off a cliff with JSON schema requests (vLLM #42004): use eagle3 for such a service.",),
     ),
     Method(
@@ -138,6 +145,8 @@ _ROWS = (
         prompt_states=True,
         engines=((SGLANG, "EAGLE"),),
         missing_in=((TENSORRT_LLM, "its Eagle3 cannot load heads of the first generations"),),
+        head_layers=1,
+        published_ratios=True,
         notes=("Prefer eagle3 where a head exists: 2.60 against 2.29 accepted at K 3 (Llama-3.1-8B, MT-Bench).",),
     ),
     Method(
@@ -153,6 +162,7 @@ _ROWS = (
         parallel_drafting="optional",
         checkpoint="model",
         engines=((SGLANG, "STANDALONE"), (TENSORRT_LLM, "Draft_Target")),
+        published_ratios=True,
         notes=(
             "The draft's KV shares the pool: 69 232 tokens became 32 528 with Qwen3-1.7B under Qwen3-32B.",
             "It rarely pays on targets of 8B and below: the draft costs 15 to 40 % of a target pass.",
@@ -175,6 +185,7 @@ _ROWS = (
         target_layers=True,
         prefix_caching_crashes=True,
         engines=((SGLANG, "NEXTN"), (TENSORRT_LLM, "MTP")),
+        head_layers=1,
         notes=("Negative at high batch: +3.4 % at 1, -23 % at 256 (Qwen3.8 recipe).",),
     ),
     Method(
@@ -224,6 +235,7 @@ _ROWS = (
         for_one_target=True,
         prompt_states=True,
         engines=((SGLANG, "DFLASH"), (TENSORRT_LLM, "DFlash")),
+        head_layers=5,
     ),
     Method(
         "dspark",
@@ -243,6 +255,7 @@ _ROWS = (
         v1_runner=False,
         engines=((SGLANG, "DSPARK"),),
         missing_in=((TENSORRT_LLM, "its DSparkDecodingConfig (1.3 and newer) was not read yet"),),
+        head_layers=5,
     ),
 )
 

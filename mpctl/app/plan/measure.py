@@ -12,6 +12,7 @@ from mpctl.app.plan.runs import acceptance_in
 from mpctl.app.requests import PlanRequest
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.acceptance import Acceptance, from_length
+from mpctl.estimate.payoff.cell import FREE, LOOKUPS
 from mpctl.estimate.replay.counts import Conversation, Counts, Proposer, replay
 from mpctl.estimate.replay.lookup import PromptLookup
 from mpctl.estimate.replay.suffix import SuffixLookup
@@ -22,7 +23,6 @@ from mpctl.platform import http
 from mpctl.platform.tokens import Tokenizer, of_directory, of_engine
 
 _SUFFIX_K = 24
-_REPLAYED = ("ngram", "ngram_gpu", "suffix")
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     conversations = _conversations(source, request, logged)
     words = f"{len(conversations)} transcripts of {request.transcripts}, replayed"
     measured = {}
-    asked = ("ngram", "suffix") if request.methods == ("all",) else request.methods
-    for method in (one for one in _REPLAYED if one in asked):
+    asked = FREE if request.methods == ("all",) else request.methods
+    for method in (one for one in LOOKUPS if one in asked):
         k, proposer = _proposer(method, request)
         counts = replay(conversations, proposer, k)
         measured[method] = (
@@ -85,7 +85,7 @@ def _proposer(method: str, request: PlanRequest) -> tuple[int, Proposer]:
         key, _, value = setting.partition("=")
         if value.isdecimal():
             known[key.replace("-", "_")] = int(value)
-    if method == "suffix":
+    if METHODS[method].remembers_answers:
         k = int(known.get("num_speculative_tokens", _SUFFIX_K))
         return k, SuffixLookup(k, depth=int(known.get("suffix_decoding_max_tree_depth", _SUFFIX_K)))
     k = int(known["num_speculative_tokens"])

@@ -21,7 +21,7 @@ from mpctl.estimate import target_name_of
 from mpctl.estimate.facts import served_numbers
 from mpctl.estimate.memory import Estimate, read_log
 from mpctl.estimate.payoff.advice import advice, schedule
-from mpctl.estimate.payoff.cell import DRAFT_MODELS, Cell, is_known
+from mpctl.estimate.payoff.cell import DRAFT_MODELS, FREE, Cell, is_known
 from mpctl.estimate.payoff.constants import fitted
 from mpctl.estimate.payoff.evidence import CPU
 from mpctl.estimate.payoff.grid import table, what_changes
@@ -93,8 +93,7 @@ def _methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
     except InputError:
         drafts = ()
     published = {draft.method for draft in drafts if draft.unsuitable(draft.method, None) is None}
-    free = ("ngram", "suffix")
-    return tuple(name for name in METHODS if name in published or name in free)
+    return tuple(name for name in METHODS if name in published or name in FREE)
 
 
 def _gpu(source: Source, request: PlanRequest, evidence: Evidence) -> Gpu | None:

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 from mpctl.estimate.payoff.acceptance import Acceptance
 from mpctl.estimate.payoff.roofline import Drafting, Serving
-from mpctl.estimate.payoff.weights import HEAD_LAYERS, PRECISIONS, Weights, head_weights, target_weights
+from mpctl.estimate.payoff.weights import PRECISIONS, Weights, head_weights, target_weights
 from mpctl.estimate.shape import GIB, Shape
 from mpctl.estimate.table import Gpu
+from mpctl.methods import METHODS
 from mpctl.methods.versions import Version
 
-LOOKUPS = ("ngram", "ngram_gpu", "suffix")
-DRAFT_MODELS = ("draft_model", "pard")
-PARALLEL = ("p-eagle", "dflash", "dspark", "pard", "medusa")  # one pass drafts all K tokens
+# PARD is a draft model that fills all K places in one pass; to vLLM it is a setting and no method.
+_PARD = "pard"
+LOOKUPS = tuple(row.name for row in METHODS.values() if row.is_lookup)
+# What needs neither weights nor a GPU of its own: always worth a question.
+FREE = tuple(name for name in LOOKUPS if not METHODS[name].needs_gpu)
+DRAFT_MODELS = (*(row.name for row in METHODS.values() if row.needs_draft == "model"), _PARD)
+_ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token)
+PARALLEL = (*_ONE_PASS, _PARD)  # one pass drafts all K tokens
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
 _OLD_LOOKUP = (0, 14, 0)  # vLLM before async scheduling, which lookups on the host lose
 _UTILISATION = 0.9
@@ -68,7 +74,9 @@ class Cell:
             return None
         if self.method in DRAFT_MODELS and self.draft is not None:
             return target_weights(self.draft)
-        if self.method == "medusa":  # one residual block and one output matrix for every token
+        row = METHODS.get(self.method)
+        if row is not None and row.one_head_per_token:
+            # One residual block and one output matrix for every token.
             size = self.k * (self.target.hidden**2 + self.target.hidden * self.target.vocab) / 1e9
             return Weights(size * 2, size, 0.0, 1, self.target.hidden)
         return head_weights(self.target, self.method, vocab=self.draft_vocab, params_b=self.draft_params_b)
@@ -127,7 +135,8 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
     """The draft's side; ``tokens_per_step`` where it is not that of the cell's acceptance."""
     chosen = cell.k if k is None else k
     draft, lookup = cell.draft_weights, cell.method in LOOKUPS
-    old_lookup = cell.method == "ngram_gpu" or _older(cell.engine, _OLD_LOOKUP)
+    keeps_async = lookup and not METHODS[cell.method].disables_async_scheduling
+    old_lookup = keeps_async or _older(cell.engine, _OLD_LOOKUP)
     parallel = cell.method in PARALLEL
     is_head = draft is not None and cell.method not in DRAFT_MODELS
     old_head = _older(cell.engine, _OLD_HEADS)
@@ -155,4 +164,5 @@ def _older(engine: Version | None, than: Version) -> bool:
 
 def is_known(method: str) -> bool:
     """Whether the model has terms for a method."""
-    return method in LOOKUPS or method in DRAFT_MODELS or method in HEAD_LAYERS or method == "medusa"
+    row = METHODS.get(method)
+    return method in (*LOOKUPS, *DRAFT_MODELS) or (row is not None and (row.head_layers > 0 or row.one_head_per_token))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mpctl.estimate.payoff.cell import LOOKUPS, Cell
+from mpctl.estimate.payoff.cell import Cell
+from mpctl.methods import METHODS
 
 Level = Literal["L0", "L1", "L2"]
 LEVELS: dict[Level, str] = {
@@ -16,7 +17,6 @@ LEVELS: dict[Level, str] = {
 }
 
 CPU = "CPU"
-_FITTED = ("eagle", "eagle3", "draft_model", *LOOKUPS[:2])
 _LONGEST_PROMPT = 2000
 _MOST_LOAD = 2.0  # tokens per step over the knee
 _REACH = 2.0  # times the largest concurrency that was measured
@@ -61,7 +61,7 @@ def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ..
     found = []
     if cell.gpu.name == CPU:
         found.append(Outside("no published row was measured on a CPU", at))
-    if cell.method not in _FITTED:
+    if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
         found.append(Outside(f"no published row with a baseline covers {cell.method}", at))
     if cell.precision not in ("bf16", "fp16"):
         found.append(Outside(f"no published row covers {cell.precision} weights", at))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpctl.estimate.shape import Shape
+from mpctl.methods import METHODS
 
 # Bytes of a parameter as it is stored; four bits with their scales.
 PRECISIONS = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "awq": 0.56, "gptq": 0.56, "mxfp4": 0.56}
 PRECISIONS["nvfp4"] = 0.56
-HEAD_LAYERS = {"eagle": 1, "eagle3": 1, "p-eagle": 4, "dflash": 5, "dspark": 5, "mtp": 1}
 DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
 
 
@@ -76,12 +76,13 @@ def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_byt
 
 def head_weights(target: Shape, method: str, *, vocab: int | None = None, params_b: float | None = None) -> Weights:
     """A head of ``method`` on ``target``; ``params_b``: without its embedding, where it is known."""
-    layers = HEAD_LAYERS.get(method, 1)
+    row = METHODS[method]
+    layers, reads_three = row.head_layers or 1, row.head_inputs == 3
     width, kv = target.heads * target.head_dim, target.kv_heads * target.head_dim
-    own_vocab = vocab or (DRAFT_VOCAB if method in ("eagle3", "p-eagle") else target.vocab)
-    inputs = 3 if method in ("eagle3", "p-eagle") else 2
+    own_vocab = vocab or (DRAFT_VOCAB if reads_three else target.vocab)
+    inputs = 3 if reads_three else 2
     body = layers * _layer(target) + inputs * target.hidden**2
-    if method == "eagle3":  # its layer reads the embedding beside the state
+    if reads_three and not row.drafts_in_one_pass:  # its layer reads the embedding beside the state
         body += target.hidden * (width + 2 * kv)
     params = params_b * 1e9 if params_b is not None else body + target.hidden * own_vocab
     kv_bytes = 2 * layers * target.kv_heads * target.head_dim * 2
