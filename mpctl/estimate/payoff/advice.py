@@ -14,6 +14,8 @@ from mpctl.methods.versions import Version, show
 _SCHEDULED_SINCE: Version = (0, 33, 0)
 _LEAST_ACCEPTED = 0.5
 _DRAFT_SHARE = 0.2
+_VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")  # GPUs whose default attention replays decode graphs of any length
+_ADAPTIVE = "vLLM 0.33.0, adaptive_verification.py and flash_attn.py; not with LoRA, pipelines or --enforce-eager"
 _GUIDE = "DigitalOcean decision framework for speculative decoding on vLLM, 2026-07"
 
 
@@ -28,7 +30,8 @@ class Advice:
 
 def advice(cell: Cell, *, classes: int = 1) -> tuple[Advice, ...]:
     """The rules that apply to a cell; ``classes`` of traffic share the service."""
-    return tuple(one for one in (_share(cell), _rate(cell), _quantised(cell), _mixed(classes)) if one is not None)
+    rules = (_share(cell), _rate(cell), _quantised(cell), _mixed(classes), _adaptive(cell))
+    return tuple(one for one in rules if one is not None)
 
 
 def _share(cell: Cell) -> Advice | None:
@@ -67,6 +70,17 @@ def _mixed(classes: int) -> Advice | None:
         return None
     text = f"{classes} classes of traffic share the service: the gate measures each, and none may lose"
     return Advice("mixed traffic", text, _GUIDE)
+
+
+def _adaptive(cell: Cell) -> Advice | None:
+    """Verification that follows the load by itself, where the engine and the GPU's attention kernels allow it."""
+    if cell.engine is None or cell.engine < _SCHEDULED_SINCE or cell.draft_weights is None:
+        return None
+    name, ready = "adaptive verification", cell.gpu.name.startswith(_VARIABLE_GRAPHS)
+    text = "enable_adaptive_verification=true verifies fewer tokens under load by itself"
+    if not ready:
+        text += "; on this GPU the engine starts with it only with --attention-backend TRITON_ATTN"
+    return Advice(name, text, _ADAPTIVE)
 
 
 def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel: int = 1) -> str:

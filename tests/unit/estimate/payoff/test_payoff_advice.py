@@ -63,3 +63,12 @@ def test_rules_of_guides_apply_with_their_origin_and_only_where_they_do():
     ]
     assert all("DigitalOcean" in one.source for one in found)
     assert advice(replace(CELL, k=1)) == ()
+
+
+def test_adaptive_verification_is_advised_where_the_engine_and_the_gpu_allow_it():
+    (hopper,) = advice(replace(CELL, engine=(0, 33, 0), k=1))
+    assert hopper.rule == "adaptive verification"
+    assert "TRITON_ATTN" not in hopper.text
+    (ada,) = advice(replace(CELL, engine=(0, 33, 0), k=1, gpu=find_gpu("L40S"), gpus=8))
+    assert "--attention-backend TRITON_ATTN" in ada.text
+    assert advice(replace(CELL, engine=(0, 32, 0), k=1)) == ()
