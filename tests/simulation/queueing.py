@@ -257,4 +257,9 @@ AUTOSCALERS = (
     Autoscaler("queue_wait_ms and busy 85 %", queue_wait_ms, 1050.0, others=((busy_ratio, 0.85),)),
 )
 
+# For requests of tens of seconds: a queue of a few seconds is chance there, and gone before a new pod is ready.
+STEADY = Autoscaler(
+    "2500, busy 75 %, 120 s", queue_wait_ms, 2500.0, Behavior(up_stabilization_s=120), ((busy_ratio, 0.75),)
+)
+
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.queueing import AUTOSCALERS, WORKLOADS, Autoscaler, Pod, Run, Scenario, queue_wait_ms
+from tests.simulation.queueing import AUTOSCALERS, STEADY, WORKLOADS, Autoscaler, Pod, Run, Scenario, queue_wait_ms
 
 CPU, WAITING, QUEUE, HELD = AUTOSCALERS
 CHAT = Scenario(WORKLOADS[0], length_s=2700, step_at_s=600, step_for_s=1500)
@@ -60,3 +60,11 @@ def test_the_metric_is_the_larger_half_and_zero_when_idle() -> None:
         at, _, *rest = pod.scrapes[-back]
         pod.scrapes[-back] = (at, 6, *rest)  # type: ignore[assignment]
     assert queue_wait_ms(pod) == pytest.approx(1000 * 6 / (10 / 60))
+
+
+def test_the_settings_for_long_requests_settle_under_constant_load():
+    """Six hours of 40-second requests: no scale-down, and no more pods than they need."""
+    scenario = Scenario(WORKLOADS[1], 3, 1.7 / 3, 1.0, length_s=8 * 3600, settle_s=2 * 3600, minimum=1)
+    steady, held = Run(scenario, STEADY, 1).result(), Run(scenario, HELD, 1).result()
+    assert steady.scale_downs == 0 < held.scale_downs
+    assert steady.over_slo < 0.01 and steady.mean_pods < held.mean_pods
