@@ -136,6 +136,9 @@ class Service:
     def _require_editable(self, wanted: dict[str, Json] | None) -> None:
         if self._source.obstacle is not None:
             raise self._source.obstacle
+        ended = next((token for token in self._source.engine.tokens if token.text == "--"), None)
+        if wanted is not None and ended is not None:
+            raise ended.item.error("words behind -- are no flags", hint="remove --")
         if self.kind == "LLMInferenceService" and "{{" in json.dumps(wanted):
             raise self._source.engine.home.error(
                 "KServe executes {{ in any text of an LLMInferenceService as a template",

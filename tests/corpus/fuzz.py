@@ -26,11 +26,16 @@ _COMMENTS = ("# ours", "# TODO: more", "#", "# a: b", "# --speculative-config in
 def manifests(count: int, seed: int) -> Iterator[tuple[str, str]]:
     """Names and texts; the same ``seed`` gives the same texts."""
     for number in range(count):
-        rng = random.Random(f"{seed} {number}")
-        text = _file(rng)
-        for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
-            text = rng.choice(_DAMAGES)(text, rng)
-        yield f"fuzz {seed}-{number}", text
+        yield f"fuzz {seed}-{number}", manifest(seed, number)
+
+
+def manifest(seed: int, number: int) -> str:
+    """One of them."""
+    rng = random.Random(f"{seed} {number}")
+    text = _file(rng)
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+        text = rng.choice(_DAMAGES)(text, rng)
+    return text
 
 
 def _file(rng: random.Random) -> str:

@@ -59,6 +59,8 @@ class Editor:
             return
         node = self._direct(token.item)
         whole = pieces(self.text, token.item)
+        if not whole:
+            raise token.item.error("the value is empty", hint="write the value in quotes")
         start = whole[keep].start if keep < len(whole) else node.end
         body = text[keep:]
         if node.style == "" and not _stays_plain(node, text, keep):

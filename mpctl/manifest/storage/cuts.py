@@ -162,8 +162,8 @@ def _content_end(text: str, entry: Entry) -> int:
 def drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> None:
     """Cut the item of a list whose ``field`` is ``value``; a list that held nothing else goes with its key."""
     view = home.get(key)
-    if view is None:
-        return
+    if view is None or isinstance(view.node, Mapping):
+        return  # a mapping holds nothing of ours
     node, text = _list(view), editor.text
     ours = [i for i, item in enumerate(view.items()) if text_of(item.get(field)) == value]
     if len(ours) != 1:
@@ -175,8 +175,7 @@ def drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> N
         start = node.items[at - 1].end if at else node.items[0].start
         editor.cut(start, node.items[at].end if at else node.items[1].start, "")
     else:
-        begin = line_start(text, node.items[at].start)
-        editor.cut(begin - len(_break_before(text, begin)), line_end(text, content_end(text, node.items[at])), "")
+        _cut_lines(editor, line_start(text, node.items[at].start), line_end(text, content_end(text, node.items[at])))
 
 
 def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
@@ -188,8 +187,16 @@ def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
     elif parent.flow:
         editor.cut(parent.entries[at - 1][1].end, node.end, "")
     else:
-        begin = line_start(text, name.start)
-        editor.cut(begin - len(_break_before(text, begin)), line_end(text, content_end(text, node)), "")
+        _cut_lines(editor, line_start(text, name.start), line_end(text, content_end(text, node)))
+
+
+def _cut_lines(editor: Editor, begin: int, end: int) -> None:
+    """Cut whole lines with the break after them; with the one before where none follows."""
+    text = editor.text
+    if end < len(text):
+        editor.cut(begin, end + (2 if text.startswith("\r\n", end) else 1), "")
+    else:
+        editor.cut(begin - len(_break_before(text, begin)), end, "")
 
 
 def _list(view: View) -> Sequence:

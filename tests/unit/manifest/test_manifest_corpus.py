@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.fuzz import manifests
+from tests.corpus.fuzz import manifest, manifests
 from tests.corpus.oracle import split, wrong
 from tests.corpus.run import NGRAM, Counts, judge, texts_of
 
@@ -39,6 +39,15 @@ def test_made_up_manifests_come_out_right(part):
             judge(name, text, counts)
     assert counts.clean, counts.problems
     assert counts.edits > 10
+
+
+@pytest.mark.parametrize("number", [470, 1054, 1202, 3476, 3618])
+def test_what_a_run_of_ten_thousand_found(number):
+    """Doubled carriage returns, volumes that are a mapping, words behind --, a value that is null."""
+    counts = Counts()
+    judge(str(number), manifest(7, number), counts)
+    assert counts.clean, counts.problems
+    assert counts.services == 1
 
 
 @pytest.mark.parametrize(
