@@ -55,7 +55,7 @@ _ALL = (
     Key("suffix_decoding_max_cached_requests", "whole", group="trees"),
     Key("suffix_decoding_max_spec_factor", "number", group="trees"),
     Key("suffix_decoding_min_token_prob", "share", group="trees"),
-    Key("rejection_sample_method", "choice", ("standard", "block", "synthetic")),
+    Key("rejection_sample_method", "choice", ("standard", "block", "synthetic", "fly")),
     Key("synthetic_acceptance_rates", "rates"),
     Key("synthetic_acceptance_length", "number"),
     Key("draft_sample_method", "choice", ("greedy", "probabilistic"), "draft"),

@@ -14,7 +14,7 @@ ParallelDrafting = Literal["never", "optional", "required", "implied"]
 
 @dataclass(frozen=True)
 class Floor:
-    """The first release that has a method, and the source."""
+    """The first release that has a method, as a ceiling the first that no longer has it, and the source."""
 
     version: Version
     source: str
@@ -53,6 +53,7 @@ class Method:
     defaults: tuple[tuple[str, int | bool], ...] = ()
     defaults_source: str = ""
     floor: Floor | None = None
+    ceiling: Floor | None = None
     key_groups: frozenset[KeyGroup] = frozenset()
     own_keys: tuple[str, ...] = ()
     parallel_drafting: ParallelDrafting = "never"

@@ -196,6 +196,7 @@ _ROWS = (
         defaults=(("num_speculative_tokens", 5),),
         defaults_source="vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say",
         floor=Floor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
+        ceiling=Floor((0, 33, 0), "the wheel of vLLM 0.33.0 has no Medusa"),
         key_groups=_DRAFT,
         checkpoint="medusa",
         for_one_target=True,

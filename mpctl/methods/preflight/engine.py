@@ -78,6 +78,22 @@ def engine_too_old(spec: Spec, facts: Facts) -> Outcome:
 
 
 @rule(
+    "engine-too-new",
+    source="releases without it: "
+    + "; ".join(f"{one.name} {show(one.ceiling.version)}" for one in METHODS.values() if one.ceiling),
+    todo="choose another method, or keep the engine image",
+    needs=("engine_version",),
+)
+def engine_too_new(spec: Spec, facts: Facts) -> Outcome:
+    """An engine that no longer has the method exits at start-up."""
+    ceiling, version = method_of(spec).ceiling, parse_version(facts.engine_version or "")
+    if ceiling is None or version is None or version < ceiling.version:
+        return None
+    reason = f"{spec.method} is gone since vLLM {show(ceiling.version)} ({ceiling.source})"
+    return "refuse", f"{reason}, the engine is {show(version)}"
+
+
+@rule(
     "removed-flags",
     source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags",
     todo="remove them; `mpctl` writes --speculative-config",
@@ -262,6 +278,7 @@ RULES = (
     method_inferred,
     no_proposer,
     engine_too_old,
+    engine_too_new,
     removed_flags_left,
     custom_logits_processors,
     fast_prefill,

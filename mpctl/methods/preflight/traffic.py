@@ -75,6 +75,17 @@ def synthetic_acceptance(spec: Spec, facts: Facts) -> Outcome:
 
 
 @rule(
+    "lossy-acceptance",
+    source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
+    todo="remove rejection_sample_method, or set standard or block",
+    applies=lambda spec: spec.settings.get("rejection_sample_method") == "fly",
+)
+def lossy_acceptance(spec: Spec, facts: Facts) -> Outcome:
+    """Lossy acceptance changes the answers: no measurement of speed makes up for it."""
+    return "refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"
+
+
+@rule(
     "high-temperature",
     source="Alauda guide; 0.75x at temperature 1 against 1.0-1.3x at 0 for ngram on new text (vLLM 0.32.0, CPU)",
     todo="measure with the temperature of production",
@@ -167,6 +178,7 @@ def metrics_data_parallel(spec: Spec, facts: Facts) -> Outcome:
 
 RULES = (
     synthetic_acceptance,
+    lossy_acceptance,
     thinking,
     lora,
     mtp_prefix_caching,
