@@ -57,6 +57,10 @@ LOOKS = {
         "list pods cluster",
     ],
     ("rollout", "demo", "--spec", "ngram", *SHARED, "--dry-run=server"): ["list httproutes"],
+    ("rollout", "demo", "--spec", "ngram", "--mirror", "10", "--dry-run=server"): [
+        "get gateways cluster",
+        "get gatewayclasses cluster",
+    ],
     ("rollout", "demo", "--spec", "ngram", "-y"): ["patch configmaps", "create configmaps"],
 }
 DOCTOR = [
