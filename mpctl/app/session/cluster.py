@@ -253,24 +253,26 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     return ClusterSession(client, namespace, chosen, console, resource)
 
 
-def plain_services(client: Client, namespace: str | None) -> list[tuple[str, str]]:
+def plain_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str]]:
     """(namespace, name) of every Deployment that starts vLLM and that no controller made, but candidates of ours."""
     try:
-        found = client.list(DEPLOYMENT, namespace) or []
+        found = client.list(DEPLOYMENT, namespace, labels=labels) or []
     except NotPermitted:
         return []
     items = [one["metadata"] for one in found if serves_vllm(one)]
     return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]
 
 
-def cluster_services(client: Client, namespace: str | None, *, or_others: bool = False) -> list[tuple[str, str]]:
+def cluster_services(
+    client: Client, namespace: str | None, *, or_others: bool = False, labels: str = ""
+) -> list[tuple[str, str]]:
     """(namespace, name) of every InferenceService but candidates of ours, in one namespace or in all. ``or_others``: a
-    cluster without KServe has services of another kind.
+    cluster without KServe has services of another kind; ``labels``: a selector.
 
     Raises:
         InputError: the cluster has no KServe.
     """
-    found = client.list(INFERENCE_SERVICE, namespace)
+    found = client.list(INFERENCE_SERVICE, namespace, labels=labels)
     if found is None and or_others:
         return []
     if found is None:
@@ -287,12 +289,12 @@ def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
     return sorted((namespace, name) for name in {service_of_ledger(e["metadata"]["name"]) for e in entries})
 
 
-def cluster_sessions(place: Place, console: Console, *, everywhere: bool) -> list[ClusterSession]:
-    """A session for every service of the namespace, or of all."""
+def cluster_sessions(place: Place, console: Console, *, everywhere: bool, labels: str = "") -> list[ClusterSession]:
+    """A session for every service of the namespace, or of all; ``labels``: only those that the selector names."""
     client = open_client(place)
     namespace = None if everywhere else place.namespace or client.namespace
-    plain = plain_services(client, namespace)
-    kserve = cluster_services(client, namespace, or_others=bool(plain))
+    plain = plain_services(client, namespace, labels=labels)
+    kserve = cluster_services(client, namespace, or_others=bool(plain), labels=labels)
     return [
         *(ClusterSession(client, ns, name, console) for ns, name in kserve),
         *(ClusterSession(client, *pair, console, DEPLOYMENT) for pair in plain if pair not in kserve),

@@ -9,6 +9,7 @@ from mpctl.app.files import read_file
 from mpctl.app.session.base import ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.app.session.place import Place
+from mpctl.errors import InputError
 from mpctl.manifest import load_one
 
 
@@ -45,12 +46,21 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
         ) from error
 
 
-def open_sessions(place: Place, console: Console, name: str | None, *, everywhere: bool = False) -> Sequence[Session]:
-    """The service asked for, or all of the namespace; ``everywhere``: of all namespaces."""
+def open_sessions(
+    place: Place, console: Console, name: str | None, *, everywhere: bool = False, labels: str = ""
+) -> Sequence[Session]:
+    """The service asked for, or all of the namespace; ``everywhere``: of all namespaces; ``labels``: those that the
+    selector names.
+
+    Raises:
+        InputError: there is no such service, or the platform has no labels.
+    """
     if name is not None:
         return [open_session(place, console, name)]
     if place.platform == "kubernetes":
         from mpctl.app.session.cluster import cluster_sessions
 
-        return cluster_sessions(place, console, everywhere=everywhere)
+        return cluster_sessions(place, console, everywhere=everywhere, labels=labels)
+    if labels:
+        raise InputError("services of this machine have no labels", field="--selector")
     return [LocalSession(namespace, found, console) for namespace, found in known_services(place.namespace)]

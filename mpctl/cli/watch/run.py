@@ -18,6 +18,7 @@ from mpctl.cli.options.shared import name_argument, output_option, shared_option
 from mpctl.cli.options.types import Duration, File, option
 from mpctl.cli.printer import columns
 from mpctl.cli.settings import in_context
+from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ class WatchOptions(TypedDict):
     """The options as click hands them over."""
 
     all_namespaces: bool
+    selector: str
     once: bool
     interval: float | None
     watch_policy: str | None
@@ -65,6 +67,7 @@ class WatchOptions(TypedDict):
 @click.command("run", cls=SectionedCommand)
 @name_argument
 @option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces, whatever -n says.")
+@option("-l", "--selector", metavar="SELECTOR", default="", help="Services with these labels, as kubectl takes them.")
 @option("--once", is_flag=True, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
 @option(
     "--interval",
@@ -97,12 +100,15 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
     Examples:
       mpctl watch
       mpctl watch qwen --once; echo $?
+      mpctl watch -l team=search --prometheus http://prometheus.monitoring:9090
       mpctl watch -A -o json --listen 127.0.0.1:9464
 
     A table is redrawn on a terminal; elsewhere each event is a line, with -o json a JSON object.
     """
     from mpctl.app.watch.watcher import Watcher
 
+    if name is not None and given["selector"]:
+        raise InputError("cannot be combined with a name", field="--selector")
     policy = _policy(given)
     place = context.place._replace(namespace=None) if given["all_namespaces"] else context.place
     events: list[WatchEvent] = []
@@ -147,7 +153,9 @@ def _services(
 ) -> Callable[[], Sequence[Session]]:
     from mpctl.app.session.open import open_sessions
 
-    return lambda: open_sessions(place, context.terminal, name, everywhere=given["all_namespaces"])
+    return lambda: open_sessions(
+        place, context.terminal, name, everywhere=given["all_namespaces"], labels=given["selector"]
+    )
 
 
 def _reopen(context: CliContext, place: Place) -> Callable[[Session], Session]:
