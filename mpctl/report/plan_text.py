@@ -229,7 +229,7 @@ def title_of(record: Record) -> str:
 
 def head_lines(record: Record) -> Iterator[str]:
     """GPU, lengths and notes of a service's plan."""
-    if "service" not in record:
+    if "gpu" not in record:
         return
     yield (
         f"GPU {record['gpu']}, prompts of {record['promptTokens']:.0f} tokens, answers of {record['outputTokens']:.0f}"

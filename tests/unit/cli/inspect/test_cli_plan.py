@@ -11,6 +11,7 @@ import pytest
 from run_samples import make_run
 
 from mpctl.app.bench.run_file import write_run
+from mpctl.app.plan.predicted import Checked, Record
 from mpctl.experiment.cell import Cell as Measured
 from mpctl.platform.http import Answer
 
@@ -304,3 +305,18 @@ def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
         "http://engine:8000: the engine does not speculate" in ran.err,
         "--transcripts FILE" in ran.err,
     ) == (2, True, True), ran.err
+
+
+@pytest.mark.parametrize("form", ["table", "md", "html", "json", "yaml"])
+def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, monkeypatch, form):
+    predicted = {"value": 1.5, "low": 1.3, "high": 1.7}
+    one = Checked("rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted")
+    monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *_, **__: None)
+    monkeypatch.setattr("mpctl.app.plan.predicted.read_record", lambda _: Record("ml/qwen", (one,), ("rollout-1",)))
+    ran = cli("plan", "qwen", "--history", "-o", form)
+    assert ran.code == 0, ran.err
+    assert "rollout-3" in ran.out
+    assert "rollout-1" in ran.out
+    if form == "table":
+        assert "1.50 [1.30-1.70]" in ran.out
+        assert "1 of 1 measured ratios inside their band; median error 6.2%" in ran.out
