@@ -5,6 +5,8 @@ import json
 import pytest
 import yaml
 
+from tests.local.conftest import LAX
+
 
 def test_rollout_promotes_and_rollback_restores_byte_for_byte(up):
     before = up.live_text()
@@ -53,6 +55,7 @@ def test_a_slower_candidate_is_rejected_and_the_service_is_unchanged(mpctl):
 
 def test_a_candidate_with_other_greedy_outputs_is_rejected(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"other": True})))
+    mpctl.environment["MPCTL_POLICY"] = mpctl.policy(LAX.replace("max_different: 1", "max_different: 0.2"))
     done = mpctl("rollout", "--spec", "ngram", code=5)
     assert "greedy outputs differ" in done.stderr
 
