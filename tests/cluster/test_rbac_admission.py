@@ -5,7 +5,11 @@ import json
 
 import pytest
 
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+
 from .objects import ANY_SPEED, CONTAINERS
+from .rig.api import ApiError
+from .unmeasured import Unmeasured
 
 
 @pytest.fixture
@@ -74,3 +78,61 @@ def test_a_rollout_passes_the_policies(cluster, namespace, oscar, tmp_path):
     policy.write_text(ANY_SPEED)
     few = ("--requests", "4", "--repeats", "2", "--max-tokens", "16", "--policy", str(policy), "-y")
     assert "promoted" in oscar("rollout", "--spec", "ngram", *few).stderr
+
+
+NO_RESTORE = {
+    "failurePolicy": "Fail",
+    "matchConstraints": {
+        "resourceRules": [
+            {
+                "apiGroups": ["serving.kserve.io"],
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["inferenceservices"],
+            }
+        ]
+    },
+    "validations": [
+        {
+            "expression": "object.metadata.name != 'demo' || "
+            "object.spec.predictor.containers[0].args.exists(a, a.startsWith('--speculative-config'))",
+            "message": "speculation stays on",
+        }
+    ],
+}
+
+
+def test_a_policy_that_denies_only_the_restore_is_named_and_the_rollback_continues(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS)
+    run = Unmeasured(mpctl)
+    before = text_of(namespace.client.get("isvc", "demo"))
+    run("rollout", "--spec", "ngram", "-y")
+    name, api = f"no-restore-{namespace.name}", "admissionregistration.k8s.io/v1"
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}}
+    policy = {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": NO_RESTORE}
+    spec = {"policyName": name, "validationActions": ["Deny"], "matchResources": selector}
+    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": spec}
+    for document in (policy, binding):
+        namespace.client.apply(document)
+    namespace.client.wait("the policy holds", lambda: denied(namespace))
+    done = run("rollback", "-y", code=4)
+    assert "refused by an admission policy" in done.stderr
+    assert "speculation stays on" in done.stderr
+    for document in (binding, policy):
+        namespace.client.delete(document["kind"], name)
+    namespace.client.wait("the policy is gone", lambda: not denied(namespace))
+    assert "restored" in run("rollback", "-y").stderr
+    assert text_of(namespace.client.get("isvc", "demo")) == before
+
+
+def denied(namespace):
+    """Whether a restore would be refused now."""
+    found = namespace.client.get("isvc", "demo")
+    args = found["spec"]["predictor"]["containers"][0]["args"]
+    found["spec"]["predictor"]["containers"][0]["args"] = [a for a in args if not a.startswith("--speculative")]
+    path = f"/apis/serving.kserve.io/v1beta1/namespaces/{namespace.name}/inferenceservices/demo"
+    try:
+        namespace.client.request("PUT", path, found, dryRun="All")
+    except ApiError as error:
+        return "speculation stays on" in error.message
+    return False
