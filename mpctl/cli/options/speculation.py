@@ -37,7 +37,7 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             required=required,
             metavar="METHOD",
             shell_complete=lambda _c, _p, text: _methods(text),
-            help="Method such as ngram or eagle3; none removes it; rollout: auto, plan: all, or several.",
+            help="Method such as ngram; none removes it; rollout: auto; plan: all, or several.",
         ),
         option(
             "--set",
