@@ -191,12 +191,14 @@ def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
 
 
 def _cut_lines(editor: Editor, begin: int, end: int) -> None:
-    """Cut whole lines with the break after them; with the one before where none follows."""
+    """Cut whole lines with the break before them; with the one after where the two are not alike."""
     text = editor.text
-    if end < len(text):
-        editor.cut(begin, end + (2 if text.startswith("\r\n", end) else 1), "")
+    before = _break_before(text, begin)
+    after = "\r\n" if text.startswith("\r\n", end) else text[end : end + 1]
+    if after in ("", before):
+        editor.cut(begin - len(before), end, "")
     else:
-        editor.cut(begin - len(_break_before(text, begin)), end, "")
+        editor.cut(begin, end + len(after), "")
 
 
 def _list(view: View) -> Sequence:

@@ -41,11 +41,15 @@ def test_made_up_manifests_come_out_right(part):
     assert counts.edits > 10
 
 
-@pytest.mark.parametrize("number", [470, 1054, 1202, 3476, 3618])
-def test_what_a_run_of_ten_thousand_found(number):
-    """Doubled carriage returns, volumes that are a mapping, words behind --, a value that is null."""
+@pytest.mark.parametrize(
+    ("seed", "number"),
+    [(7, 470), (7, 1054), (7, 1202), (7, 3476), (7, 3618), (11, 1607), (11, 2062), (11, 2812)],
+)
+def test_what_a_run_of_ten_thousand_found(seed, number):
+    """Doubled carriage returns, volumes that are a mapping, words behind --, a value that is null, files that end
+    without a line break."""
     counts = Counts()
-    judge(str(number), manifest(7, number), counts)
+    judge(str(number), manifest(seed, number), counts)
     assert counts.clean, counts.problems
     assert counts.services == 1
 
