@@ -77,7 +77,8 @@ def entries_of_a_rollout(run, namespace, before):
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])
 def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(cluster, namespace, mpctl, met, half):
     namespace.deploy(CONTAINERS)
-    cluster.metrics.set("queue_wait_ms", 150)
+    # It wants one pod, also in the moment in which two are ready while pods are replaced: 50 of 200 for each.
+    cluster.metrics.set("queue_wait_ms", 50)
     namespace.client.apply(hpa())
     scaler = namespace.client.get("hpa", "demo-queue")["spec"]
     before = text_of(namespace.client.get("isvc", "demo"))

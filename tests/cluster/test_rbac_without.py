@@ -283,7 +283,8 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     store = KubernetesStore(client, namespace.name, "demo", "somebody")
     (first,) = store.revisions()
     assert first.number == 3  # baseline and goal of the rollout keep their numbers
-    store.add_revision(Revision(4, first.text + "# another\n", first.created, "ann", "as found", None, ""))
+    other = hand("render", "demo", "--spec", "ngram", "--set", "num_speculative_tokens=3").stdout
+    store.add_revision(Revision(4, other, first.created, "ann", "as found", None, ""))
     client.close()
     for key in BACK_ROWS:
         code, told = missed(say, BACK, key)

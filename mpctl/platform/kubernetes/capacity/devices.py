@@ -47,6 +47,19 @@ def assess_capacity(
     return Fit(fit.verdict, 0, reasons, fit.unchecked)
 
 
+def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:
+    """Return the pods that use GPUs, as ``namespace/name``, and the claims that keep one without a pod."""
+    found = set()
+    for pod in pods:
+        if (pod.get("spec") or {}).get("nodeName") and not _is_finished(pod) and gpus_of(pod["spec"]):
+            found.add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
+    for claim in claims:
+        status, meta = claim.get("status") or {}, claim["metadata"]
+        if status.get("allocation") and not status.get("reservedFor"):
+            found.add(f"claim {meta.get('namespace')}/{meta['name']}")
+    return tuple(sorted(found))
+
+
 def without_leaving(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[list[Json], list[Json]]:
     """Return the claims and pods that remain once the pods that terminate, or are gone, have released theirs."""
     staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]

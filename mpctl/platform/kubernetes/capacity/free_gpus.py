@@ -9,11 +9,18 @@ from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import Need
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
-from mpctl.platform.kubernetes.capacity.devices import assess_capacity, exclusion_reason, gpus_of, without_leaving
+from mpctl.platform.kubernetes.capacity.devices import (
+    assess_capacity,
+    exclusion_reason,
+    gpus_of,
+    holders,
+    without_leaving,
+)
 
 AFTER_GRACE_S = 60.0  # until a pod that was killed is gone from the API and its claim is released
 _GRACE_S = 30.0  # the default of Kubernetes
 _POLL_S = 1.0
+_MOST_HOLDERS = 5  # named in a message
 
 
 def require_capacity(
@@ -52,7 +59,9 @@ def require_capacity(
         soon = assess_capacity(need, nodes, slices, *without_leaving(claims, everything))
         waited = time.monotonic() - began
         if soon.verdict != "fits" or waited > _grace_s(everything) + AFTER_GRACE_S:
-            raise Refused(f"{title}: no free GPU for {purpose}: {'; '.join(fit.reasons)}", hint=hint)
+            used = ", ".join(holders(claims, everything)[:_MOST_HOLDERS])
+            reasons = "; ".join((*fit.reasons, *([f"in use by {used}"] if used else [])))
+            raise Refused(f"{title}: no free GPU for {purpose}: {reasons}", hint=hint)
         sleep(_POLL_S)
     # Admission may add other tolerations to a new pod, so this is a note and no refusal.
     excluded = {node["metadata"]["name"]: exclusion_reason(running, node) for node in nodes}

@@ -22,14 +22,16 @@ LEAVING = {"deletionTimestamp": "2026-11-22T10:00:00Z", "deletionGracePeriodSeco
 
 
 def pod(uid="u", **more):
-    return {"metadata": {"name": "old", "uid": uid} | more, "spec": TEMPLATE | {"nodeName": "n"}, "status": {}}
+    metadata = {"name": "old", "namespace": "team", "uid": uid} | more
+    return {"metadata": metadata, "spec": TEMPLATE | {"nodeName": "n"}, "status": {}}
 
 
 def claim(users=("u",), owner="u", **more):
     results = [{"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}]
+    owners = [{"kind": "Pod", "uid": owner}] if owner else []
     return {
         "kind": "ResourceClaim",
-        "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "uid": owner}] if owner else []} | more,
+        "metadata": {"name": "c", "namespace": "team", "ownerReferences": owners} | more,
         "status": {
             "allocation": {"devices": {"results": results}},
             "reservedFor": [{"resource": "pods", "uid": user} for user in users],
@@ -92,6 +94,7 @@ def test_a_gpu_that_is_being_released_is_waited_for(ask, pods, claims):
 def test_a_gpu_that_stays_in_use_is_refused_at_once(ask, pods, claims):
     message, waited_s = ask(pods, claims)
     assert "service a/b: no free GPU for a candidate: 0 of 1 GPUs on 1 nodes are free" in message
+    assert message.endswith(f"in use by {'team/old' if pods else 'claim team/c'}")
     assert waited_s == 0
 
 
