@@ -8,7 +8,7 @@ from mpctl.app.session.local import open_local
 from mpctl.app.session.place import Place
 from mpctl.errors import InputError
 from mpctl.manifest import masked
-from mpctl.platform.local.supervisor import log_path
+from mpctl.platform.local.logs import log_path
 
 
 def read_log(place: Place, console: Console, request: LocalLogsRequest) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class LocalSession(Session):
 
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.platform.local.supervisor import log_path
+        from mpctl.platform.local.logs import log_path
 
         path = log_path(self.platform.directory, self.platform.desired().route)
         try:

@@ -21,6 +21,7 @@ from mpctl.manifest import Service, foreign_changes, masked
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
+from mpctl.platform.local.logs import log_end, log_path
 from mpctl.platform.local.processes import (
     STATE_VARIABLE,
     alive,
@@ -30,7 +31,6 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
-from mpctl.platform.local.supervisor import log_end, log_path
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 

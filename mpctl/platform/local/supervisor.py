@@ -35,12 +35,12 @@ from mpctl.platform.local.desired import (
 )
 from mpctl.platform.local.engine import engine_command, engine_environment, read_service
 from mpctl.platform.local.files import state_root, try_lock, write_json
+from mpctl.platform.local.logs import last_log_line, log_path
 from mpctl.platform.local.processes import STATE_VARIABLE, alive, identify, stop_group, tagged
 from mpctl.platform.local.router import Router
 
 TICK_S = 0.25
 MAX_PAUSE_S = 60.0
-_LOG_BYTES = 65_536
 DRAIN_S = 30.0  # for requests in flight at a switch
 
 
@@ -196,35 +196,6 @@ def _found_running(directory: Path) -> dict[str, ObservedArm]:
         if tag.startswith(mine) and (known is None or alive(known.process) is None):
             arms[arm_id] = ObservedArm("Starting", identify(process.pid), "found running")
     return arms
-
-
-def log_path(directory: Path, arm_id: str) -> Path:
-    """Where an engine's output goes."""
-    return directory / "arms" / f"{arm_id}.log"
-
-
-def log_end(log: Path) -> str:
-    """Return the last ``_LOG_BYTES`` of a log, which may be of any size.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-        return file.read().decode(errors="replace")
-
-
-def last_log_line(log: Path, *, limit: int = 160) -> str:
-    """The last line of a log that says something, without the logger's prefix."""
-    try:
-        lines = log_end(log).splitlines()
-    except FileNotFoundError:
-        return ""
-    for line in reversed(lines):
-        text = line.split("] ", 1)[-1].strip()
-        if text:
-            return text[:limit]
-    return ""
 
 
 def _ended(code: int | None) -> str:

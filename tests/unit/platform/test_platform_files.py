@@ -32,8 +32,9 @@ from mpctl.platform.local.files import (
     write_json,
     write_text,
 )
+from mpctl.platform.local.logs import last_log_line
 from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
-from mpctl.platform.local.supervisor import Supervisor, last_log_line
+from mpctl.platform.local.supervisor import Supervisor
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

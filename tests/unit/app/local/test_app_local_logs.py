@@ -10,7 +10,7 @@ from mpctl.app.local import logs as module
 from mpctl.app.requests import LocalLogsRequest
 from mpctl.app.session.place import Place
 from mpctl.errors import InputError
-from mpctl.platform.local.supervisor import log_path
+from mpctl.platform.local.logs import log_path
 
 
 @pytest.fixture
