@@ -147,9 +147,9 @@ class Session(ABC):
         """The live manifest."""
         return self.platform.read().text
 
+    @abstractmethod
     def counters(self) -> EngineCounters:
         """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
-        raise NotImplementedError
 
     @abstractmethod
     def holder(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from world import Behaviour, Disk, Engine, MemoryPlatform, MemoryWorld, Silent
 
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import EngineCounters, Session
 from mpctl.app.session.status import Status
 from mpctl.manifest import Service, load
 from mpctl.rollout.context import Context
@@ -105,6 +105,9 @@ class MemorySession(Session):
 
     def holder(self) -> str | None:
         return None
+
+    def counters(self) -> EngineCounters:
+        raise AssertionError("a test of the watch brings its own counters")
 
     def status(self) -> Status:
         disk = self.memory.disk
