@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from measure_samples import DATA, EDITS, rounds_of, window
-from test_gate_rules import QUEUE, TIMED, timed
+from measure_samples import DATA, EDITS, QUEUE, TIMED, rounds_of, timed, window
 
 from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.block import Block, BlockError

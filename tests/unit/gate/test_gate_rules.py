@@ -9,11 +9,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from measure_samples import EDITS, pair, rounds_of, speculating, window
+from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating, timed, window
 
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
+from mpctl.experiment.run import ArmConditions, PromptSet
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import RULES, Outcome, Verdict, assess
 from mpctl.gate.case import Case
@@ -29,15 +29,6 @@ PASS, FAIL, UNDECIDED, MISSING, SKIP = (
     Outcome.MISSING,
     Outcome.SKIP,
 )
-QUEUE = {"queue_seconds": 0.001, "queue_count": 10.0, "ttft_seconds": 0.1, "ttft_count": 10.0}
-TIMED = {**QUEUE, "tpot_seconds": 0.02, "tpot_count": 10.0}
-
-
-def timed(blocks):
-    """The engines keep times too."""
-    return [replace(b, window=replace(b.window, **TIMED)) for b in blocks]
-
-
 GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), Policy())
 
 
@@ -67,10 +58,6 @@ def counted(counters):
 def arms(spec="ngram K=5", base=28_000, cand=28_000):
     made = ArmConditions("none", "0.32.0", (), "m", "", "NVIDIA L4", base)
     return {BASELINE: made, CANDIDATE: replace(made, spec=spec, kv_pool_tokens=cand)}
-
-
-def results(analysis):
-    return {r.rule: r for r in assess(analysis).rules}
 
 
 def drafted(rate):
@@ -440,114 +427,11 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
     assert assess(made).reasons[0].endswith("as when the draft takes memory from the KV cache")
 
 
-CALM = Calibration(p50_ms=0.1, p99_ms=0.2, requests=300, concurrency=1)
-
-
-def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
-    """The Modelplane example measures 30 prompts; its figures say nothing of the slowest hundredth."""
-    blocks = timed(rounds_of(3, faster=(2.49,) * 10, jitter=0.01))
-    policy = Policy(max_e2e_p99_ratio=1.1)
-    made = replace(Analysis.of(blocks, policy), calibration=CALM)
-    rule = results(made)["E2E p99"]
-    assert rule.outcome is UNDECIDED
-    assert rule.needed == 445
-    assert rule.message == (
-        "E2E p99: 30 prompts were answered by both arms and 475 are needed at this interim analysis, 445 more "
-        "(299 for a single analysis at 95%)"
-    )
-    assert assess(made).outcome is Outcome.UNDECIDED
-    enough = replace(Analysis.of(timed(rounds_of(3, faster=(2.49,) * 180, jitter=0.01)), policy), calibration=CALM)
-    assert results(enough)["E2E p99"].outcome is PASS
-    slow = replace(enough, policy=Policy(max_e2e_p99_ratio=0.3))
-    assert results(slow)["E2E p99"].outcome is FAIL
-
-
-@pytest.mark.parametrize(
-    ("calibration", "limit", "message"),
-    [
-        (None, 1.1, "was not calibrated"),
-        (
-            replace(CALM, p99_ms=0.29),
-            1.1,
-            "refused, the load client itself adds 0.29 ms at p99, more than a tenth of the 2.80 ms",
-        ),
-        (replace(CALM, p99_ms=0.27), 1.1, None),
-        (replace(CALM, p99_ms=0.29), 1.2, None),
-    ],
-)
-def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_effect(calibration, limit, message):
-    policy = Policy(max_e2e_p99_ratio=limit)
-    made = replace(Analysis.of(timed(rounds_of(3, faster=(2.0,) * 180)), policy), calibration=calibration)
-    rule = results(made)["E2E p99"]
-    assert (rule.outcome is MISSING) == (message is not None)
-    assert (message or "") in rule.message
-
-
-def test_a_tail_of_which_nothing_was_seen_is_missing():
-    """Answers that come in one chunk: hundreds of prompts, and no time per token by the client."""
-    blocks = timed(rounds_of(4, faster=(2.0,) * 150))
-    whole = [
-        replace(
-            b,
-            samples=tuple(replace(s, ttft_ms=s.e2e_ms) for s in b.samples),
-            window=replace(b.window, ttft_seconds=sum(s.e2e_ms for s in b.samples) / 1000, ttft_count=len(b.samples)),
-        )
-        for b in blocks
-    ]
-    made = replace(Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
-    rule = results(made)["TPOT p99"]
-    assert (rule.outcome, rule.message) == (MISSING, "TPOT p99 was not measured on both arms")
-
-
-@pytest.mark.parametrize(
-    ("cell", "refused"),
-    [(Cell("edits", 1), False), (Cell("edits", 8), True), (Cell("edits", 256, rate=4.0), False)],
-)
-def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refused):
-    """With a rate there are as many in flight as arrive while one is answered, not the most that may be."""
-    blocks = timed(rounds_of(4, faster=(2.0,) * 150, cell=cell))
-    rule = results(replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5)), calibration=CALM))["E2E p99"]
-    assert rule.outcome is (MISSING if refused else PASS)
-    assert ("--concurrency 8 calibrates it with so many" in rule.message) is refused
-
-
-def test_a_limit_of_zero_is_judged():
-    made = replace(
-        Analysis.of(timed(rounds_of(4, faster=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
-    )
-    assert results(made)["E2E p99"].outcome is FAIL
-
-
-def test_a_tails_interval_states_the_simultaneous_confidence_level():
-    intervals = Analysis.of(timed(rounds_of(5, faster=(2.0,) * 150)), Policy(), planned=12).cells[0].intervals
-    assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.966)
-
-
 @pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
 def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
     arm = ArmConditions("http://10.0.0.7:8000", "0.32.0", (), "m", "", "", None)
     made = replace(counted(counters), arms={CANDIDATE: arm})
     assert results(made)["first position"].outcome is SKIP
-
-
-def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
-    own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
-    blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, faster=(2.0,) * 180)]
-    made = replace(Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM)
-    assert "received chunks of the baseline merged" in results(made)["TTFT p99"].message
-    assert results(made)["E2E p99"].outcome is PASS
-    silent = [replace(b, window=replace(b.window, ttft_count=0)) if b.arm == CANDIDATE else b for b in timed(blocks)]
-    made = replace(Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
-    assert results(made)["TPOT p99"].outcome is MISSING
-    assert "candidate's engine does not report its own time" in results(made)["TPOT p99"].message
-
-
-def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
-    blocks = timed(rounds_of(2, faster=(2.0,) * 1500))
-    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), planned=12), calibration=CALM)
-    rule = results(made)["E2E p99"]
-    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is round 2")
-    assert rule.needed == 3 * 1500
 
 
 def test_taking_speculation_away_is_not_asked_for_drafts():

@@ -10,6 +10,9 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Block, Sample, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.assess import assess
+from mpctl.gate.outcome import RuleResult
 
 EDITS = Cell("edits", 1)
 STARTED = "2026-11-21T04:58:46+00:00"
@@ -96,3 +99,17 @@ def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDI
             ),
         ]
     return made
+
+
+QUEUE = {"queue_seconds": 0.001, "queue_count": 10.0, "ttft_seconds": 0.1, "ttft_count": 10.0}
+TIMED = {**QUEUE, "tpot_seconds": 0.02, "tpot_count": 10.0}
+
+
+def timed(blocks) -> list[Block]:
+    """The blocks, with times reported by the engines."""
+    return [replace(b, window=replace(b.window, **TIMED)) for b in blocks]
+
+
+def results(analysis: Analysis) -> dict[str, RuleResult]:
+    """Each rule's result by the rule's name."""
+    return {r.rule: r for r in assess(analysis).rules}
