@@ -131,7 +131,22 @@ class Service:
         self._require_editable(wanted)
         editor = Editor(self.text, self._source.place.document, engine)
         rewrite.apply(editor, wanted, style)
-        return self._verified(editor.result(), wanted, number)
+        edited = self._verified(editor.result(), wanted, number)
+        if wanted is not None and not slots:
+            self._require_exact_undo(edited, number)
+        return edited
+
+    def _require_exact_undo(self, edited: Service, number: int) -> None:
+        """Refuse to add a setting whose removal would leave other bytes than these."""
+        try:
+            restored = edited._with_setting(number, None, None).text
+        except InputError:
+            restored = None
+        if restored != self.text:
+            raise self._engines()[number].home.error(
+                "a setting added here could not be removed again byte for byte",
+                hint="write every argument on a line of its own, and end every line alike",
+            )
 
     def _require_editable(self, wanted: dict[str, Json] | None) -> None:
         if self._source.obstacle is not None:

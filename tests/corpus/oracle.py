@@ -1,8 +1,9 @@
-"""What an edit did, by PyYAML and argparse: neither shares code with the editor."""
+"""What an edit did, by PyYAML, argparse and shlex: none of them shares code with the editor."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import re
 import shlex
@@ -13,6 +14,9 @@ import yaml
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 _STAGED = ("storageUri", "storageUris", "volumes", "volumeMounts")
+_VARIABLE = "VLLM_ADDITIONAL_ARGS"
+_LISTS = ("args", "command", "extraArgs", _VARIABLE)
+_SEVERAL = ("LeaderWorkerSet", "LLMInferenceService")  # leader and workers are one engine
 
 
 def documents(text: str) -> list[Any] | None:
@@ -26,7 +30,7 @@ def documents(text: str) -> list[Any] | None:
 def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: bool = False) -> str:
     """Why an edit is wrong; empty when it is right.
 
-    Right is: one command line of one object reads ``config``, its other words are the ones before, and nothing outside
+    Right is: the command line of one engine reads ``config``, its other words are the ones before, and nothing outside
     of it changed but, with ``staged``, where the draft comes from.
     """
     left, right = documents(before), documents(after)
@@ -34,7 +38,9 @@ def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: boo
         return ""  # cannot be judged
     if right is None:
         return "the result is not YAML"
-    return "the number of documents changed" if len(left) != len(right) else _wrong(left, right, config, staged=staged)
+    if len(left) != len(right):
+        return "the number of documents changed"
+    return _wrong([_plain(one) for one in left], [_plain(one) for one in right], config, staged=staged)
 
 
 def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool) -> str:
@@ -46,19 +52,19 @@ def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, 
     if not lines and config is not None and not any(_reads(document, config) for document in right):
         return f"the engine reads no {config}"
     holders = {_holder(place) for place in lines}
-    if len(holders) > 1:
+    if len(holders) > 1 and _kind(left[next(iter(lines))[0]]) not in _SEVERAL:
         return f"changed in {len(holders)} objects"
-    for holder in holders:
-        assert holder is not None
-        was, now = _line(_at(left, holder)), _line(_at(right, holder))
-        if now is None or was is None:
-            return ""  # a shell or variables build it; the structure is all that can be judged
-        (_, old), (found, new) = split(was), split(now)
-        if found != config:
-            return f"the engine reads {found}, expected {config}"
-        if old != new:
-            return f"other words changed: {old} became {new}"
-    return ""
+    return next((why for holder in holders if holder and (why := _judged(left, right, holder, config))), "")
+
+
+def _judged(left: list[Any], right: list[Any], holder: tuple[Any, ...], config: dict[str, Any] | None) -> str:
+    was, now = _line(_at(left, holder)), _line(_at(right, holder))
+    if now is None or was is None:
+        return ""  # a shell or variables build it; the structure is all that can be judged
+    (_, old), (found, new) = split(was), split(now)
+    if found != config:
+        return f"the engine reads {found}, expected {config}"
+    return "" if old == new else f"other words changed: {old} became {new}"
 
 
 def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
@@ -70,14 +76,14 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
     words = list(words)
     while words:
         word = words.pop(0)
-        match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([\w.+-]+?)(?:=(.*))?", word, re.DOTALL)
+        match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([^=]+)(?:=(.*))?", word, re.DOTALL)
         if match is None:
             rest.append(word)
             continue
         value = match[2] if match[2] is not None else (words.pop(0) if words else "")
         dotted[match[1]] = _value(value)
     known, others = parser.parse_known_args(rest)
-    config = json.loads(known.spec[-1]) if known.spec else None
+    config = _value(known.spec[-1]) if known.spec else None
     if dotted:
         config = {**(config or {}), **dotted}
     return config, others
@@ -88,6 +94,32 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _kind(document: Any) -> Any:
+    return document.get("kind") if isinstance(document, dict) else None
+
+
+def _plain(document: Any) -> Any:
+    """An LLMInferenceService with its variable for arguments as a field of container ``main``, there or not."""
+    spec = document.get("spec") if _kind(document) == "LLMInferenceService" else None
+    if not isinstance(spec, dict):
+        return document
+    document = copy.deepcopy(document)
+    for key in ("template", "worker"):
+        pod = document["spec"].get(key) or {}
+        containers = pod.get("containers") or [] if isinstance(pod, dict) else None
+        if not isinstance(containers, list):
+            continue
+        main = next((one for one in containers if isinstance(one, dict) and one.get("name") == "main"), None)
+        if main is None:
+            main = {"name": "main"}
+            containers = [*containers, main]
+        env = main.get("env") or []
+        main[_VARIABLE] = [one.get("value") for one in env if isinstance(one, dict) and one.get("name") == _VARIABLE]
+        main["env"] = [one for one in env if not (isinstance(one, dict) and one.get("name") == _VARIABLE)]
+        document["spec"][key] = {**pod, "containers": containers}
+    return document
 
 
 def _changes(left: Any, right: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -109,12 +141,7 @@ def _changes(left: Any, right: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any
 
 def _holder(place: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The container (or model) whose command line a place is in; None for any other place."""
-    for key in ("args", "command"):
-        if key in place:
-            return place[: place.index(key)]
-    if "env" in place or "value" in place:  # VLLM_ADDITIONAL_ARGS
-        return place[: place.index("env")] if "env" in place else None
-    return None
+    return next((place[: place.index(key)] for key in _LISTS if key in place), None)
 
 
 def _reads(value: Any, config: dict[str, Any]) -> bool:
@@ -123,7 +150,7 @@ def _reads(value: Any, config: dict[str, Any]) -> bool:
         return any(_reads(inner, config) for inner in value)
     if not isinstance(value, dict):
         return False
-    if isinstance(value.get("args"), list) or isinstance(value.get("command"), list):
+    if any(isinstance(value.get(key), list) for key in _LISTS):
         line = _line(value)
         if line is None or split(line)[0] == config:
             return True
@@ -139,15 +166,25 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
 def _line(container: Any) -> list[str] | None:
     """The words of a command line; None where a variable or more than one command builds it."""
     words: list[str] = []
-    if any(isinstance(e, dict) and e.get("name") == "VLLM_ADDITIONAL_ARGS" for e in container.get("env") or ()):
-        return None
-    for key in ("command", "args"):
+    for key in ("command", "args", "extraArgs"):
         words += [word if isinstance(word, str) else str(word) for word in container.get(key) or ()]
+    if container.get(_VARIABLE) is not None and not container.get("command"):
+        return _evaluated([*map(str, container[_VARIABLE]), *words])
     if any("$" in word for word in words):
         return None
     if len(words) > 2 and re.fullmatch(r"(.*/)?(ba|da|a|z|k)?sh", words[0]):
         return _script(words[-1])
     return words
+
+
+def _evaluated(words: list[str]) -> list[str] | None:
+    """What ``eval`` makes of each word; braces that it would expand come back as they are, so the setting differs."""
+    if any("$" in word for word in words):
+        return None
+    try:
+        return [one for word in words for one in shlex.split(word)]
+    except ValueError:
+        return None
 
 
 def _script(text: str) -> list[str] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.files import read_file
 from mpctl.manifest import Service, load_one, load_values, select
+from mpctl.manifest.storage.edits import with_speculation
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -78,7 +79,7 @@ class FileSource:
     def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
         """The whole file with another setting: only the bytes of the setting, and of what ``edit`` changes, change."""
         service = self._service if edit is None else edit(self._service)
-        return service.with_speculation(config).to_yaml()
+        return with_speculation(service, config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version."""

@@ -187,18 +187,17 @@ def _drop_list(editor: Editor, home: View, key: str, node: Sequence) -> None:
     elif parent.flow:
         editor.cut(parent.entries[at - 1][1].end, node.end, "")
     else:
-        _cut_lines(editor, line_start(text, name.start), line_end(text, content_end(text, node)))
+        begin, end = line_start(text, name.start), line_end(text, content_end(text, node))
+        after = "\r\n" if text.startswith("\r\n", end) else text[end : end + 1]
+        if key == "storageUris" and after:  # :func:`move` writes it with the break behind it
+            editor.cut(begin, end + len(after), "")
+        else:
+            _cut_lines(editor, begin, end)
 
 
 def _cut_lines(editor: Editor, begin: int, end: int) -> None:
-    """Cut whole lines with the break before them; with the one after where the two are not alike."""
-    text = editor.text
-    before = _break_before(text, begin)
-    after = "\r\n" if text.startswith("\r\n", end) else text[end : end + 1]
-    if after in ("", before):
-        editor.cut(begin - len(before), end, "")
-    else:
-        editor.cut(begin, end + len(after), "")
+    """Cut whole lines with the break before them, which is how :func:`append` and :func:`add_list` write them."""
+    editor.cut(begin - len(_break_before(editor.text, begin)), end, "")
 
 
 def _list(view: View) -> Sequence:

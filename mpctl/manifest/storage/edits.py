@@ -3,20 +3,22 @@
 A draft comes as an entry of ``storageUris`` (``storageUri`` moves there first, because KServe takes one or the
 other), as a volume claim with its mount, or in an image that replaces the target's. :func:`without_draft` removes an
 entry or a claim; where ``storageUri`` stood, or which image was replaced, only the recorded manifest knows, which
-``mpctl rollback`` restores. Every edit is proved: the result is read again and compared with what was meant.
+``mpctl rollback`` restores. Every edit is proved: the result is read again and compared with what was meant,
+and taken back to the bytes from before.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.kinds.inference_service import MOUNT
 from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
+from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.storage.cuts import (
     DRAFT_MOUNT,
     VOLUME,
@@ -60,7 +62,9 @@ def with_entry(service: Service, uri: str) -> Service:
                 holder.pop("storageUri", None)
             spec["storageUris"] = [one for one in (first, entry) if one]
 
-    return _made(service, editor, change)
+        if first is not None:  # only the recorded manifest knows where it stood
+            return _made(service, editor, change)
+    return _undoable(service, _made(service, editor, change))
 
 
 def with_claim(service: Service, claim: str, sub_path: str) -> Service:
@@ -87,7 +91,7 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
         spec.setdefault("volumes", []).append(volume)
         container.setdefault("volumeMounts", []).append(mount)
 
-    return _made(service, editor, change)
+    return _undoable(service, _made(service, editor, change))
 
 
 def with_image(service: Service, uri: str) -> Service:
@@ -146,6 +150,33 @@ def without_draft(service: Service) -> Service:
         _drop(container, "volumeMounts", "name", VOLUME)
 
     return _made(service, editor, change)
+
+
+def with_speculation(service: Service, config: Mapping[str, Json] | None) -> Service:
+    """This service with another setting, beside the draft that is staged in it.
+
+    Raises:
+        InputError: it cannot be done, or setting and draft could not be removed again byte for byte.
+    """
+    changed = service.with_speculation(config)
+    bare = without_draft(service)
+    if config is not None and bare is not service and service.speculation() is None:
+        _undoable(bare, changed)
+    return changed
+
+
+def _undoable(before: Service, after: Service) -> Service:
+    """``after``, when it returns to ``before`` byte for byte."""
+    try:
+        restored = without_draft(after).with_speculation(before.speculation()).text
+    except InputError:
+        restored = None
+    if restored != before.text:
+        raise _homes(before)[0].error(
+            "a draft staged here could not be removed again byte for byte",
+            hint="write the volumes and mounts in block form, and end every line alike",
+        )
+    return after
 
 
 def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:

@@ -43,10 +43,13 @@ def test_made_up_manifests_come_out_right(part):
 
 @pytest.mark.parametrize(
     ("seed", "number"),
-    [(7, 470), (7, 1054), (7, 1202), (7, 3476), (7, 3618), (11, 1607), (11, 2062), (11, 2812)],
+    [
+        *((7, 470), (7, 1054), (7, 1202), (7, 3476), (7, 3618), (11, 1607), (11, 2062), (11, 2812)),
+        *((20261122, 614), (20261122, 911), (20261122, 1062), (20261122, 2058)),
+    ],
 )
 def test_what_a_run_of_ten_thousand_found(seed, number):
-    """Doubled carriage returns, volumes that are a mapping, words behind --, a value that is null, files that end
+    """Doubled and mixed line ends, volumes that are a mapping, words behind --, a value that is null, files that end
     without a line break."""
     counts = Counts()
     judge(str(number), manifest(seed, number), counts)

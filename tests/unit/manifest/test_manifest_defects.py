@@ -8,7 +8,7 @@ from service_samples import NGRAM, container
 from mpctl.errors import InputError
 from mpctl.manifest import load, load_one
 from mpctl.manifest.speculation.editor import Editor
-from mpctl.manifest.storage.edits import without_draft
+from mpctl.manifest.storage.edits import with_claim, with_speculation, without_draft
 
 KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
 SKLEARN = KSERVE + "metadata: {name: iris}\nspec: {predictor: {model: {modelFormat: {name: sklearn}}}}\n"
@@ -121,6 +121,23 @@ def test_an_edit_that_changes_anything_else_is_not_written(monkeypatch):
     monkeypatch.setattr(Editor, "result", lambda self: result(self).replace("hf://a/t", "hf://a/x"))
     with pytest.raises(InputError, match="without changing something else"):
         without_draft(load(staged)[0])
+
+
+def test_a_setting_that_could_not_be_removed_byte_for_byte_is_not_written(monkeypatch):
+    text, result = container("args: [m, --port=8080]\n"), Editor.result
+    monkeypatch.setattr(Editor, "result", lambda self: result(self) + "\n" * bool(self.removed))
+    with pytest.raises(InputError, match="could not be removed again byte for byte"):
+        load(text)[0].with_speculation(NGRAM)
+
+
+def test_a_draft_that_could_not_be_removed_byte_for_byte_is_not_staged(monkeypatch):
+    service = load(container("args: [m, --port=8080]\n"))[0]
+    staged = with_claim(service, "drafts", "head")
+    result = Editor.result
+    monkeypatch.setattr(Editor, "result", lambda self: result(self) + "\n" * ("mpctl-draft" in self.text))
+    for edit in (lambda: with_claim(service, "drafts", "head"), lambda: with_speculation(staged, NGRAM)):
+        with pytest.raises(InputError, match="could not be removed again byte for byte"):
+            edit()
 
 
 def test_a_file_without_a_service_names_the_kinds_it_holds():
