@@ -13,6 +13,8 @@ import yaml
 
 from mpctl.cli.main import run
 from mpctl.platform.kubernetes.access.rbac import roles, subject_of
+from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.sealed_records import newest_seals, number_of
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from tests.local.planted import DATABASE, MARKED, PROMPT, TOKEN, CommandLines, finds, write_prompts
 
@@ -130,9 +132,15 @@ def report(promoted, monkeypatch, capsys):
 
 
 def records(namespace):
-    """The ConfigMaps that hold records of the rollout."""
+    """The ConfigMaps that hold records of the rollout: those of the newest seals, and those of the states before."""
     found = namespace.client.list("configmaps", labels=f"{RECORDS},mpctl.dev/part=record")
-    return [item for item in found if item["data"]["operation"] == "rollout-1"]
+    seals = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=seal")
+    newest = {names.record_name("demo", *key, number_of(seal)) for key, seal in newest_seals(seals).items()}
+    mine = [item for item in found if item["data"]["operation"] == "rollout-1"]
+    return (
+        [item for item in mine if item["metadata"]["name"] in newest],
+        [item for item in mine if item["metadata"]["name"] not in newest],
+    )
 
 
 def packed(content):
@@ -183,7 +191,9 @@ def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, re
     code, honest = report()
     assert code == 0, honest
     attempts = 0
-    for item in records(namespace):
+    newest, before = records(namespace)
+    assert len(newest) == len(before) >= 1
+    for item in newest:
         name = item["metadata"]["name"]
         for what, forged in changed(item):
             write(mallory, namespace, forged)
@@ -196,11 +206,22 @@ def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, re
             else:
                 assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in told) == (3, True), (what, told)
                 assert "last written by mallory" in told, (what, told)
+        for old in before:  # sealed too, when it was the newest
+            write(mallory, namespace, {**old, "metadata": item["metadata"]})
+            code, told = report()
+            attempts += 1
+            assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in told) == (3, True), told
+            assert "last written by mallory" in told, told
         mallory.delete("configmaps", name)
-        assert report() != (0, honest)
+        code, told = report()
+        assert (code, f"tampering: ConfigMap {namespace.name}/{name} is missing" in told) == (3, True), told
         attempts += 1
         mallory.request("POST", path_of(namespace, item).rpartition("/")[0], _new(item), fieldManager="mpctl")
         assert report() == (0, honest), name
+    for item in before:
+        write(mallory, namespace, {**item, "binaryData": {"record": FORGED}})
+        attempts += 1
+        assert report() == (0, honest)
     for part in ("ledger", "revision", "seal", "blob", "record"):  # objects that only look like mpctl's own
         labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": part}
         for name in (f"mpctl-demo-{part}-0", f"mpctl-demo.{part}-1"):
@@ -249,7 +270,7 @@ def test_who_writes_configmaps_writes_no_ledger_revision_seal_or_lock(promoted, 
 
 def test_a_rollback_restores_the_service_whatever_the_configmaps_say(promoted, mallory):
     namespace, mpctl, before = promoted
-    found = records(namespace)
+    found, _ = records(namespace)
     for item in found:
         write(mallory, namespace, {**item, "binaryData": {"record": ""}})
     ledger = {"text": "hostPath: /", "lines": json.dumps({"plan": {"text": "hostPath: /"}})}
@@ -265,6 +286,20 @@ def test_a_rollback_restores_the_service_whatever_the_configmaps_say(promoted, m
 
 
 # Deletion
+
+
+def test_entries_that_somebody_removes_from_the_end_of_the_ledger_are_missed(cluster, promoted):
+    namespace, mpctl, _ = promoted
+    ledger = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger")
+    *_, last = sorted(ledger, key=lambda item: item["revision"])
+    namespace.client.delete("controllerrevisions", last["metadata"]["name"])
+    for command in (("rollback", "--yes"), ("rollout", "--spec", "ngram", "--yes")):
+        done = mpctl(*command, code=None)
+        assert done.returncode != 0, command
+        assert f"entry {last['revision']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr, done.stderr
+    assert "tampering:" in mpctl("status", code=None).stdout
+    mpctl("unlock", "demo", "--force", "--yes")
+    assert "tampering:" not in mpctl("status", code=None).stdout
 
 
 def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):

@@ -153,8 +153,9 @@ class ClusterSession(Session):
     def status(self) -> Status:
         """The service as it is."""
         live, arms = self.platform.read(), self.platform.arms()
+        holder = self.holder()  # before the ledger, whose newest entry its Lease names
         revisions, entries = self.store.revisions(), self.store.entries()
-        operation, holder = open_operation(entries), self.holder()
+        operation, missing = open_operation(entries), self.store.missing_entries(entries)
         spec, unread = self._speculation()
         return Status(
             namespace=self.namespace,
@@ -173,6 +174,7 @@ class ClusterSession(Session):
                 *unread,
                 *interruptions(operation, holder),
                 *lost_records(entries, revisions, holder),
+                *([f"tampering: {missing}"] if missing else []),
             ),
         )
 

@@ -17,7 +17,7 @@ from mpctl.cli.settings import in_context
     "--force",
     section="Execution",
     is_flag=True,
-    help="Unlock although the holder is alive; its command stops before its next write.",
+    help="Unlock although the holder is alive or entries of the ledger were removed.",
 )
 @ask_options
 @shared_options

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE, Kind
+from mpctl.platform.kubernetes.sealed_records import newest_seals
 from mpctl.rollout.ports import Pruned, Recorded
 
 _RECORDS = (names.RECORD, names.BLOB, names.SEAL)
@@ -21,7 +22,7 @@ class RecordedObjects:
     """
 
     def __init__(self, client: Client, namespace: str, service: str) -> None:
-        self._client, self._namespace = client, namespace
+        self._client, self._namespace, self._service = client, namespace, service
         chosen = f"{names.SERVICE_LABEL}={names.label_of(service)}"
         history = client.list(CONTROLLER_REVISION, namespace, labels=chosen) or []
         ledger = [item for item in history if part_of(item) == names.LEDGER]
@@ -58,31 +59,40 @@ class RecordedObjects:
         self._delete(self._found)
 
     def prune(self, operations: frozenset[str]) -> Pruned:
-        """Delete the records of these operations, and seals of bundles that were replaced since.
+        """Delete the records of these operations, and states of records that were replaced since.
 
         Raises:
             NotPermitted: nothing was deleted; the message names the right that is missing.
         """
-        records = [item for kind, item in self._found if kind is CONFIG_MAP and part_of(item) == names.RECORD]
-        kept = [item for item in records if _data(item).get("operation") not in operations]
-        pieces = {piece for item in kept for piece in str(_data(item).get("pieces", "")).split()}
-        current = {(_data(item).get("operation"), _data(item).get("name"), _data(item).get("sha256")) for item in kept}
+        seals = [item for _, item in self._found if part_of(item) == names.SEAL]
+        current = [s for (operation, _), s in newest_seals(seals).items() if operation not in operations]
+        staying = {seal["metadata"]["name"] for seal in current} | {self._record_of(seal) for seal in current}
+        pieces = {
+            piece
+            for _, item in self._found
+            if item["metadata"]["name"] in staying
+            for piece in str(_data(item).get("pieces", "")).split()
+        }
 
-        def goes(kind: Kind, item: Json) -> bool:
-            part, data = part_of(item), _data(item)
-            if kind is CONFIG_MAP and part == names.RECORD:
-                return data.get("operation") in operations
-            if kind is CONFIG_MAP and part == names.BLOB:
-                return not any(item["metadata"]["name"].endswith(f"-blob-{piece[:20]}") for piece in pieces)
-            vouched = (data.get("operation"), data.get("name"), data.get("sha256"))
-            return kind is CONTROLLER_REVISION and part == names.SEAL and vouched not in current
+        def goes(item: Json) -> bool:
+            name, part = item["metadata"]["name"], part_of(item)
+            if part == names.BLOB:
+                return not any(name.endswith(f"-blob-{piece[:20]}") for piece in pieces)
+            return part in (names.RECORD, names.SEAL) and name not in staying
 
-        # Records go before the seals that vouch for them.
-        going = sorted((pair for pair in self._found if goes(*pair)), key=lambda pair: pair[0] is not CONFIG_MAP)
+        # Seals go first, the oldest before the newest, so that a record whose newest seal stands is whole.
+        going = sorted(
+            (pair for pair in self._found if goes(pair[1])), key=lambda pair: (pair[0] is CONFIG_MAP, _number(pair[1]))
+        )
         self._delete(dict(reversed(going)).items(), dry_run=True)
         self._delete(going)
         left = [pair for pair in self._found if pair not in going]
         return Pruned(len(going), _size(going), len(left), _size(left))
+
+    def _record_of(self, seal: Json) -> str:
+        """The ConfigMap that a seal vouches for."""
+        data = _data(seal)
+        return names.record_name(self._service, str(data["operation"]), str(data["name"]), _number(seal))
 
     def _delete(self, items: Iterable[tuple[Kind, Json]], *, dry_run: bool = False) -> None:
         for kind, item in items:

@@ -5,6 +5,8 @@ is
 dead when its identity and heartbeat have not changed for a lease's duration by this machine's monotonic clock. A holder
 on this machine whose process is gone is dead at once, so ``mpctl resume`` after a crash does not wait.
 
+The Lease also names the newest entry of the ledger, so that entries which somebody removed from its end are missed.
+
 A Lease that cannot be renewed is lost: from then on every write of the client raises, and the operation stops before
 its
 next step, resumable. Before every write the age of the own heartbeat is checked, too: a process that was stopped, or
@@ -30,6 +32,7 @@ from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
+from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
 HEARTBEAT_S = 5.0
 DURATION_S = 20  # the Lease's leaseDurationSeconds: three heartbeats may be lost
@@ -133,10 +136,15 @@ class Lease:
         self._lost = ""
         self._held_for = ""
         self._token = f"{who}/{secrets.token_hex(8)}"
+        # As the Lease was read last; while it is held, as the holder wrote the ledger.
+        self.newest_entry: NewestEntry | None = None
 
     def read(self) -> Holder | None:
         """Return the current holder."""
-        return holder_of(self._client.get(LEASE, lease_name(self._service), self._namespace))
+        lease = self._client.get(LEASE, lease_name(self._service), self._namespace)
+        if not self._held_for:
+            self.newest_entry = newest_entry_of(lease)
+        return holder_of(lease)
 
     def holder(self) -> str | None:
         """Describe the current holder; a process of this machine that is gone holds nothing."""
@@ -165,6 +173,7 @@ class Lease:
             self._stop.set()
             beat.join(timeout=self._heartbeat_s)
             self._release()
+            self._held_for = ""
 
     def require(self) -> None:
         """Raise when the Lease is lost; renew it first when its heartbeat is as old as others wait for.
@@ -215,6 +224,13 @@ class Lease:
                 hint="ask the holder to stop, or use --force: its command stops before its next write",
             )
 
+    def forget_entries(self) -> None:
+        """Name no entry of the ledger any more: it is deleted, or its loss is accepted."""
+        self.newest_entry = None
+        if self._client.get(LEASE, lease_name(self._service), self._namespace) is not None:
+            patch = {"metadata": {"annotations": {NEWEST: None}}}
+            self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
+
     @property
     def _title(self) -> str:
         return f"service {self._namespace}/{self._service}"
@@ -226,7 +242,7 @@ class Lease:
         dead: tuple[str, str] | None = None
         for _ in range(_TRIES):
             lease = self._client.get(LEASE, name, self._namespace)
-            holder = holder_of(lease)
+            holder, self.newest_entry = holder_of(lease), newest_entry_of(lease)
             if holder is not None and holder.identity != self._token and holder.heartbeat != dead:
                 if _claims_fresh(holder) or not self._is_dead(holder):
                     raise Conflict(
@@ -265,7 +281,12 @@ class Lease:
             "name": name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
-            "annotations": {_PURPOSE: purpose, _PROCESS: this_process(), _WHO: self._who},
+            "annotations": {
+                _PURPOSE: purpose,
+                _PROCESS: this_process(),
+                _WHO: self._who,
+                **naming(self.newest_entry),
+            },
         }
         metadata.pop("managedFields", None)
         spec = present.get("spec") or {}
@@ -324,7 +345,8 @@ class Lease:
             return
 
     def _clear(self, holder: Holder) -> None:
-        patch = {"metadata": {"resourceVersion": holder.version}, "spec": {"holderIdentity": None}}
+        metadata = {"resourceVersion": holder.version, "annotations": naming(self.newest_entry)}
+        patch = {"metadata": metadata, "spec": {"holderIdentity": None}}
         self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
 
 

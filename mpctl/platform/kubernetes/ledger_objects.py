@@ -1,14 +1,41 @@
-"""The ledger of a service as ControllerRevisions, one per entry."""
+"""The ledger of a service as ControllerRevisions, one per entry; its Lease names the newest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Json
 from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.rollout.ledger import Entry
+
+NEWEST = "mpctl.dev/newest-entry"  # annotation of the Lease
+
+
+@dataclass(frozen=True)
+class NewestEntry:
+    """The newest entry of a ledger as its Lease names it. ``source``: the Lease and its last writer, for messages."""
+
+    seq: int
+    digest: str
+    source: str = ""
+
+
+def newest_entry_of(lease: Json | None) -> NewestEntry | None:
+    """Return the entry that a Lease names; None where it names none that could be one."""
+    metadata = (lease or {}).get("metadata") or {}
+    number, _, digest = str((metadata.get("annotations") or {}).get(NEWEST, "")).partition(" ")
+    if not number.isascii() or not number.isdecimal() or len(number) > 9:
+        return None
+    source = f"Lease {metadata.get('namespace', '')}/{metadata.get('name', '')}{last_writer(lease or {})}"
+    return NewestEntry(int(number), digest, source)
+
+
+def naming(newest: NewestEntry | None) -> dict[str, str]:
+    """The annotation that names an entry."""
+    return {NEWEST: f"{newest.seq} {newest.digest}"} if newest is not None else {}
 
 
 def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Entry, ...]:
@@ -31,3 +58,15 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
             raise Tampered(f"{where} does not follow: {before}{last_writer(item)}")
         found.append(entry)
     return tuple(found)
+
+
+def missing_after(entries: Sequence[Entry], newest: NewestEntry | None) -> str:
+    """Which entries were removed from the end of a ledger, in words; empty when none was."""
+    if newest is None or newest.seq == 0:
+        return ""
+    if len(entries) < newest.seq:
+        lost = f"the ledger ends with entry {len(entries)}" if entries else "the ledger is empty"
+        return f"{lost}, entry {newest.seq} is named by {newest.source}"
+    if entries[newest.seq - 1].digest != newest.digest:
+        return f"entry {newest.seq} of the ledger is not the one named by {newest.source}"
+    return ""

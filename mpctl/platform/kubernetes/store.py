@@ -4,43 +4,32 @@ Revisions and the ledger are ControllerRevisions, one object per revision and pe
 later change to their data, and the namespace's ``edit`` role may not create them; who may write ConfigMaps cannot forge
 them. An entry is created under its number, so two writers cannot both append.
 
-Records of an operation (conditions, blocks with every request) are bundled in compressed ConfigMaps: one, a second when
-the first is full. A record larger than an object may be is cut into pieces named by their content, which are written
-before the bundle that names them. Each bundle has a seal: a ControllerRevision with its digest. A bundle without its
-seal is reported as tampering and never read.
+Records of an operation are ConfigMaps with seals (``mpctl.platform.kubernetes.sealed_records``). The Lease names the
+newest entry of the ledger, so entries that were removed from its end are missed.
 
 None of these objects has an owner: deleting the service does not delete its history.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl import bounded
-from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl.errors import Conflict, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.api.last_writer import last_writer
+from mpctl.platform.kubernetes.create_once import create_once
 from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
-from mpctl.platform.kubernetes.ledger_objects import entries_of
+from mpctl.platform.kubernetes.ledger_objects import NewestEntry, entries_of, missing_after
+from mpctl.platform.kubernetes.sealed_records import SealedRecords
 from mpctl.rollout.ledger import Entry, older_ledger
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
-
-# An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
-_PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
-_BUNDLES = 2  # of an operation before raw results are left out; its workload is a third ConfigMap
-_TRIES = 4
 
 
 @dataclass
@@ -58,8 +47,7 @@ class KubernetesStore:
         self._client = client
         self._namespace = namespace
         self._service = service
-        self._sealed: set[str] = set()  # names of seals that were seen or written
-        self._bundles: dict[str, list[dict[str, Any]]] = {}  # by operation; only this command writes while it runs
+        self._records = SealedRecords(client, namespace, service)
         self._known: _Known | None = None
         self.held = Lease(client, namespace, service, who)
 
@@ -119,8 +107,19 @@ class KubernetesStore:
         if not found:
             self._refuse_older()
         if self._known is not None:
+            if missing := self.missing_entries(found):
+                raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service))
             self._known.entries = found
+            self._name_newest(found)
         return found
+
+    def missing_entries(self, entries: tuple[Entry, ...]) -> str:
+        """Which entries are missing after these, by the Lease as it was read last; empty when none is."""
+        return missing_after(entries, self.held.newest_entry)
+
+    def _name_newest(self, entries: tuple[Entry, ...]) -> None:
+        if entries:
+            self.held.newest_entry = NewestEntry(entries[-1].seq, entries[-1].digest)
 
     def _refuse_older(self) -> None:
         """Version 0.3 kept the ledger as lines in ConfigMaps."""
@@ -144,21 +143,11 @@ class KubernetesStore:
             )
         if self._known is not None and self._known.entries is not None and entry not in self._known.entries:
             self._known.entries = (*self._known.entries, entry)
+            self._name_newest(self._known.entries)
 
     def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:
-        """Create an object that nobody can change. Returns the one that already has the name, which may be ours from a
-        try that was not answered."""
-        body = {"metadata": self._metadata(name, part), "revision": number, "data": data}
-        for left in reversed(range(_TRIES)):
-            try:
-                self._create(CONTROLLER_REVISION, body)
-                return None
-            except AlreadyExists:
-                return self._client.require(CONTROLLER_REVISION, name, self._namespace)
-            except Stale:  # not of this object, which nobody can change: quota is counted optimistically
-                if not left:
-                    raise
-        return None
+        metadata = {"name": name, "namespace": self._namespace, "labels": names.labels(self._service, part)}
+        return create_once(self._client, metadata, number, data)
 
     # Records
 
@@ -169,106 +158,20 @@ class KubernetesStore:
     def save_all(
         self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
     ) -> None:
-        """Keep records of an operation in its newest bundle, or in a new one when that is full. ``raw`` is left out
-        where it would need a bundle more than most operations have."""
-        bundles = self._read(operation)
-        last = bundles[-1] if bundles else {}
-        if raw and _has_room(len(bundles), last, {**raw, **records}):
-            records = {**raw, **records}
-        joined = {**last, **records}
-        if last and len(_packed(joined)) > _PIECE:
-            number, joined = len(bundles), dict(records)
-        else:
-            number = max(len(bundles) - 1, 0)
-        self._write(operation, number, joined)
-        self._bundles[operation] = [*bundles[:number], joined]
-
-    def _write(self, operation: str, number: int, bundle: dict[str, Any]) -> None:
-        packed, name = _packed(bundle), _bundle_name(number)
-        pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
-        digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
-        digest = hashlib.sha256(packed).hexdigest()
-        head = {
-            "metadata": self._metadata(names.record_name(self._service, operation, name), names.RECORD),
-            "data": {"operation": operation, "name": name, "sha256": digest},
-        }
-        self._seal(operation, name, digest)
-        if len(pieces) == 1:
-            head["binaryData"] = {"record": base64.b64encode(packed).decode()}
-        else:
-            for piece_digest, piece in zip(digests, pieces, strict=True):
-                blob = {
-                    "metadata": self._metadata(names.blob_name(self._service, piece_digest), names.BLOB),
-                    "binaryData": {"piece": base64.b64encode(piece).decode()},
-                }
-                self._client.apply(CONFIG_MAP, blob, force=True)
-            head["data"]["pieces"] = " ".join(digests)
-        self._client.apply(CONFIG_MAP, head, force=True)
-
-    def _seal(self, operation: str, name: str, digest: str) -> None:
-        seal = names.seal_name(self._service, operation, name, digest)
-        data = {"operation": operation, "name": name, "sha256": digest}
-        there = self._create_numbered(seal, names.SEAL, 1, data)
-        if there is not None and there.get("data") != data:
-            raise Tampered(f"ControllerRevision {self._namespace}/{seal} is no seal of ours{last_writer(there)}")
-        self._sealed.add(seal)
+        """Keep records of an operation, and raw results where there is room."""
+        self._records.save_all(operation, records, raw=raw)
 
     def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None. The bundles of an operation are read once.
+        """A record kept by :meth:`save`, or None.
 
         Raises:
-            MpctlError: a piece is missing.
-            Tampered: another writer wrote the record.
+            Tampered: another writer changed or removed it.
         """
-        for bundle in reversed(self._read(operation)):
-            if name in bundle:
-                record: dict[str, Any] = bundle[name]
-                return record
-        return None
+        return self._records.load_all(operation).get(name)
 
     def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
         """Every record of an operation by its name; raises as :meth:`load`."""
-        return {name: record for bundle in self._read(operation) for name, record in bundle.items()}
-
-    def _read(self, operation: str) -> list[dict[str, Any]]:
-        if operation not in self._bundles:
-            found: list[dict[str, Any]] = []
-            while (bundle := self._read_one(operation, len(found))) is not None:
-                found.append(bundle)
-            self._bundles[operation] = found
-        return self._bundles[operation]
-
-    def _read_one(self, operation: str, number: int) -> dict[str, Any] | None:
-        name = _bundle_name(number)
-        found = self._client.get(CONFIG_MAP, names.record_name(self._service, operation, name), self._namespace)
-        if found is None:
-            return None
-        packed = self._packed(found)
-        digest = hashlib.sha256(packed).hexdigest()
-        if not self._is_sealed(operation, name, digest):
-            what = f"ConfigMap {self._namespace}/{found['metadata']['name']}"
-            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(found)}")
-        try:
-            bundle: dict[str, Any] = bounded.loads(bounded.gunzip(packed))
-        except ValueError as error:
-            raise MpctlError(f"the records of {operation} are damaged: {error}") from error
-        return bundle
-
-    def _packed(self, found: Json) -> bytes:
-        packed = _decoded(found, "record")
-        for digest in str((found.get("data") or {}).get("pieces", "")).split():
-            piece = self._client.require(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
-            packed += _decoded(piece, "piece")
-        return packed
-
-    def _is_sealed(self, operation: str, name: str, digest: str) -> bool:
-        seal = names.seal_name(self._service, operation, name, digest)
-        if seal not in self._sealed:
-            there = self._client.get(CONTROLLER_REVISION, seal, self._namespace)
-            if there is None or there.get("data") != {"operation": operation, "name": name, "sha256": digest}:
-                return False
-            self._sealed.add(seal)
-        return True
+        return self._records.load_all(operation)
 
     # Deletion
 
@@ -284,6 +187,7 @@ class KubernetesStore:
         """
         objects = RecordedObjects(self._client, self._namespace, self._service)
         objects.require_permitted()
+        self.held.forget_entries()
         objects.delete()
 
     def prune(self, operations: frozenset[str]) -> Pruned:
@@ -293,8 +197,7 @@ class KubernetesStore:
             NotPermitted: nothing was deleted; the message names the right that is missing.
         """
         pruned = RecordedObjects(self._client, self._namespace, self._service).prune(operations)
-        for operation in operations:
-            self._bundles.pop(operation, None)
+        self._records.forget(operations)
         return pruned
 
     # Lease
@@ -322,55 +225,14 @@ class KubernetesStore:
 
     # Helpers
 
-    def _metadata(self, name: str, part: str) -> Json:
-        return {"name": name, "namespace": self._namespace, "labels": names.labels(self._service, part)}
-
     def _list(self, kind: Kind, part: str) -> list[Json]:
         wanted = names.labels(self._service, part)
         chosen = ",".join(f"{k}={v}" for k, v in wanted.items() if k.startswith("mpctl.dev/"))
         return self._client.list(kind, self._namespace, labels=chosen) or []
 
-    def _create(self, kind: Kind, body: Json) -> None:
-        def create() -> None:
-            self._client.create(kind, body)
 
-        decided(create, lambda: self._client.get(kind, body["metadata"]["name"], self._namespace) is not None)
-
-
-def decided(write: Callable[[], None], happened: Callable[[], bool], tries: int = _TRIES) -> None:
-    """Do a write; when its outcome is unknown, look whether it happened and only else do it again.
-
-    Raises:
-        OutcomeUnknown: it is still unknown after ``tries``.
-    """
-    for attempt in range(tries):
-        try:
-            write()
-            return
-        except OutcomeUnknown:
-            if happened():
-                return
-            if attempt == tries - 1:
-                raise
-
-
-def _has_room(count: int, last: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
-    """Whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
-    fits = len(_packed(records)) <= _PIECE
-    return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
-
-
-def _bundle_name(number: int) -> str:
-    return f"records {number}"
-
-
-def _packed(bundle: Mapping[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
-
-
-def _decoded(found: Json, key: str) -> bytes:
-    """Bytes of an object's binary data; empty where it has none that can be read."""
-    try:
-        return base64.b64decode((found.get("binaryData") or {}).get(key, ""))
-    except ValueError:
-        return b""
+def _accept(service: str) -> str:
+    return (
+        "the API server's audit log says who deleted them; restore them from a backup, or accept the loss: mpctl "
+        f"unlock {service} --force"
+    )

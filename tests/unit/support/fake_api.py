@@ -58,6 +58,12 @@ class FakeApi:
     def apply(self, kind: Kind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
+    def replace(self, kind: Kind, body: Json, *, as_: str = "mpctl") -> Json:
+        return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
+
+    def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json, *, as_: str = "mpctl") -> Json:
+        return self._keep((kind.plural, name), merged(self.objects[kind.plural, name], patch), as_)
+
     def delete(self, kind: Kind, name: str, namespace: str | None = None, *, dry_run: bool = False) -> None:
         if self.forbids == kind.plural:
             raise NotPermitted(f"cannot delete {kind.plural}")
@@ -73,6 +79,7 @@ class FakeApi:
         kept = copy.deepcopy(body)
         at = f"2026-11-22T00:00:{self._version % 60:02}Z"
         kept["metadata"]["managedFields"] = [{"manager": writer, "time": at}]
+        kept["metadata"]["resourceVersion"] = str(self._version)
         self.objects[key] = kept
         if self.unanswered:
             self.unanswered -= 1
@@ -82,3 +89,10 @@ class FakeApi:
     def named(self, part: str) -> list[str]:
         """Names of mpctl's objects of one part."""
         return [n for (_, n), o in sorted(self.objects.items()) if o["metadata"]["labels"]["mpctl.dev/part"] == part]
+
+
+def merged(item: Json, patch: Json) -> Json:
+    """A JSON merge patch (RFC 7386)."""
+    found = {**item, **{k: v for k, v in patch.items() if not isinstance(v, dict)}}
+    found |= {k: merged(item.get(k) or {}, v) for k, v in patch.items() if isinstance(v, dict)}
+    return {k: v for k, v in found.items() if v is not None}

@@ -6,6 +6,7 @@ import hashlib
 
 SERVICE_LABEL = "mpctl.dev/service"
 PART_LABEL = "mpctl.dev/part"
+OPERATION_LABEL = "mpctl.dev/operation"  # of a seal
 SCOPE_LABEL = "mpctl.dev/scope"  # of a load Job: which work it is for
 
 LEDGER = "ledger"
@@ -29,9 +30,9 @@ def labels(service: str, part: str) -> dict[str, str]:
     }
 
 
-def label_of(service: str) -> str:
-    """A service's name as a label value (at most 63 characters)."""
-    return service if len(service) <= 63 else f"{service[:52]}-{_short(service)}"
+def label_of(name: str) -> str:
+    """The name of a service or an operation as a label value (at most 63 characters)."""
+    return name if len(name) <= 63 else f"{name[:52]}-{_short(name)}"
 
 
 def candidate_name(service: str) -> str:
@@ -65,9 +66,9 @@ def revision_name(service: str, number: int) -> str:
     return f"mpctl-{service}-{number}"
 
 
-def record_name(service: str, operation: str, name: str) -> str:
-    """The ConfigMap of an operation's record."""
-    return f"mpctl-{service}-record-{_short(f'{operation}/{name}')}"
+def record_name(service: str, operation: str, bundle: str, number: int) -> str:
+    """The ConfigMap of a bundle's state: two of them take turns."""
+    return f"mpctl-{service}-record-{_short(f'{operation}/{bundle}')}-{number % 2}"
 
 
 def blob_name(service: str, digest: str) -> str:
@@ -75,9 +76,9 @@ def blob_name(service: str, digest: str) -> str:
     return f"mpctl-{service}-blob-{digest[:20]}"
 
 
-def seal_name(service: str, operation: str, name: str, digest: str) -> str:
-    """The ControllerRevision that vouches for the content of a record."""
-    return f"mpctl-{service}.seal-{_short(f'{operation}/{name}')}-{digest[:20]}"
+def seal_name(service: str, operation: str, bundle: str, number: int) -> str:
+    """The ControllerRevision that vouches for a state of a bundle, counted from 1."""
+    return f"mpctl-{service}.seal-{_short(f'{operation}/{bundle}')}-{number}"
 
 
 def _short(text: str) -> str:

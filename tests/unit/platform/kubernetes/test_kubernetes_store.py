@@ -138,109 +138,65 @@ def test_a_revision_under_another_name_is_named(api):
         mine.revisions()
 
 
-def test_records_come_back_and_are_replaced(api):
+def newest_removed(api, count):
+    """A ledger of five entries that lost its newest ones after the command that wrote them."""
     mine = store(api)
-    large = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
-    mine.save("rollout-1", "block", large)
-    assert store(api).load("rollout-1", "block") == large
-    mine.save("rollout-1", "block", {"small": 1})
-    assert store(api).load("rollout-1", "block") == {"small": 1}
-    assert mine.load("rollout-1", "other") is None
+    with mine.lease("rollout"):
+        last = None
+        mine.entries()
+        for number in range(5):
+            last = entry(last, n=number)
+            mine.append(last)
+    for number in range(5, 5 - count, -1):
+        api.delete(CONTROLLER_REVISION, f"mpctl-demo.ledger-{number}")
 
 
-def records(api, part="record"):
-    return [api.objects["configmaps", name] for name in api.named(part)]
-
-
-def forge(api, **changes):
-    """Another writer with rights on ConfigMaps alone writes a record, with a digest that fits."""
-    forger = FakeApi()
-    store(forger).save(*changes["of"], changes["content"])
-    (item,) = records(forger)
-    api.apply(CONFIG_MAP, {**item, "metadata": dict(item["metadata"])}, force=True, as_="kubectl-edit")
-
-
-def test_a_record_that_another_writer_replaced_is_tampering(api):
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_entries_removed_from_the_end_of_the_ledger_are_missed(api, count):
+    newest_removed(api, count)
     mine = store(api)
-    mine.save("rollout-1", "block", {"samples": [1]})
-    forge(api, of=("rollout-1", "block"), content={"samples": [2]})
-    with pytest.raises(
-        Tampered, match=r"ConfigMap chat/mpctl-demo-record-\w+ does not hold what was kept of rollout-1"
-    ):
-        store(api).load("rollout-1", "block")
-    assert mine.load("rollout-1", "block") == {"samples": [1]}  # the writer itself knows what it wrote
+    with mine.lease("rollback"), pytest.raises(Tampered, match=r"entry 5 is named by Lease chat/mpctl-demo") as caught:
+        mine.entries()
+    assert "mpctl unlock demo --force" in caught.value.hint
+    assert mine.holder() is None
+    assert mine.missing_entries(mine.entries()).startswith(
+        "the ledger is empty" if count == 5 else f"the ledger ends with entry {5 - count}"
+    )
+    mine.held.forget_entries()
+    with mine.lease("rollback"):
+        assert len(mine.entries()) == 5 - count
 
 
-def test_records_of_an_operation_share_a_configmap_with_one_write_and_one_seal_each_time(api):
+def test_a_ledger_that_nobody_cut_is_read_and_its_lease_names_the_newest_entry(api):
+    newest_removed(api, 0)
     mine = store(api)
-    for number in range(5):
-        mine.save_all("rollout-1", {f"block-{number}": {"n": number}, "conditions": {"n": number}}, raw={"raw": {}})
-    assert len(api.named("record")) == 1
-    assert len(api.named("seal")) == 5
-    assert [store(api).load("rollout-1", f"block-{n}") for n in range(5)] == [{"n": n} for n in range(5)]
-    assert store(api).load("rollout-1", "conditions") == {"n": 4}
+    with mine.lease("rollback"):
+        last = mine.entries()[-1]
+        mine.append(entry(last))
+    assert api.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"].startswith("6 ")
+    assert mine.missing_entries(mine.entries()) == ""
 
 
-def test_however_long_it_measures_an_operation_has_two_configmaps_and_loses_only_raw_results(api, monkeypatch):
-    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 7_000)
+def test_another_end_of_the_ledger_is_missed_too(api):
+    newest_removed(api, 1)
+    store(api).append(entry(store(api).entries()[-1], n="another"))
     mine = store(api)
-    noise = [os.urandom(600).hex() for _ in range(40)]  # 27 kB of what cannot be compressed much
-    for number, text in enumerate(noise):
-        mine.save_all("rollout-1", {f"block-{number}": {"n": number}}, raw={f"raw-{number}": {"noise": text}})
-    assert len(api.named("record")) == 2
-    assert api.named("blob") == []
-    again = store(api)
-    assert all(again.load("rollout-1", f"block-{n}") == {"n": n} for n in range(40))
-    kept = [n for n in range(40) if again.load("rollout-1", f"raw-{n}") is not None]
-    assert kept == list(range(len(kept)))
-    assert 10 < len(kept) < 40
+    with mine.lease("rollback"), pytest.raises(Tampered, match="entry 5 of the ledger is not the one named by Lease"):
+        mine.entries()
 
 
-def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
-    monkeypatch.setattr("mpctl.platform.kubernetes.store._PIECE", 8_000)
+@pytest.mark.parametrize("claim", ["", "x", "-1 a", "9999999999999999999 a", "²", "5", "\x1b[2J", "0 a"])
+def test_garbage_for_the_newest_entry_stops_nothing(api, claim):
+    newest_removed(api, 0)
+    notes = {"annotations": {"mpctl.dev/newest-entry": claim}}
+    api.merge(LEASE, "mpctl-demo", "chat", {"metadata": notes}, as_="mallory")
     mine = store(api)
-    noise = [os.urandom(3_000).hex() for _ in range(8)]
-    for number, text in enumerate(noise):
-        mine.save("rollout-1", f"block-{number}", {"noise": text})
-    assert len(api.named("record")) == 4
-    again = store(api)
-    assert all(again.load("rollout-1", f"block-{n}") == {"noise": text} for n, text in enumerate(noise))
-
-
-def test_a_record_that_another_writer_made_is_tampering_and_the_writer_is_named(api):
-    forge(api, of=("workload-1", "workload"), content={"traffic": []})
-    with pytest.raises(Tampered, match="last written by kubectl-edit at 2026"):
-        store(api).load("workload-1", "workload")
-
-
-def test_a_record_moved_to_another_name_is_tampering(api):
-    mine = store(api)
-    mine.save("rollout-1", "block", {"samples": [1]})
-    mine.save("rollout-2", "block", {"samples": [2]})
-    one, two = records(api)
-    api.apply(CONFIG_MAP, {**one, "metadata": two["metadata"]}, force=True, as_="kubectl-edit")
-    with pytest.raises(Tampered):
-        for name in ("rollout-1", "rollout-2"):
-            store(api).load(name, "block")
-
-
-def test_a_piece_that_another_writer_changed_is_tampering(api):
-    mine = store(api)
-    mine.save("rollout-1", "block", {"samples": [os.urandom(400).hex() for _ in range(3000)]})
-    piece = records(api, "blob")[0]
-    api.apply(CONFIG_MAP, {**piece, "binaryData": {"piece": "AAAA"}}, force=True, as_="kubectl-edit")
-    with pytest.raises(Tampered, match="does not hold what was kept of rollout-1"):
-        store(api).load("rollout-1", "block")
-
-
-@pytest.mark.parametrize("data", [{"record": "not base64"}, {}, {"record": "AAAA"}])
-def test_a_record_that_cannot_be_read_is_tampering(api, data):
-    mine = store(api)
-    mine.save("rollout-1", "block", {"samples": [1]})
-    (item,) = records(api)
-    api.apply(CONFIG_MAP, {**item, "binaryData": data}, force=True, as_="kubectl-edit")
-    with pytest.raises(Tampered):
-        store(api).load("rollout-1", "block")
+    with mine.lease("rollback"):
+        if claim == "5":  # an entry that is there, with another digest
+            with pytest.raises(Tampered, match="last written by"):
+                mine.entries()
+        else:
+            assert len(mine.entries()) == 5
 
 
 def filled(api):

@@ -1,0 +1,37 @@
+"""Creates objects that are never changed, so that two writers cannot both have a name."""
+
+from __future__ import annotations
+
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
+
+_TRIES = 4
+
+
+def create_once(client: Client, metadata: Json, number: int, data: Json) -> Json | None:
+    """Create a ControllerRevision. Returns the one that already has the name, which may be ours from a try that was not
+    answered.
+
+    Raises:
+        OutcomeUnknown: no try was answered.
+        Stale: quota is counted optimistically, and was contended in every try.
+    """
+    name, namespace = metadata["name"], metadata["namespace"]
+    body = {"metadata": metadata, "revision": number, "data": data}
+    for left in reversed(range(_TRIES)):
+        try:
+            client.create(CONTROLLER_REVISION, body)
+            return None
+        except AlreadyExists:
+            return client.require(CONTROLLER_REVISION, name, namespace)
+        except OutcomeUnknown:
+            there = client.get(CONTROLLER_REVISION, name, namespace)
+            if there is not None or not left:
+                if there is None:
+                    raise
+                return there
+        except Stale:
+            if not left:
+                raise
+    return None

@@ -1,0 +1,203 @@
+"""Records of a service's operations (conditions, blocks with every request): ConfigMaps that are sealed.
+
+The records of an operation are bundled in a compressed ConfigMap, with a second bundle when the first is full. A bundle
+larger than an object may be is cut into pieces named by their content, which are written before it.
+
+Each state of a bundle has a number and a seal: a ControllerRevision with its digest, which nobody can change and few
+may create. The newest seal alone counts, so an earlier state that another writer puts back is tampering like any other
+change. A bundle has two ConfigMaps that take turns: a state is written beside the sealed one and sealed then, so a
+command that dies in between leaves the sealed state whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mpctl import bounded
+from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
+from mpctl.platform.kubernetes.api.last_writer import last_writer
+from mpctl.platform.kubernetes.create_once import create_once
+
+# An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
+_PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
+_BUNDLES = 2  # of an operation before raw results are left out; its workload is a third one
+_TRIES = 4
+
+Bundle = dict[str, Any]
+
+
+class SealedRecords:
+    """The records of one service."""
+
+    def __init__(self, client: Client, namespace: str, service: str) -> None:
+        self._client, self._namespace, self._service = client, namespace, service
+        # By operation, each with the number of its newest seal; only this command writes while it runs.
+        self._known: dict[str, list[tuple[int, Bundle]]] = {}
+
+    def save_all(
+        self, operation: str, records: Mapping[str, Bundle], *, raw: Mapping[str, Bundle] | None = None
+    ) -> None:
+        """Keep records of an operation in its newest bundle, or in a new one when that is full. ``raw`` is left out
+        where it would need a bundle more than most operations have.
+
+        Raises:
+            Conflict: another writer sealed records of the operation meanwhile.
+        """
+        known = self._read(operation)
+        number, last = known[-1] if known else (0, {})
+        if raw and _has_room(len(known), last, {**raw, **records}):
+            records = {**raw, **records}
+        before, joined = known[:-1], {**last, **records}
+        if last and len(_packed(joined)) > _PIECE:
+            before, number, joined = known, 0, dict(records)
+        self._write(operation, _bundle_name(len(before)), number + 1, joined)
+        self._known[operation] = [*before, (number + 1, joined)]
+
+    def load_all(self, operation: str) -> dict[str, Bundle]:
+        """Every record of an operation by its name. Its bundles are read once.
+
+        Raises:
+            Tampered: another writer changed or removed a record.
+        """
+        return {name: record for _, bundle in self._read(operation) for name, record in bundle.items()}
+
+    def forget(self, operations: Iterable[str]) -> None:
+        """Read the records of these operations again."""
+        for operation in operations:
+            self._known.pop(operation, None)
+
+    # Writing
+
+    def _write(self, operation: str, bundle: str, number: int, records: Bundle) -> None:
+        packed = _packed(records)
+        pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
+        digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
+        data = {"operation": operation, "name": bundle, "sha256": hashlib.sha256(packed).hexdigest()}
+        metadata = self._metadata(names.record_name(self._service, operation, bundle, number), names.RECORD)
+        record: Json = {"metadata": metadata, "data": data}
+        if len(pieces) == 1:
+            record["binaryData"] = {"record": base64.b64encode(packed).decode()}
+        else:
+            for digest, piece in zip(digests, pieces, strict=True):
+                blob = {
+                    "metadata": self._metadata(names.blob_name(self._service, digest), names.BLOB),
+                    "binaryData": {"piece": base64.b64encode(piece).decode()},
+                }
+                self._client.apply(CONFIG_MAP, blob, force=True)
+            record["data"] = {**data, "pieces": " ".join(digests)}
+        self._client.apply(CONFIG_MAP, record, force=True)
+        self._seal(operation, bundle, number, data)
+
+    def _seal(self, operation: str, bundle: str, number: int, data: Json) -> None:
+        metadata = self._metadata(names.seal_name(self._service, operation, bundle, number), names.SEAL)
+        metadata["labels"][names.OPERATION_LABEL] = names.label_of(operation)
+        there = create_once(self._client, metadata, number, data)
+        if there is not None and there.get("data") != data:
+            raise Conflict(
+                f"records of {operation} were sealed by another writer meanwhile{last_writer(there)}",
+                hint="mpctl status shows who is at work; the same command again continues from there",
+            )
+
+    def _metadata(self, name: str, part: str) -> Json:
+        return {"name": name, "namespace": self._namespace, "labels": names.labels(self._service, part)}
+
+    # Reading
+
+    def _read(self, operation: str) -> list[tuple[int, Bundle]]:
+        if operation not in self._known:
+            self._known[operation] = self._read_sealed(operation)
+        return self._known[operation]
+
+    def _read_sealed(self, operation: str) -> list[tuple[int, Bundle]]:
+        seals = self._newest_seals(operation)
+        for left in reversed(range(_TRIES)):
+            try:
+                return [(number_of(seal), self._opened(operation, seal)) for seal in seals]
+            except Tampered:
+                newer = self._newest_seals(operation)  # whoever works on the operation wrote twice meanwhile
+                if newer == seals or not left:
+                    raise
+                seals = newer
+        return []
+
+    def _newest_seals(self, operation: str) -> list[Json]:
+        """The newest seal of each bundle, in the order of the bundles."""
+        chosen = (
+            f"{names.SERVICE_LABEL}={names.label_of(self._service)},{names.PART_LABEL}={names.SEAL},"
+            f"{names.OPERATION_LABEL}={names.label_of(operation)}"
+        )
+        newest = newest_seals(self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or [])
+        found: list[Json] = []
+        while (seal := newest.get((operation, _bundle_name(len(found))))) is not None:
+            found.append(seal)
+        return found
+
+    def _opened(self, operation: str, seal: Json) -> Bundle:
+        """The records that a seal vouches for."""
+        bundle, digest = seal["data"]["name"], seal["data"]["sha256"]
+        name = names.record_name(self._service, operation, bundle, number_of(seal))
+        what = f"ConfigMap {self._namespace}/{name}"
+        found = self._client.get(CONFIG_MAP, name, self._namespace)
+        if found is None:
+            raise Tampered(f"{what} is missing, which held records of {operation}")
+        packed = self._packed(found)
+        if hashlib.sha256(packed).hexdigest() != digest:
+            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(found)}")
+        try:
+            records: Bundle = bounded.loads(bounded.gunzip(packed))
+        except ValueError as error:
+            raise MpctlError(f"the records of {operation} are damaged: {error}") from error
+        return records
+
+    def _packed(self, found: Json) -> bytes:
+        packed = _decoded(found, "record")
+        for digest in str((found.get("data") or {}).get("pieces", "")).split():
+            piece = self._client.get(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
+            packed += _decoded(piece or {}, "piece")
+        return packed
+
+
+def newest_seals(seals: Iterable[Json]) -> dict[tuple[str, str], Json]:
+    """The newest seal of each bundle, by operation and bundle."""
+    newest: dict[tuple[str, str], Json] = {}
+    for seal in seals:
+        data = seal.get("data") or {}
+        key = str(data.get("operation")), str(data.get("name"))
+        if key not in newest or number_of(seal) > number_of(newest[key]):
+            newest[key] = seal
+    return newest
+
+
+def number_of(seal: Json) -> int:
+    """Which state of its bundle a seal vouches for."""
+    return int(seal.get("revision") or 0)
+
+
+def _has_room(count: int, last: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
+    """Whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
+    fits = len(_packed(records)) <= _PIECE
+    return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
+
+
+def _bundle_name(number: int) -> str:
+    return f"records {number}"
+
+
+def _packed(bundle: Mapping[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
+
+
+def _decoded(found: Json, key: str) -> bytes:
+    """Bytes of an object's binary data; empty where it has none that can be read."""
+    try:
+        return base64.b64decode((found.get("binaryData") or {}).get(key, ""))
+    except ValueError:
+        return b""
