@@ -331,3 +331,15 @@ class BenchRequest:
     measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
     run_file: str | None = None
     ready_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What a user asked of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
+    every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
+    for the winner."""
+
+    methods: tuple[str, ...]
+    speculation: SpeculationRequest
+    bench: BenchRequest
+    write_spec: str | None = None

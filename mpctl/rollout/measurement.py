@@ -8,7 +8,8 @@ as finished when it can be loaded; after a crash the measurement continues with 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -80,18 +81,37 @@ class Measurement:
         Raises:
             MpctlError: an arm cannot be measured; what was finished is kept.
         """
+        with self._writing():
+            return self._measure(arms)
+
+    def measure_rounds(self, rounds: int) -> None:
+        """The first ``rounds`` rounds of both arms, for a search that asks the gate itself.
+
+        Raises:
+            MpctlError: an arm cannot be measured; what was finished is kept.
+        """
+        with self._writing():
+            self._prepare((BASELINE, CANDIDATE))
+            for repeat in range(rounds):
+                self._round((BASELINE, CANDIDATE), repeat)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What was measured is written at the end of the block, also where it fails."""
         try:
-            measured = self._measure(arms)
+            yield
         except (MpctlError, KeyboardInterrupt):
             self._write()
             raise
         self._write()
-        return measured
 
-    def _measure(self, arms: tuple[str, ...]) -> Measured:
+    def _prepare(self, arms: tuple[str, ...]) -> None:
         for arm in arms:
             self._note_conditions(arm)
         self._calibrate()
+
+    def _measure(self, arms: tuple[str, ...]) -> Measured:
+        self._prepare(arms)
         done, why = 0, "all rounds are measured"
         while done < self.workload.repeats:
             if self._time_is_over(arms):

@@ -129,3 +129,29 @@ def test_bench_refuses_an_invalid_request_before_anything_starts(up, arguments, 
     assert message in up("bench", *arguments, code=code).stderr
     assert served(up) == before
     assert not list((up.state / "bench").rglob("*.json"))
+
+
+def test_a_search_finds_the_fastest_configuration_and_rollout_takes_its_file(up):
+    """A scripted engine accepts nearly all of what is drafted, so that the largest K is the fastest."""
+    up("local", "down", "--all")
+    up("local", "up", "-f", str(up.manifest(script={"speculating": {"accept": 0.95}})))
+    before = served(up)
+    search = ("bench", "--tune", "--spec", "ngram", *SMALL, "--repeats", "6", "--max-time", "3m")
+    done = up(*search, "--write-spec", "best.json", "--run", "tuned.json.gz", "-o", "json")
+    assert served(up) == before
+    assert not (up.service / "ledger.jsonl").exists()
+    status = json.loads(done.stdout)["status"]
+    assert status["outcome"] == "promote"
+    assert status["best"]["num_speculative_tokens"] == 5
+    assert json.loads((up.directory / "best.json").read_text()) == status["best"]
+    preview = up("rollout", "--spec", "@best.json", *SMALL, "--dry-run=client")
+    assert '"num_speculative_tokens": 5' in preview.stdout
+
+
+def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
+    up("local", "down", "--all")
+    up("local", "up", "-f", str(up.manifest(script={"speculating": {"slow": 4}})))
+    one = ("--spec", "ngram", "--set", "num_speculative_tokens=4", "--set", "prompt_lookup_max=4")
+    done = up("bench", "--tune", *one, *SMALL, "--write-spec", "best.json", code=5)
+    assert "no configuration is better than what serves" in done.stderr
+    assert not (up.directory / "best.json").exists()

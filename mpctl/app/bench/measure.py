@@ -68,17 +68,20 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
 
 def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
-    workload, policy = read_workload(request.measurement, arms.load), _policy(request, arms)
+    workload, policy = read_workload(request.measurement, arms.load), policy_of(request, speculates=arms.speculates)
     for kind in workload.traffic:
         if kind.repeated:
             console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")
     home = state_root() / "bench"
-    directory = _directory(home, f"{arms.identity}\n{workload.digest()}")
+    directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
-    with _locked(home, directory.name):
+    with locked(home, directory.name):
         store = LocalStore(directory, who())
-        measurement = _open_measurement(store, run_id, workload, policy, console, arms)
+        opened = store.load(run_id, "opened")
+        if opened is not None:
+            console.note(f"continuing {run_id}, begun {opened['at']}")
+        measurement = open_measurement(store, run_id, workload, policy, console, arms)
         to_each = " to each arm" if len(arms.names) > 1 else ""
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
@@ -91,17 +94,17 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
     return Measured(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
-def _policy(request: BenchRequest, arms: Arms) -> Policy:
+def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
     """Return the policy; without one of the user's, an arm that does not speculate needs no drafts."""
     file = request.measurement.policy
     policy = read_policy(file)
-    if arms.speculates or file is not None:
+    if speculates or file is not None:
         return policy
     return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
 
 
 @contextmanager
-def _locked(home: Path, name: str) -> Iterator[None]:
+def locked(home: Path, name: str) -> Iterator[None]:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = try_lock(home / f"{name}.lock")
     if lock is None:
@@ -112,16 +115,15 @@ def _locked(home: Path, name: str) -> Iterator[None]:
         os.close(lock)
 
 
-def _open_measurement(
-    store: LocalStore, run_id: str, workload: Workload, policy: Policy, console: Console, arms: Arms
+def open_measurement(
+    store: LocalStore, run_id: str, workload: Workload, policy: Policy, console: Console, arms: Arms | None
 ) -> Measurement:
-    """Open a new measurement, or the interrupted one of the same command."""
+    """A new measurement, or the interrupted one of the same command; without ``arms`` it can be read only."""
     opened: dict[str, Any] | None = store.load(run_id, "opened")
     if opened is None:
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
         store.save(run_id, "opened", opened)
-    else:
-        console.note(f"continuing {run_id}, begun {opened['at']}")
+    unused: Any = None
     return Measurement(
         id=run_id,
         created=str(opened["at"]),
@@ -129,13 +131,13 @@ def _open_measurement(
         workload=workload,
         policy=policy,
         store=store,
-        meter=arms.meter,
+        meter=arms.meter if arms else unused,
         progress=console,
-        target=arms.target,
+        target=arms.target if arms else unused,
     )
 
 
-def _directory(home: Path, identity: str) -> Path:
+def directory_of(home: Path, identity: str) -> Path:
     """Return the directory of the unfinished measurement of this identity, or of a new one."""
     key = hashlib.sha256(identity.encode()).hexdigest()[:8]
     numbers = sorted((int(p.name.split("-")[1]) for p in home.glob(f"{key}-*") if p.is_dir()), reverse=True)

@@ -33,7 +33,7 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
         Conflict: a retained baseline occupies the place of the candidate.
     """
     session = open_session(place, console, request.service)
-    session.load, session.scope = place_load(request.measurement.load, place.platform), f"bench-{_digest(who())}"
+    place_client(session, request)
     with session.context(interrupted=INTERRUPTED) as context:
         if request.speculation is not None:
             yield open_side_by_side(session, context, request, request.speculation)
@@ -44,8 +44,10 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
         yield _serving(context, sessions)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
+def place_client(session: Session, request: BenchRequest) -> None:
+    """Choose where the load client of a measurement runs; in a cluster each user has one of their own."""
+    session.load = place_load(request.measurement.load, session.platform.name)
+    session.scope = f"bench-{hashlib.sha256(who().encode()).hexdigest()[:6]}"
 
 
 def _serving(context: Context, sessions: dict[str, Session]) -> Arms:

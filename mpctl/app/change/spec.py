@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mpctl.app.change.draft import Selection
 from mpctl.app.files import read_file
 from mpctl.app.requests import SpeculationRequest
-from mpctl.methods import Finding, Spec, build, parse_config
+from mpctl.errors import InputError
+from mpctl.methods import Finding, Spec, build, from_config, parse_config
 
 
 def read_config(text: str | None) -> dict[str, Any]:
@@ -21,6 +23,20 @@ def read_config(text: str | None) -> dict[str, Any]:
         return {}
     file = text[1:] if text.startswith("@") else None
     return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
+
+
+def spec_of_file(path: str, rest: SpeculationRequest | None = None) -> SpeculationRequest:
+    """The change that a file holds, as ``--spec @FILE`` names it: settings with their method, as vLLM takes them.
+    ``rest``: what else is asked for.
+
+    Raises:
+        InputError: the file cannot be read, or names no method.
+    """
+    spec = from_config(read_config(f"@{path}"))
+    if not spec.written and spec.written is not None:
+        raise InputError("names no method", file=path, field="method", hint='write {"method": "ngram", ...}')
+    asked = rest or SpeculationRequest(spec.method)
+    return replace(asked, method=spec.method, config=None if spec.is_none else f"@{path}")
 
 
 def build_spec(

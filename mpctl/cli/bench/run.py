@@ -17,7 +17,7 @@ from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.app.requests import BenchRequest
+    from mpctl.app.requests import BenchRequest, TuneRequest
 
 
 class BenchOptions(SpeculationOptions, MeasurementOptions):
@@ -30,6 +30,8 @@ class BenchOptions(SpeculationOptions, MeasurementOptions):
     vllm: str | None
     run_file: str | None
     timeout: float
+    tune: bool
+    write_spec: str | None
 
 
 @click.command("run", cls=SectionedCommand)
@@ -54,6 +56,19 @@ class BenchOptions(SpeculationOptions, MeasurementOptions):
     metavar="FILE",
     help="File for the measurement (default: bench-ID.json.gz in this directory).",
 )
+@option(
+    "--tune",
+    section="Search",
+    is_flag=True,
+    help="Search the fastest method, K, lookup window and schedule, within --max-time.",
+)
+@option(
+    "--write-spec",
+    section="Search",
+    type=File(),
+    metavar="FILE",
+    help="File for the best, for 'rollout --spec @FILE' (default: bench-ID.spec.json).",
+)
 @timeout_option("10m")
 @output_option
 @shared_options
@@ -67,11 +82,19 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptio
       mpctl bench qwen --spec ngram --prompts edits --prompts chat
       mpctl bench qwen --candidate qwen-eagle3
       mpctl bench --url http://a:8000 --candidate-url http://b:8000 --rate 4
+      mpctl bench qwen --tune --max-time 1h --prompts traffic.jsonl --concurrency 1,16
+      mpctl bench qwen --tune --spec ngram,eagle3 --write-spec best.json
 
     With --spec, an engine with that speculation runs side by side with the serving one during the measurement; users'
     traffic does not reach it. Killed at any point, the same command continues. The variable OPENAI_API_KEY holds the
     API key for --url.
+
+    --tune starts one engine after the other side by side with the serving one and measures the better ones longer. Exit
+    code 0: the gate would promote the best, 5: none is better than what serves, 6: undecided.
     """
+    if given["tune"]:
+        _tune(context, tune_request(name, given))
+        return
     request = bench_request(name, given)
     from mpctl.app.bench.measure import bench
 
@@ -85,6 +108,35 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptio
     terminal.next_command(f"report {measured.file}")
 
 
+def _tune(context: CliContext, request: TuneRequest) -> None:
+    from mpctl.app.tune.tune import tune
+    from mpctl.cli.bench.tuned import conclude
+
+    conclude(context, tune(context.open_session(request.bench.service), request))
+
+
+def tune_request(name: str | None, given: BenchOptions) -> TuneRequest:
+    """The request of a search.
+
+    Raises:
+        InputError: an option has no place in it.
+    """
+    from mpctl.app.requests import BenchRequest, TuneRequest
+
+    for flag, value in (("--candidate", given["candidate"]), ("--url", given["url"])):
+        if value:
+            raise InputError("cannot be combined with --tune, which starts the engines itself", field=flag)
+    methods = tuple(word.strip() for word in (given["spec"] or "all").split(",") if word.strip())
+    without: BenchOptions = {**given, "spec": None}
+    bench = BenchRequest(
+        service=name,
+        measurement=measurement_request(given),
+        run_file=given["run_file"],
+        ready_timeout_s=given["timeout"],
+    )
+    return TuneRequest(methods, speculation_request(without), bench, given["write_spec"])
+
+
 def bench_request(name: str | None, given: BenchOptions) -> BenchRequest:
     """Return the request of a command line.
 
@@ -94,6 +146,8 @@ def bench_request(name: str | None, given: BenchOptions) -> BenchRequest:
     from mpctl.app.requests import BenchRequest, ServersRequest
 
     _check(name, given)
+    if given["write_spec"]:
+        raise InputError("needs --tune", field="--write-spec")
     url, spec = given["url"], given["spec"]
     return BenchRequest(
         service=name,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.options.staging import StagingOptions, staging_options, staging_request
 from mpctl.cli.options.types import F, File, all_of, option
+from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.app.requests import SpeculationRequest
@@ -35,9 +36,9 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             "--spec",
             section="Speculation",
             required=required,
-            metavar="METHOD",
+            metavar="METHOD|@FILE",
             shell_complete=lambda _c, _p, text: _methods(text),
-            help="Method such as ngram; none removes it; rollout: auto; plan: all, or several.",
+            help="Method such as ngram, or a file with one; none removes it; rollout: auto; plan: all, or several.",
         ),
         option(
             "--set",
@@ -77,11 +78,16 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
 
 
 def speculation_request(given: SpeculationOptions) -> SpeculationRequest:
-    """The request of these options; ``--spec`` is given."""
+    """The request of these options; ``--spec`` is given.
+
+    Raises:
+        InputError: its file cannot be used.
+    """
     from mpctl.app.requests import SpeculationRequest
 
-    return SpeculationRequest(
-        method=given["spec"] or "",
+    spec = given["spec"] or ""
+    request = SpeculationRequest(
+        method=spec,
         settings=given["set"],
         config=given["spec_config"],
         draft=given["draft"],
@@ -92,6 +98,13 @@ def speculation_request(given: SpeculationOptions) -> SpeculationRequest:
         staging=staging_request(given),
         ignored=given["ignore"],
     )
+    if not spec.startswith("@"):
+        return request
+    from mpctl.app.change.spec import spec_of_file
+
+    if given["spec_config"]:
+        raise InputError("cannot be combined with a file behind --spec", field="--spec-config")
+    return spec_of_file(spec[1:], request)
 
 
 def _methods(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl.estimate.payoff.cell import LOOKUPS, Cell
@@ -85,10 +85,10 @@ def _adaptive(cell: Cell) -> Advice | None:
 
 def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel: int = 1) -> str:
     """``num_speculative_tokens_per_batch_size`` for the best K of each concurrency, or why one K is better."""
-    ranges = _ranges(choices)
+    ranges = batch_ranges({choice.concurrency: choice.k if _pays(choice) else 0 for choice in choices})
     if len(ranges) < 2:
         return ""
-    text = "num_speculative_tokens_per_batch_size=" + str([list(one) for one in ranges]).replace(" ", "")
+    text = schedule_setting(ranges)
     if data_parallel > 1:
         return f"one K: vLLM drops a schedule under data parallelism (it would be {text})"
     if engine is None:
@@ -98,15 +98,28 @@ def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel
     return text
 
 
-def _ranges(choices: Sequence[Choice]) -> list[tuple[int, int, int]]:
-    """``(first, last, K)`` of batch sizes; K is 0 where speculation loses."""
+def _pays(choice: Choice) -> bool:
+    return choice.entry.prediction.throughput.value > 1
+
+
+def honours_schedule(engine: Version | None) -> bool:
+    """Whether an engine is known to draft by a schedule."""
+    return engine is not None and engine >= _SCHEDULED_SINCE
+
+
+def schedule_setting(ranges: Sequence[tuple[int, int, int]]) -> str:
+    """The setting, as ``--set`` takes it."""
+    return "num_speculative_tokens_per_batch_size=" + str([list(one) for one in ranges]).replace(" ", "")
+
+
+def batch_ranges(best: Mapping[float, int]) -> list[tuple[int, int, int]]:
+    """``(first, last, K)`` of batch sizes from the best K by concurrency; 0 where speculation loses."""
     found: list[tuple[int, int, int]] = []
-    ordered = sorted(choices, key=lambda choice: choice.concurrency)
-    for index, choice in enumerate(ordered):
-        k = choice.k if choice.entry.prediction.throughput.value > 1 else 0
-        first = 1 if index == 0 else found[-1][1] + 1
-        following = ordered[index + 1].concurrency if index + 1 < len(ordered) else choice.concurrency
-        last = max(int((choice.concurrency * following) ** 0.5), first)
+    ordered = sorted(best)
+    for index, concurrency in enumerate(ordered):
+        k, first = best[concurrency], 1 if index == 0 else found[-1][1] + 1
+        following = ordered[index + 1] if index + 1 < len(ordered) else concurrency
+        last = max(int((concurrency * following) ** 0.5), first)
         if found and found[-1][2] == k:
             found[-1] = (found[-1][0], last, k)
         else:

@@ -157,6 +157,10 @@ class MemoryPlatform:
                 del self._world.disk.engines[other]
                 self._world.boundary("amid stop_all_except")
 
+    def stop(self, arm: Arm) -> None:
+        with self._world.acting("stop"):
+            self._world.disk.engines.pop(arm.id, None)
+
     def state(self, arm: Arm) -> ArmState:
         self._world.boundary("state")
         return self._state(arm.id, arm.id)

@@ -12,6 +12,7 @@ from mpctl.app.requests import (
     ServersRequest,
     SpeculationRequest,
     StagingRequest,
+    TuneRequest,
 )
 from mpctl.errors import Cancelled
 
@@ -156,3 +157,69 @@ def test_a_url_that_is_no_server(cli, url, message):
     assert ran.code == 2
     assert message in ran.err
     assert "secret" not in ran.err
+
+
+@pytest.fixture
+def searched(cli, monkeypatch):
+    """The request that a command line with --tune becomes."""
+    requests = []
+
+    def tune(session, request):
+        requests.append(request)
+        raise Cancelled("captured")
+
+    monkeypatch.setattr("mpctl.app.tune.tune.tune", tune)
+    monkeypatch.setattr("mpctl.cli.context.CliContext.open_session", lambda *_: None)
+
+    def ask(*arguments):
+        done = cli("bench", *arguments)
+        assert "captured" in done.err, done.err
+        return requests.pop()
+
+    return ask
+
+
+def test_a_search_is_among_all_methods_unless_some_are_named(searched):
+    assert searched("qwen", "--tune") == TuneRequest(("all",), SpeculationRequest(""), BenchRequest("qwen"))
+    named = searched("--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--write-spec", "best.json")
+    assert named == TuneRequest(
+        ("ngram", "eagle3"), SpeculationRequest("", draft="org/head"), BenchRequest(), "best.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tune", "--url", URL), "--url: cannot be combined with --tune"),
+        (("--tune", "--candidate", "b"), "--candidate: cannot be combined with --tune"),
+        (("--write-spec", "best.json"), "--write-spec: needs --tune"),
+    ],
+)
+def test_an_option_that_a_search_has_no_place_for_is_refused(cli, arguments, message):
+    done = cli("bench", *arguments)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_spec_may_be_a_file(asked, tmp_path):
+    file = tmp_path / "best.json"
+    file.write_text('{"method": "eagle3", "model": "org/head", "num_speculative_tokens": 4}')
+    assert asked("--spec", f"@{file}").speculation == SpeculationRequest("eagle3", config=f"@{file}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("{", "is not JSON"),
+        ('{"num_speculative_tokens": 4}', "method: names no method"),
+    ],
+)
+def test_a_spec_file_that_cannot_be_used_is_named(cli, tmp_path, text, message):
+    file = tmp_path / "best.json"
+    if text is not None:
+        file.write_text(text)
+    done = cli("bench", "--spec", f"@{file}")
+    assert done.code == 2
+    assert message in done.err
+    assert str(file) in done.err

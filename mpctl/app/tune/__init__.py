@@ -1,0 +1,1 @@
+"""Use case of ``mpctl bench --tune``: find the configuration that serves fastest."""

@@ -1,0 +1,191 @@
+"""Trials of a search: an engine with one configuration is started, measured side by side with the service, stopped.
+
+Every speculative setting is fixed when an engine starts, so that each trial starts one. What was measured is kept: the
+same command continues an interrupted search, and a later trial of a configuration adds rounds to its earlier ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mpctl.app.bench.arms import Arms
+from mpctl.app.bench.measure import open_measurement, policy_of
+from mpctl.app.bench.side_by_side import open_side_by_side
+from mpctl.app.requests import BenchRequest, SpeculationRequest
+from mpctl.app.session.base import Session
+from mpctl.app.tune.field import Configuration
+from mpctl.errors import Cancelled, Conflict, MpctlError, NotPermitted
+from mpctl.experiment.run import Run
+from mpctl.experiment.workload import Workload
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.assess import Outcome, Verdict, judge_run
+from mpctl.gate.estimates import Stages
+from mpctl.gate.overall import cell_shares, overall_gain
+from mpctl.gate.policy import Policy
+from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.context import Context
+from mpctl.rollout.measurement import Measurement
+from mpctl.stats.halving import Standing
+from mpctl.stats.interval import Interval
+
+_NEVER_THE_CONFIGURATION = (Cancelled, Conflict, NotPermitted)  # errors that end the whole search
+_MOST_LEVEL = 0.999
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A configuration as far as it was measured; ``failed``: why it could not be."""
+
+    configuration: Configuration
+    rounds: int = 0
+    run: Run | None = None
+    analysis: Analysis | None = None
+    verdict: Verdict | None = None
+    failed: str = ""
+
+    @property
+    def gain(self) -> Interval | None:
+        """Throughput, candidate over baseline, over all cells by their shares; of an open loop, in which throughput
+        follows the arrivals, the inverse of the time per token."""
+        return None if self.analysis is None else gain_of(self.analysis)
+
+    @property
+    def outcome(self) -> str:
+        """``promote``, ``reject``, ``undecided`` as the gate has it, or ``failed``."""
+        return "failed" if self.failed or self.verdict is None else self.verdict.outcome.value
+
+
+def gain_of(analysis: Analysis, cells: Sequence[Comparison] | None = None) -> Interval | None:
+    """The gain over some cells of a measurement, by default over all."""
+    chosen = analysis.cells if cells is None else cells
+    stages = Stages.of(analysis.policy, rounds=max(analysis.rounds, 1), planned=analysis.planned, cells=len(chosen))
+    figures = []
+    for one in chosen:
+        figure = one.figures.get("throughput_ratio" if one.cell.rate is None else "time_per_token_ratio")
+        if figure is not None and one.cell.rate is not None:
+            figure = replace(figure, values=tuple(-value for value in figure.values))
+        figures.append(figure)
+    weights = cell_shares([one.cell.traffic for one in chosen], analysis.shares)
+    return overall_gain(figures, weights, stages.higher)
+
+
+@dataclass
+class Trials:
+    """Measures ``configurations``; called by the search. ``run_id`` names the records."""
+
+    session: Session
+    context: Context
+    request: BenchRequest
+    speculation: SpeculationRequest
+    workload: Workload
+    store: LocalStore
+    run_id: str
+    configurations: list[Configuration]
+    known: dict[int, Tried] = field(default_factory=dict)
+
+    def __call__(self, index: int, rounds: int) -> Standing:
+        """Bring one configuration to ``rounds`` rounds.
+
+        Raises:
+            Conflict: another command changes the service.
+            Cancelled: Ctrl-C was pressed.
+        """
+        chosen, id_, record = self.configurations[index], f"{self.run_id}-{index}", f"trial-{rounds}"
+        done = self.store.load(id_, record)
+        if done is None:
+            self.session.console.step("try", f"{chosen.name}, to {rounds} rounds")
+            done = self._measured(chosen, id_, rounds)
+            self.store.save(id_, record, done)
+        failed = str(done["failed"])
+        self.known[index] = tried = self._read(chosen, id_, rounds, failed)
+        self.session.console.note(describe(tried))
+        gain = tried.gain
+        return Standing(
+            rounds=rounds,
+            value=math.log(gain.value) if gain else -math.inf,
+            seconds=float(done["seconds"]),
+            start_s=float(done["start_s"]),
+            out=gain is None or tried.outcome in ("failed", Outcome.REJECT.value),
+        )
+
+    def _measured(self, chosen: Configuration, id_: str, rounds: int) -> dict[str, Any]:
+        clock = self.context.clock
+        began = ready = clock.now()
+        failed = ""
+        try:
+            arms = open_side_by_side(self.session, self.context, self.request, speculation_of(chosen, self.speculation))
+            measurement = self._measurement(id_, policy_of(self.request, speculates=arms.speculates), arms)
+            with arms.running():
+                ready = clock.now()
+                measurement.measure_rounds(rounds)
+        except _NEVER_THE_CONFIGURATION:
+            raise
+        except MpctlError as error:
+            failed = error.message
+        self._share_calibration(id_)
+        start_s = (ready - began).total_seconds()
+        return {"seconds": (clock.now() - began).total_seconds(), "start_s": start_s, "failed": failed}
+
+    def _share_calibration(self, id_: str) -> None:
+        """The load client is the same for all: what it was calibrated to once holds for every configuration."""
+        found = self.store.load(id_, "calibration")
+        for index in range(len(self.configurations)):
+            other = f"{self.run_id}-{index}"
+            if found is not None and self.store.load(other, "calibration") is None:
+                self.store.save(other, "calibration", found)
+
+    def _measurement(self, id_: str, policy: Policy, arms: Arms | None) -> Measurement:
+        return open_measurement(self.store, id_, self.workload, policy, self.session.console, arms)
+
+    def _read(self, chosen: Configuration, id_: str, rounds: int, failed: str) -> Tried:
+        if failed:
+            return Tried(chosen, failed=failed)
+        policy = policy_of(self.request, speculates=chosen.method != "none")
+        run = self._measurement(id_, policy, None).run()
+        run = replace(run, blocks=tuple(block for block in run.blocks if block.repeat < rounds))
+        analysis, verdict = judge_run(run, policy, rounds=rounds, planned=self.workload.repeats)
+        return Tried(chosen, rounds, run, analysis, verdict)
+
+
+def speculation_of(chosen: Configuration, asked: SpeculationRequest) -> SpeculationRequest:
+    """The change of a configuration."""
+    if chosen.method == "none":
+        return SpeculationRequest("none", ignored=asked.ignored)
+    return replace(asked, method=chosen.method, settings=(*asked.settings, *chosen.settings))
+
+
+def describe(tried: Tried) -> str:
+    """One line: the configuration with its gain, or why it has none."""
+    if tried.failed:
+        return f"{tried.configuration.name}: {tried.failed}"
+    gain = tried.gain
+    ratio = "no figure" if gain is None else f"throughput ratio {gain.value:.2f}"
+    return f"{tried.configuration.name}: {ratio} after {tried.rounds} rounds"
+
+
+def judged_among(tried: Tried, count: int) -> tuple[Run, Verdict]:
+    """The best of ``count`` with the gate's verdict: its error is divided by them, as the best of many looks better
+    than it is (Bonferroni). The run carries the stricter policy."""
+    assert tried.run is not None and tried.analysis is not None
+    policy = tried.analysis.policy
+    level = min(1 - (1 - policy.level) / max(count, 1), max(_MOST_LEVEL, policy.level))
+    run = replace(tried.run, policy=Policy.from_record({**policy.to_record(), "level": level}))
+    return run, judge_run(run, run.policy, rounds=tried.rounds, planned=tried.analysis.planned)[1]
+
+
+def best_by_concurrency(tried: Mapping[int, Tried], method: str) -> dict[float, int]:
+    """The best K of a method at each concurrency measured, 0 where none gains; of configurations with one K."""
+    found: dict[float, tuple[float, int]] = {}
+    for one in tried.values():
+        if one.configuration.method != method or one.configuration.k is None or one.analysis is None:
+            continue
+        for concurrency in {c.cell.concurrency for c in one.analysis.cells if c.cell.rate is None}:
+            cells = [c for c in one.analysis.cells if c.cell.rate is None and c.cell.concurrency == concurrency]
+            gain = gain_of(one.analysis, cells)
+            if gain is not None and gain.value > found.get(float(concurrency), (1.0, 0))[0]:
+                found[float(concurrency)] = (gain.value, one.configuration.k)
+            found.setdefault(float(concurrency), (1.0, 0))
+    return {concurrency: k for concurrency, (_, k) in found.items()}

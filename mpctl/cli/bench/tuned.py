@@ -1,0 +1,92 @@
+"""The result of ``mpctl bench --tune``, printed, and its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.printer import columns
+from mpctl.errors import GateRejected, Undecided
+
+if TYPE_CHECKING:
+    from mpctl.app.tune.trials import Tried
+    from mpctl.app.tune.tune import Tuned
+
+
+def conclude(context: CliContext, tuned: Tuned) -> None:
+    """Print what was tried and the command that rolls the best one out.
+
+    Raises:
+        GateRejected: none is better than what serves.
+        Undecided: the gate cannot tell yet.
+    """
+    from mpctl.gate.assess import Outcome
+
+    context.emit(
+        "Search",
+        record=lambda: _record(tuned),
+        names=lambda: [one.configuration.name for one in tuned.tried[:1]],
+        table=lambda _wide: _table(tuned),
+    )
+    terminal, best = context.terminal, tuned.tried[0].configuration.name
+    terminal.note(f"{len(tuned.tried)} configurations in {tuned.seconds:.0f} s ({tuned.ended}); best: {tuned.file}")
+    if tuned.untried:
+        terminal.note(f"{len(tuned.untried)} not tried for lack of time: {', '.join(c.name for c in tuned.untried)}")
+    reasons = f"throughput ratio {_row(tuned.tried[0])[2]}"
+    if tuned.verdict.outcome is tuned.outcome:
+        reasons = "; ".join(tuned.verdict.reasons)
+    if tuned.outcome is Outcome.REJECT:
+        raise GateRejected(f"no configuration is better than what serves; the best, {best}: {reasons}")
+    if tuned.outcome is Outcome.UNDECIDED:
+        raise Undecided(
+            f"the best configuration, {best}, is not proven better: {reasons}",
+            hint="give it more time or prompts: --max-time, --repeats, --requests",
+        )
+    terminal.next_command(f"rollout --spec @{tuned.spec_file}")
+
+
+def _table(tuned: Tuned) -> str:
+    rows = [["CONFIGURATION", "PREDICTED", "THROUGHPUT RATIO", "ROUNDS", "GATE"]]
+    return columns(rows + [_row(one) for one in tuned.tried])
+
+
+def _row(one: Tried) -> list[str]:
+    from mpctl.formatting import bounds, ratio
+
+    predicted, gain = one.configuration.predicted, one.gain
+    return [
+        one.configuration.name,
+        ratio(predicted) if predicted else "-",
+        "-" if gain is None else f"{ratio(gain.value)} {bounds(gain)}".rstrip(),
+        str(one.rounds),
+        one.failed or one.outcome,
+    ]
+
+
+def _record(tuned: Tuned) -> dict[str, Any]:
+    return {
+        "metadata": {"name": tuned.id, "file": tuned.file, "specFile": tuned.spec_file},
+        "status": {
+            "outcome": tuned.outcome.value,
+            "reasons": list(tuned.verdict.reasons),
+            "best": tuned.spec.config(),
+            "seconds": round(tuned.seconds, 1),
+            "ended": tuned.ended,
+            "tried": [_tried(one) for one in tuned.tried],
+            "untried": [one.name for one in tuned.untried],
+        },
+    }
+
+
+def _tried(one: Tried) -> dict[str, Any]:
+    gain = one.gain
+    return {
+        "configuration": one.configuration.name,
+        "method": one.configuration.method,
+        "settings": list(one.configuration.settings),
+        "predicted": one.configuration.predicted,
+        "throughputRatio": None if gain is None else {"value": gain.value, "low": gain.low, "high": gain.high},
+        "rounds": one.rounds,
+        "outcome": one.outcome,
+        "failed": one.failed or None,
+    }
