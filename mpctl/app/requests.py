@@ -52,7 +52,8 @@ class SpeculationRequest:
 @dataclass(frozen=True, slots=True)
 class MeasurementRequest:
     """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
-    where the load client runs, auto, job or local; ``policy``: a file with the gate's limits; ``rounds``: None chooses
+    where the load client runs, auto, job or local; ``load_pods``: of the Job; None: as an unfinished rollout has it,
+    else one; ``policy``: a file with the gate's limits; ``rounds``: None chooses
     as many as the prompts allow, 24 at most."""
 
     prompts: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class MeasurementRequest:
     max_tokens: int = 384
     reuse_prompts: bool = False
     load: str = "auto"
+    load_pods: int | None = None
     calibrate: bool = True
     policy: str | None = None
 

@@ -46,7 +46,19 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
         reuse=request.reuse_prompts,
         calibrate=request.calibrate,
     )
+    _require_shards(planned, request.load_pods or 1)
     return planned if request.rounds else replace(planned, repeats=planned.default_rounds)
+
+
+def _require_shards(workload: Workload, pods: int) -> None:
+    """Refuse more pods than a cell has requests in flight, or prompts in a block: a pod would send nothing."""
+    least = min(min(cell.concurrency, workload.requests_of(cell)) for cell in workload.cells)
+    if pods > least:
+        raise InputError(
+            f"{pods} pods cannot share {least} requests at once",
+            field="--load-pods",
+            hint=f"--load-pods {least}, or raise --concurrency, and --requests with --rate",
+        )
 
 
 def read_traffic(text: str) -> Traffic:

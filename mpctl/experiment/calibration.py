@@ -45,10 +45,18 @@ class Pace:
 
 
 def describe(calibration: Calibration) -> str:
-    """Return the calibration in one sentence."""
+    """Return the calibration in one sentence, and a second one where the client does not keep up."""
+    c = calibration
+    shared = f" from {c.pods} pods" if c.pods > 1 else ""
+    error = (
+        f"the load client adds {c.p50_ms:.1f} ms at p50, {c.p99_ms:.1f} ms at p99 "
+        f"({c.requests} requests, {c.concurrency} at once{shared})"
+    )
+    if c.needed_pods == c.pods:
+        return error
     return (
-        f"the load client adds {calibration.p50_ms:.1f} ms at p50, {calibration.p99_ms:.1f} ms at p99 "
-        f"({calibration.requests} requests, {calibration.concurrency} at once)"
+        f"{error}; it is saturated: it took {c.slowdown:.1f} times as long as the server of known timing, and its own "
+        f"times include that. In a cluster, --load job --load-pods {min(c.needed_pods, c.concurrency)} shares the load"
     )
 
 
@@ -59,7 +67,7 @@ def requests_for(concurrency: int, pace: Pace, seconds: float = 3.0) -> int:
 
 
 def calibrate(
-    result: Mapping[str, Any], truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int
+    result: Mapping[str, Any], truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int, *, pods: int = 1
 ) -> Calibration:
     """Compare the client's times with the server's: at each quantile the larger error of TTFT and whole time.
 
@@ -93,7 +101,14 @@ def calibrate(
         p99_ms=max(_quantile(first, 0.99), _quantile(whole, 0.99)),
         requests=len(first),
         concurrency=concurrency,
+        slowdown=max(float(result.get("duration") or 0.0) / _shortest_s(len(first), pace, concurrency), 1.0),
+        pods=pods,
     )
+
+
+def _shortest_s(requests: int, pace: Pace, concurrency: int) -> float:
+    """Seconds in which a client without any work of its own would be done."""
+    return math.ceil(requests / concurrency) * pace.request_s
 
 
 def _quantile(errors: Sequence[float], level: float) -> float:

@@ -5,6 +5,7 @@ A run holds raw samples, so every reported figure can be computed again, also by
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from mpctl.records import decode, encode
 from mpctl.stats.alpha_spending import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
+_BUSY, _SATURATED = 0.8, 1.25
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,21 @@ class PromptSet:
 @dataclass(frozen=True)
 class Calibration:
     """The load client's own error in ms, measured against a server of known timing: at the median and at the 99th
-    percentile over ``requests``, ``concurrency`` at once."""
+    percentile over ``requests``, ``concurrency`` at once, shared by ``pods`` clients. ``slowdown``: the time it took
+    over the server's own; a client that is busy all the time takes longer."""
 
     p50_ms: float
     p99_ms: float
     requests: int
     concurrency: int
+    slowdown: float = 1.0
+    pods: int = 1
+
+    @property
+    def needed_pods(self) -> int:
+        """Number of clients that keep up with the server of known timing, at most four fifths busy; as many as there
+        are where they do."""
+        return math.ceil(self.pods * self.slowdown / _BUSY) if self.slowdown > _SATURATED else self.pods
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs
 
 @dataclass(frozen=True)
 class PacedServer:
-    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request."""
+    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request.
+    ``pods``: of a client that has several, each with a server of its own."""
 
     endpoint: Endpoint
     truth: Callable[[], list[dict[str, float]]]
+    pods: int = 1
 
 
 class LoadClient(Protocol):

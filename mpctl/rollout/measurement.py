@@ -31,7 +31,7 @@ from mpctl.gate.policy import Policy
 from mpctl.manifest import redacted
 from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult
-from mpctl.rollout.ports import Endpoint, Meter, Progress, RoundProgress, Store
+from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 
 _Value = TypeVar("_Value")
 
@@ -282,20 +282,19 @@ class Measurement:
         if self._raw:  # an interim analysis that is repeated alone is no reason to write
             self._write()
 
-    def _salt(self, arm: str) -> str:
+    def _salt(self, arm: str, attempt: str = "") -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
-        block that a kill cut off, would answer them from its cache here, and look faster than it is."""
-        return hashlib.sha256(f"{self.id}\n{self.created}\n{arm}\n{self._attempt}".encode()).hexdigest()[:32]
+        block that was cut off, would answer them from its cache here, and look faster than it is."""
+        named = f"{self.id}\n{self.created}\n{arm}\n{self._attempt}{attempt}"
+        return hashlib.sha256(named.encode()).hexdigest()[:32]
 
     def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
-        endpoint, prompts = self.target(arm).endpoint, self.workload.slice(cell, repeat)
-        tokens, salt = self.workload.max_tokens, self._salt(arm)
+        prompts = self.workload.slice(cell, repeat)
         try:
             if self.workload.warmup and (cell, arm) not in self._warm:
-                self.meter.send(endpoint, self.workload.warmup_prompts(cell), cell, tokens, salt=salt)
+                self._send(arm, self.workload.warmup_prompts(cell), cell)
                 self._warm.add((cell, arm))
-            key = f"{self.id}/{_name(cell, arm, repeat)}"
-            sent = self.meter.send(endpoint, prompts, cell, tokens, key=key, salt=salt)
+            sent = self._send(arm, prompts, cell, key=f"{self.id}/{_name(cell, arm, repeat)}")
             block = Block.from_bench(
                 corrected(sent.result, cell),
                 arm=arm,
@@ -314,6 +313,16 @@ class Measurement:
         self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = pack(sent.result)
         self._pending[name], self._known[name] = block.to_record(), block
         return block
+
+    def _send(self, arm: str, prompts: tuple[str, ...], cell: Cell, *, key: str = "") -> Sent:
+        """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
+        limit = self.workload.max_tokens
+        try:
+            return self.meter.send(self.target(arm).endpoint, prompts, cell, limit, key=key, salt=self._salt(arm))
+        except BlockLost as lost:
+            self.progress.note(f"{lost.message}; the block is invalid and is sent again")
+        again = self._salt(arm, "again")
+        return self.meter.send(self.target(arm).endpoint, prompts, cell, limit, key=key, salt=again)
 
 
 _FIGURES = (("throughput_ratio", "throughput ratio"), ("time_per_token_ratio", "time-per-token ratio"))

@@ -45,7 +45,7 @@ class Plan:
     - ``baseline``: the manifest it starts from; ``goal``: the manifest to end with.
     - ``spec`` and ``baseline_spec``: the speculation of each, None where nobody read it.
     - ``workload``: the name of the stored workload; ``load``: where its client runs: local (the machine of the command)
-      or job (the cluster).
+      or job (the cluster), there in ``load_pods`` pods.
     - ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: the model it drafts for.
     - ``undoes``: the operation that a rollback undoes; ``why``: its cause; ``automatic``: the undone rollout itself
       asked for the rollback, so its command continues with it.
@@ -82,6 +82,7 @@ class Plan:
     scaling: dict[str, Any] | None = None
     overwrites: bool = False
     load: str = "local"
+    load_pods: int = 1
     route: dict[str, Any] | None = None
     traffic_steps: tuple[int, ...] = ()
     step_duration_s: float = 0.0
@@ -134,6 +135,7 @@ class Plan:
             "policy",
             "workload",
             "load",
+            "load_pods",
             "keep_baseline",
             "downtime",
             "traffic_steps",

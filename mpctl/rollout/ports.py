@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
@@ -58,6 +59,11 @@ class Endpoint:
     token: str | None = field(default=None, repr=False)
     inside: str | None = None
     socket: str | None = None
+
+
+class BlockLost(MpctlError):
+    """A part of the load client was lost in the middle of a block. What it measured is of another load; the block can
+    be sent again."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from mpctl.rollout.plan import Plan, Strategy
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
     """What a rollout will do."""
-    sent = " from a Job in the cluster" if plan.load == "job" else ""
+    pods = f" of {plan.load_pods} pods" if plan.load_pods > 1 else ""
+    sent = f" from a Job{pods} in the cluster" if plan.load == "job" else ""
     return (
         f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
         f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}"

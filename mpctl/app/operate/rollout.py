@@ -95,7 +95,8 @@ def _with_prediction(session: Session, request: RolloutRequest, change: Change, 
 def _plan(
     session: Session, request: RolloutRequest, change: Change, workload: Workload, unfinished: Operation | None
 ) -> Plan:
-    session.load = place_load(request.measurement.load, session.platform.name, unfinished=unfinished)
+    measurement = request.measurement
+    session.load = place_load(measurement.load, measurement.load_pods, session.platform.name, unfinished=unfinished)
     timeout_s = session.ready_timeout_s(request.ready_timeout_s)
     return make_plan(change, request, workload, unfinished, ready_timeout_s=timeout_s, load=session.load)
 

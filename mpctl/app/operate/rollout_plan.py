@@ -8,6 +8,7 @@ from mpctl.app.change import Change
 from mpctl.app.policy import read_policy
 from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import Session
+from mpctl.app.session.load_client import LoadPlace
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.workload import Workload
@@ -26,7 +27,7 @@ def make_plan(
     unfinished: Operation | None,
     *,
     ready_timeout_s: float,
-    load: str,
+    load: LoadPlace,
 ) -> Plan:
     """Pin everything that the rollout will do."""
     strategy, downtime = _strategy(request, unfinished)
@@ -44,7 +45,8 @@ def make_plan(
         downtime=downtime,
         why=f"rollout of {change.record}",
         draft=change.draft_name,
-        load=load,
+        load=load.where,
+        load_pods=load.pods,
         target_model=target_name_of(change.before) or change.before.model or change.before.name,
         traffic_steps=request.traffic.steps_percent,
         step_duration_s=request.traffic.step_duration_s,

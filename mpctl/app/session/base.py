@@ -20,6 +20,7 @@ from mpctl.manifest import Service
 from mpctl.rollout.operation import open_operation, open_retirement
 
 if TYPE_CHECKING:
+    from mpctl.app.session.load_client import LoadPlace
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
@@ -78,7 +79,7 @@ class Session(ABC):
     namespace: str
     console: Console
     store: Store
-    load: str | None = None
+    load: LoadPlace | None = None
     """Where the load client runs; None: as an unfinished rollout has it."""
     asks_hub = True
     stages = True

@@ -99,7 +99,7 @@ class ClusterSession(Session):
         Raises:
             Refused: none is installed.
         """
-        if self.load == "job":
+        if self.load is not None and self.load.where == "job":
             return
         from mpctl.platform.local.engine import python_of
 
@@ -204,8 +204,8 @@ class ClusterSession(Session):
     def _load_client(self) -> LoadClient:
         """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's
         client, which removes the Job that a killed command left."""
-        load = self.load or place_load("auto", "kubernetes", unfinished=open_operation(self.store.entries()))
-        if load == "local":
+        load = self.load or place_load("auto", None, "kubernetes", unfinished=open_operation(self.store.entries()))
+        if load.where == "local":
             from mpctl.platform.local.client import BenchClient
             from mpctl.platform.local.engine import python_of
 
@@ -216,9 +216,9 @@ class ClusterSession(Session):
             self.platform.reader.forwards.use_loopback()  # the load client knows no unix sockets
             return BenchClient(python, str(Path.cwd()))
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
-        from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
+        from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
 
-        return JobClient(LoadPod(self.client, self.platform.reader, self.name, scope=self.scope))
+        return JobClient(LoadPods(self.client, self.platform.reader, self.name, scope=self.scope, count=load.pods))
 
 
 def open_client(place: Place) -> Client:

@@ -29,6 +29,7 @@ class MeasurementOptions(TypedDict):
     max_tokens: int
     reuse_prompts: bool
     load: str
+    load_pods: int | None
     calibrate: bool
     policy: str | None
 
@@ -96,6 +97,13 @@ measurement_options = all_of(
         **_SECTION,
     ),
     option(
+        "--load-pods",
+        metavar="N",
+        type=click.IntRange(1, 99),
+        help="Pods of the Job that share the requests of a block (default: 1).",
+        **_SECTION,
+    ),
+    option(
         "--calibrate/--no-calibrate",
         default=True,
         help="Check the load client against a server of known timing first.",
@@ -127,6 +135,7 @@ def measurement_request(given: MeasurementOptions) -> MeasurementRequest:
         max_tokens=given["max_tokens"],
         reuse_prompts=given["reuse_prompts"],
         load=given["load"],
+        load_pods=given["load_pods"],
         calibrate=given["calibrate"],
         policy=given["policy"],
     )

@@ -128,14 +128,13 @@ class LocalMeter:
         pace = Pace()
         count = requests_for(concurrency, pace)
         prompts = tuple(f"request {number}" for number in range(count))
-        warm = tuple(f"warm up {number}" for number in range(min(count, 2 * concurrency)))
+        warm = tuple(f"warm up {-number}" for number in range(1, 1 + min(count, 2 * concurrency)))
         cell = Cell("calibration", concurrency)
         with self.client.paced(pace) as server:
             self.client.send(server.endpoint, warm, cell, pace.tokens, key="", counters=None)
-            already = len(server.truth())
             sent = self.client.send(server.endpoint, prompts, cell, pace.tokens, key="", counters=None)
-            truth = server.truth()[already:]
-        return calibrate(sent.result, truth, pace, concurrency)
+            truth = [record for record in server.truth() if record["number"] >= 0]
+        return calibrate(sent.result, truth, pace, concurrency, pods=server.pods)
 
 
 def read_counters(endpoint: Endpoint) -> Counters:

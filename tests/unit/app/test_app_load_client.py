@@ -37,28 +37,44 @@ def operation(plan=None, **changes):
 
 
 @pytest.mark.parametrize(
-    ("asked", "platform", "unfinished", "where"),
+    ("asked", "pods", "platform", "unfinished", "where"),
     [
-        ("auto", "kubernetes", None, "job"),
-        ("auto", "local", None, "local"),
-        ("auto", "kubernetes", operation(load="local"), "local"),
-        ("local", "kubernetes", operation(load="job"), "local"),
-        ("job", "kubernetes", operation(load="local"), "job"),
-        ("auto", "kubernetes", operation(load="job").undo_plan(why=""), "job"),
-        ("auto", "kubernetes", operation(load="local").undo_plan(why=""), "job"),
-        ("auto", "local", operation(load="local").undo_plan(why=""), "local"),
+        ("auto", None, "kubernetes", None, "job"),
+        ("auto", None, "local", None, "local"),
+        ("auto", None, "kubernetes", operation(load="local"), "local"),
+        ("local", None, "kubernetes", operation(load="job"), "local"),
+        ("job", None, "kubernetes", operation(load="local"), "job"),
+        ("auto", None, "kubernetes", operation(load="job").undo_plan(why=""), "job"),
+        ("auto", None, "kubernetes", operation(load="local").undo_plan(why=""), "job"),
+        ("auto", None, "local", operation(load="local").undo_plan(why=""), "local"),
+        ("auto", 4, "kubernetes", None, "job of 4 pods"),
+        ("auto", None, "kubernetes", operation(load="job", load_pods=2), "job of 2 pods"),
+        ("auto", 1, "kubernetes", operation(load="job", load_pods=2), "job"),
+        ("local", None, "kubernetes", operation(load="job", load_pods=2), "local"),
+        ("local", 1, "local", None, "local"),
     ],
 )
-def test_where(asked, platform, unfinished, where):
+def test_where(asked, pods, platform, unfinished, where):
     found = operation(unfinished) if isinstance(unfinished, Plan) else unfinished
-    assert place_load(asked, platform, unfinished=found) == where
+    assert str(place_load(asked, pods, platform, unfinished=found)) == where
+
+
+@pytest.mark.parametrize("asked", ["auto", "local"])
+def test_no_pods_without_a_job(asked):
+    with pytest.raises(InputError, match="--load-pods: only a Job in a cluster has pods"):
+        place_load(asked, 2, "local")
+
+
+def test_another_number_of_pods_is_another_plan():
+    one, two = operation(load="job").plan, operation(load="job", load_pods=2).plan
+    assert two.terms_other_than(one) == ("load pods",)
 
 
 class Fake(SimpleNamespace):
     """A session in which nothing can send a load, as on a machine without vLLM."""
 
     def require_load_client(self):
-        if self.load != "job":
+        if self.load.where != "job":
             raise Refused("no vLLM is installed")
 
 
@@ -84,7 +100,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     )
     monkeypatch.setattr(rollout, "make_plan", lambda *args, **named: operation().plan)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
-    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load)) or OUTCOME)
+    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load.where)) or OUTCOME)
     request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
     assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
@@ -92,7 +108,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
 
 def test_no_job_without_a_cluster():
     with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
-        place_load("job", "local")
+        place_load("job", None, "local")
 
 
 def test_a_server_at_an_address_is_measured_from_here(capsys):

@@ -45,6 +45,14 @@ def test_what_is_sent_when_nothing_is_said():
     assert describe_workload(made) == "at most 24 rounds of 4 prompts (edits) at concurrency 1"
 
 
+@pytest.mark.parametrize("load", [("--concurrency", "2,8"), ("--rate", "3", "--requests", "2")])
+def test_a_pod_that_would_send_nothing_is_refused(load):
+    assert asked("--load-pods", "2", *load).cells
+    with pytest.raises(InputError, match=r"--load-pods: 3 pods cannot share 2 requests at once") as refused:
+        asked("--load-pods", "3", *load)
+    assert "--load-pods 2" in refused.value.hint
+
+
 def test_a_matrix(prompts):
     mine = prompts("My Traffic.jsonl", [f"p{i}" for i in range(500)])
     made = asked(

@@ -61,6 +61,7 @@ ROLLOUTS = [
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
     (["--temperature", "0,0.7", "--max-tokens", "9"], measured(temperatures=(0.0, 0.7), max_tokens=9)),
     (["--reuse-prompts", "--no-calibrate"], measured(reuse_prompts=True, calibrate=False)),
+    (["--load-pods", "4"], measured(load_pods=4)),
     (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
     (
         ["--traffic-steps", "1,10,50", "--step-duration", "9s"],

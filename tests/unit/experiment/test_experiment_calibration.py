@@ -47,6 +47,23 @@ def test_the_larger_of_first_token_and_whole_time_counts():
     assert late_end.p50_ms == pytest.approx(7.0)
 
 
+def test_a_client_that_keeps_up_needs_no_second_pod():
+    took = told([0.020] * 8, [0.020] * 8, duration=4 * PACE.request_s * 1.2)
+    found = calibrate(took, truth(8), PACE, 2)
+    assert found.slowdown == pytest.approx(1.2)
+    assert found.needed_pods == 1
+
+
+@pytest.mark.parametrize(("pods", "needed"), [(1, 4), (2, 8)])
+def test_a_saturated_client_names_the_pods_that_keep_up(pods, needed):
+    """Three times the server's time is the work of three clients that are always busy."""
+    took = told([0.020] * 16, [0.020] * 16, duration=2 * PACE.request_s * 3.0)
+    found = calibrate(took, truth(16), PACE, 8, pods=pods)
+    assert found.needed_pods == needed
+    assert "3.0 times as long as the server of known timing" in describe(found)
+    assert f"--load-pods {needed}" in describe(found)
+
+
 def test_the_tail_is_the_slowest_of_a_hundred():
     firsts = [0.021] * 98 + [0.120, 0.220]
     found = calibrate(told(firsts, [0.020] * 100), truth(100), PACE, 1)

@@ -17,13 +17,18 @@ from mpctl.platform.load import PACED, WORKER
 
 # A client that notes what it was asked, and answers with as many rows as there are prompts.
 CLIENT = """
-import json, os
+import asyncio, json, os
 def add_cli_args(parser): pass
+async def get_request(lines):
+    for line in lines: yield line
 def main(words):
     given = dict(w[2:].partition("=")[::2] for w in words)
     lines = open(given["dataset-path"]).read().splitlines()
     if given.get("model") == "broken":
         raise ValueError("no such model")
+    async def request():
+        async for line in get_request(lines): pass
+    asyncio.run(request())
     with open("sent.jsonl", "a") as sent:
         sent.write(json.dumps([len(lines), os.environ.get("OPENAI_API_KEY")]) + "\\n")
     if given.get("model") != "mute":
@@ -95,10 +100,12 @@ class Agent:
                 pass
             time.sleep(0.05)
 
-    def send(self, key, metrics, *, model="demo", prompts=("a", "b"), token=None):
+    def send(self, key, metrics, *, model="demo", prompts=("a", "b"), token=None, held=False):
         words = ["--dataset-path=prompts.jsonl", "--result-filename=result.json", f"--model={model}"]
-        block = {"arguments": words, "prompts": list(prompts), "token": token, "metrics": metrics}
+        block = {"arguments": words, "prompts": list(prompts), "token": token, "metrics": metrics, "held": held}
         assert self.client.post(f"/blocks/{key}", json=block).status_code == 202
+        if held:
+            return self.client.get(f"/start/{key}?wait=30")
         return self.client.get(f"/blocks/{key}?wait=30")
 
     def sent(self):
@@ -128,6 +135,28 @@ def test_a_block_is_sent_once_however_often_it_is_asked_for(agent, engine):
     assert agent.send("one", metrics, token="sk-1").json() == first.json()
     assert agent.sent() == [[2, "sk-1"]]
     assert looks == ["Bearer sk-1"] * 2
+
+
+def test_a_held_block_sends_nothing_before_its_moment(agent, engine):
+    metrics, looks = engine
+    assert agent.send("one", metrics, held=True).json() == {"started": False}
+    assert len(looks) == 1  # loaded, and counted before the start
+    assert agent.client.get("/blocks/one").status_code == 202
+    at = agent.client.get("/clock").json()["clock"] + 0.2
+    agent.client.post("/start/one", json={"at": at})
+    agent.client.post("/start/one", json={"at": at + 60})  # a second signal changes nothing
+    assert agent.client.get("/start/one").json() == {"started": True}
+    answer = agent.client.get("/blocks/one?wait=30").json()
+    assert answer["began"] >= at
+    assert answer["waited"] > 0
+    assert answer["result"] == {"prompts": ["a", "b"]}
+
+
+def test_a_held_block_that_fails_is_told_at_the_barrier(agent):
+    answer = agent.send("one", None, model="broken", held=True)
+    assert answer.json() == {"error": "ValueError: no such model"}
+    assert agent.client.get("/start/other").status_code == 404
+    assert agent.client.post("/start/other", json={"at": 0.0}).status_code == 404
 
 
 def test_a_key_is_of_its_own_block_only(agent, engine):

@@ -122,6 +122,23 @@ def test_it_is_found_again_by_what_it_runs():
     assert is_same(as_stored(made()), made())
 
 
+@pytest.mark.parametrize("key", ["completions", "parallelism"])
+def test_a_job_of_more_pods_is_another(key):
+    stored = as_stored(made())
+    stored["spec"][key] = 2
+    assert not is_same(stored, made())
+
+
+def test_several_pods_have_an_index_and_prefer_nodes_of_their_own():
+    job = load_job(POD, "demo", "chat", "rollout", pods=3)
+    assert [job["spec"][key] for key in ("completionMode", "completions", "parallelism")] == ["Indexed", 3, 3]
+    assert job["spec"]["backoffLimit"] == 0
+    (spread,) = spec_of(job)["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == job["spec"]["template"]["metadata"]["labels"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert is_same(as_stored(job), load_job(POD, "demo", "chat", "rollout", pods=3))
+
+
 def change_image(spec):
     spec["containers"][0]["image"] = "evil"
 
@@ -170,7 +187,8 @@ def test_a_job_that_runs_anything_else_is_not_ours(change):
 
 @pytest.mark.parametrize("service", ["a" * 63, "a" * 35 + "-" + "b" * 20])
 def test_a_long_name_is_a_name(service):
-    assert len(made(service=service, scope="bench-a1b2c3")["metadata"]["name"]) <= 63
+    name = made(service=service, scope="bench-a1b2c3")["metadata"]["name"]
+    assert len(f"{name}-98") <= 63  # a pod's host name
     assert "--" not in made(service=service)["metadata"]["name"]
 
 
@@ -214,6 +232,9 @@ def with_agent(command, text):
         ({"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}, True),
         ({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}, True),
         ({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}}, False),
+        ({"metadata": {}, "status": {"failed": 1, "active": 1}}, True),
+        ({"metadata": {}, "status": {"succeeded": 1, "active": 1}}, True),
+        ({"metadata": {}, "status": {"active": 2, "failed": 0}}, False),
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
     ],
 )

@@ -19,6 +19,7 @@ from mpctl.rollout import runner
 from mpctl.rollout.measurement import Measured
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
+from mpctl.rollout.ports import BlockLost
 from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import measurement
 
@@ -229,6 +230,42 @@ def test_each_arm_and_measurement_has_a_salt_of_its_own_and_a_resumed_one_anothe
         assert all(one != other for other in salts if other is not one)
     assert len({salt for one in salts for _, salt in one}) == 6
     assert "" not in {salt for one in salts for _, salt in one}
+
+
+class LosesOneBlock:
+    """A meter whose load client loses a pod in the fifth block, and with ``always`` in every later one too."""
+
+    def __init__(self, meter, *, always=False):
+        self._meter, self._always, self.asked = meter, always, []
+
+    def __getattr__(self, name):
+        return getattr(self._meter, name)
+
+    def send(self, endpoint, prompts, cell, max_tokens, *, key="", salt=""):
+        self.asked.append((prompts, salt))
+        if len(self.asked) == 5 or (self._always and len(self.asked) > 5):
+            raise BlockLost("load Job ns/x: pod-1 was deleted")
+        return self._meter.send(endpoint, prompts, cell, max_tokens, key=key, salt=salt)
+
+
+def test_a_block_that_lost_a_pod_is_sent_again_as_new_to_the_prefix_cache():
+    memory = MemoryWorld(FASTER)
+    meter = LosesOneBlock(memory.meter)
+    memory.context = replace(memory.context, meter=meter)
+    done = rollout(memory)
+    (lost, lost_salt), (again, again_salt) = meter.asked[4:6]
+    assert lost == again
+    assert lost_salt != again_salt
+    assert [salt for _, salt in meter.asked].count(again_salt) == 1
+    assert any("pod-1 was deleted; the block is invalid and is sent again" in line for line in memory.progress.lines)
+    assert measurement(memory.context, done).rounds() == WORKLOAD.repeats
+
+
+def test_a_block_that_is_lost_twice_ends_the_measurement():
+    memory = MemoryWorld(FASTER)
+    memory.context = replace(memory.context, meter=LosesOneBlock(memory.meter, always=True))
+    assert rollout(memory).ending is Ending.FAILED
+    assert memory.progress.lines.count("load Job ns/x: pod-1 was deleted; the block is invalid and is sent again") == 1
 
 
 def test_an_interrupted_measurement_keeps_its_order():

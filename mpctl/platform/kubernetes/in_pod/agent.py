@@ -8,9 +8,13 @@ itself goes from here to the engine's pod.
 data set is ``prompts.jsonl``, its result ``result.json`` in the working directory) and the engine's address for
 counters. A key that is known is not sent again. ``GET /blocks/KEY?wait=S`` answers 202 while it runs, then
 ``{"result", "before", "after"}`` or ``{"error"}``: the engine's counters are read here, right around the block, so that
-a block is whole also for a command that was killed meanwhile and asks again. ``POST /paced``, ``GET /paced`` and
-``DELETE /paced`` start, ask and end the server of known timing. Without a request for ``IDLE`` seconds the process
-ends, and the Job is complete.
+a block is whole also for a command that was killed meanwhile and asks again.
+
+A block with ``"held": true`` is a part of one that several pods send. Its client waits at a start barrier right before
+its first request. ``GET /start/KEY?wait=S`` answers 202 until it is there, then ``{"started"}``; ``POST /start/KEY``
+with ``{"at"}`` releases it at that moment of this pod's clock, which ``GET /clock`` tells. ``POST /paced``, ``GET
+/paced`` and ``DELETE /paced`` start, ask and end the server of known timing. Without a request for ``IDLE`` seconds the
+process ends, and the Job is complete.
 
 ``agent.py PORT IDLE``.
 """
@@ -38,6 +42,7 @@ from distribution import name_the_distribution  # type: ignore[import-not-found,
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20
+BARRIER_S = 120.0  # until the start signal; the command that would give it is gone
 KEPT = 4  # finished blocks; whoever asks again asks for the last one
 HERE = Path(__file__).parent
 
@@ -66,6 +71,34 @@ class AnswerQueue(queue.Queue[str]):
         """Nothing is held back."""
 
 
+class Barrier:
+    """Where the client waits for the signal to start."""
+
+    def __init__(self) -> None:
+        self.reached, self._signal = threading.Event(), threading.Event()
+        self._at = 0.0
+        self.began = 0.0  # by time.time()
+
+    def __call__(self) -> None:
+        """Wait for the signal, then for its moment."""
+        self.reached.set()
+        if not self._signal.wait(BARRIER_S):
+            raise OSError(f"no signal to start in {BARRIER_S:.0f} s")
+        time.sleep(max(0.0, self._at - time.time()))
+        self.began = time.time()
+
+    @property
+    def started(self) -> bool:
+        """Whether the signal was given."""
+        return self._signal.is_set()
+
+    def start(self, at: float) -> None:
+        """Give the signal; a second one changes nothing."""
+        if not self.started:
+            self._at = at
+            self._signal.set()
+
+
 class Blocks:
     """What was asked, one block after the other. ``used``: when somebody last asked for anything."""
 
@@ -73,6 +106,7 @@ class Blocks:
         self.asked, self.answers = RequestQueue(), AnswerQueue()
         self.used = time.monotonic()
         self.working = 0
+        self._barriers: dict[str, Barrier] = {}
         self._known: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
         self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self._changed = threading.Condition()
@@ -86,6 +120,8 @@ class Blocks:
             if key in self._known:
                 return
             self._known[key] = None
+            if block.get("held"):
+                self._barriers[key] = Barrier()
             self.working += 1
         self._waiting.put((key, block))
 
@@ -98,11 +134,32 @@ class Blocks:
             found = self._known[key]
         return (202, {}) if found is None else (200, found)
 
+    def barrier(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
+        """Status and state of a block at its barrier, after ``wait_s`` seconds at most."""
+        barrier = self._barriers.get(key)
+        if barrier is None:
+            return 404, {}
+        end = time.monotonic() + wait_s
+        while not barrier.reached.wait(0.1):  # a block that fails before its barrier never gets there
+            status, found = self.find(key, 0.0)
+            if "error" in found:
+                return status, found
+            if time.monotonic() >= end:
+                return 202, {}
+        return 200, {"started": barrier.started}
+
+    def start(self, key: str, at: float) -> tuple[int, dict[str, Any]]:
+        """Release a block at a moment of this clock."""
+        if key not in self._barriers:
+            return 404, {}
+        self._barriers[key].start(at)
+        return 200, {}
+
     def _work(self) -> None:
         while True:
             key, block = self._waiting.get()
             try:
-                answer = self._send(block)
+                answer = self._send(block, self._barriers.get(key))
             except (OSError, ValueError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             with self._changed:
@@ -111,24 +168,26 @@ class Blocks:
                 done = [k for k, found in self._known.items() if found is not None]
                 for old in done[:-KEPT]:
                     del self._known[old]
+                    self._barriers.pop(old, None)
                 self._changed.notify_all()
             self.used = time.monotonic()
 
-    def _send(self, block: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, block: dict[str, Any], barrier: Barrier | None) -> dict[str, Any]:
         lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in block["prompts"])
         Path("prompts.jsonl").write_text(lines, encoding="utf-8")
         result = Path("result.json")
         result.unlink(missing_ok=True)
         self.asked.loaded.wait()
         before = scrape(block)
-        self.asked.put({"arguments": block["arguments"], "token": block["token"]})
+        self.asked.put({"arguments": block["arguments"], "token": block["token"], "barrier": barrier})
         answer: dict[str, Any] = json.loads(self.answers.get())
         if "error" in answer:
             return answer
         after = scrape(block)
         if not result.exists():
             return {"error": "it ended without a result"}
-        return {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
+        found = {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
+        return found if barrier is None else {**found, "began": barrier.began, "waited": answer["waited"]}
 
     # The server of known timing
 
@@ -194,19 +253,22 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"  # a connection of its own each: so is a port-forward's
 
     def do_GET(self) -> None:
-        """Ready, a block, or the truth."""
+        """Ready, a block, its barrier, the clock, or the truth."""
         self.blocks.used = time.monotonic()
         split = urlsplit(self.path)
         if split.path == "/ready":
             self._respond(200 if self.blocks.asked.loaded.is_set() else 503, {})
         elif split.path == "/paced":
             self._respond(200, self.blocks.truth())
+        elif split.path == "/clock":
+            self._respond(200, {"clock": time.time()})
         else:
             wait_s = float(parse_qs(split.query).get("wait", ["0"])[0])
-            self._respond(*self.blocks.find(split.path.removeprefix("/blocks/"), wait_s))
+            _, kind, key = split.path.split("/", 2) if split.path.count("/") > 1 else ("", "blocks", "")
+            self._respond(*(self.blocks.barrier if kind == "start" else self.blocks.find)(key, wait_s))
 
     def do_POST(self) -> None:
-        """A block, or a pace."""
+        """A block, its start, or a pace."""
         self.blocks.used = time.monotonic()
         length = self.headers.get("Content-Length") or "0"
         if not length.isascii() or not length.isdecimal() or int(length) > REQUEST_BYTES:
@@ -219,6 +281,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/paced":
             self._respond(200, {"port": self.blocks.pace(body)})
+        elif self.path.startswith("/start/"):
+            self._respond(*self.blocks.start(self.path.removeprefix("/start/"), float(body["at"])))
         else:
             self.blocks.add(self.path.removeprefix("/blocks/"), body)
             self._respond(202, {})

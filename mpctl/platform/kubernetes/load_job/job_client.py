@@ -1,14 +1,19 @@
-"""The load client in the cluster: ``vllm bench serve`` in a Job of the engine's own image.
+"""The load client in the cluster: ``vllm bench serve`` in a Job of the engine's own image, in one pod or several.
 
-The load goes from the Job's pod to the arm's own pod, by its address: a Service may lead to several pods, whose
-counters could not be told apart. Every block has a name, made of the operation, the block and the engine's address. The
+The load goes from the Job's pods to the arm's own pod, by its address: a Service may lead to several pods, whose
+counters could not be told apart. Every block has a name, made of the operation, the block and the engine's address. A
 pod keeps the last ones it sent: a command that comes after one that was killed finds the block running or finished and
 does not send it again.
+
+Several pods send a shard each of one block. A start barrier releases them together: every pod reports that its client
+is about to send, with the time of its clock, and gets a moment some tenths of a second ahead in the same clock. A block
+is whole or lost: without one pod, the others' samples are of another load.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
@@ -18,20 +23,24 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.load_job.job_pod import LOAD_LOCAL_HINT, LoadPod
+from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPods
+from mpctl.platform.kubernetes.load_job.shards import Answer, merge, split
 from mpctl.platform.load import PacedServer, bench_arguments, limit_s
-from mpctl.rollout.ports import Endpoint, Sent
+from mpctl.rollout.ports import BlockLost, Endpoint, Sent
 
 _DATA, _RESULT = PurePosixPath("prompts.jsonl"), PurePosixPath("result.json")
 _WAIT_S = 20.0  # of one question after a block
+_LEAD_S, _LEAD_OF_A_POD_S = 0.5, 0.2  # from the first start signal to the start: every pod has its signal by then
+_PACED = "http://paced.invalid"  # the server of known timing, which every pod has at a port of its own
 
 
 class JobClient:
     """Implements ``mpctl.platform.load.LoadClient``. Close it to remove the Job, also one that an earlier
     command left."""
 
-    def __init__(self, pod: LoadPod) -> None:
-        self._pod = pod
+    def __init__(self, pods: LoadPods) -> None:
+        self._pods = pods
+        self._paced_ports: list[str] = []
 
     def prepare(self) -> None:
         """Make the Job, so that it starts while engines do.
@@ -40,15 +49,15 @@ class JobClient:
             NotPermitted: that is not allowed. Whatever else is wrong with it is said when it is needed.
         """
         try:
-            self._pod.ensure_job()
+            self._pods.ensure_job()
         except NotPermitted:
             raise
         except MpctlError:
             return
 
     def close(self) -> str:
-        """Delete the Job with its pod and scripts; return why it remains, empty when it does not."""
-        return self._pod.close()
+        """Delete the Job with its pods; return why it remains, empty when it does not."""
+        return self._pods.close()
 
     def send(
         self,
@@ -61,68 +70,147 @@ class JobClient:
         counters: Callable[[], Counters] | None,
         salt: str = "",
     ) -> Sent:
-        """Send the prompts once, in order, from the Job's pod; a block of the same ``key`` to the same engine is read
-        again. The counters are read in the pod, right around the block.
+        """Send the prompts once, in order, from the Job's pods; a block of the same ``key`` to the same engine is read
+        again. The counters are read in a pod, right around the block.
 
         Raises:
+            BlockLost: a pod was lost meanwhile, or the pods did not start together. The Job is deleted.
             MpctlError: there is no client, it failed, or it does not answer.
             CounterError: the engine's counters cannot be read.
         """
         from secrets import token_hex
 
         address = endpoint.inside or endpoint.base_url
-        engine = Endpoint(address, endpoint.model, endpoint.tokenizer)
-        block = {
-            "arguments": bench_arguments(engine, _DATA, _RESULT, prompts, cell, max_tokens, salt=salt),
-            "prompts": list(prompts),
-            "token": endpoint.token,
-            "metrics": None if counters is None else f"{address}/metrics",
-        }
         name = hashlib.sha256(f"{key}\n{address}".encode()).hexdigest()[:20] if key else token_hex(10)
-        self._pod.wait_until_ready()
-        answer = self._sent(f"/blocks/{name}", block, limit_s(len(prompts), cell, max_tokens))
-        if "error" in answer:
-            raise MpctlError(
-                f"vllm bench serve in {self._pod.title} failed: {answer['error']}",
-                hint="\n".join(filter(None, (self._pod.log_tail(), LOAD_LOCAL_HINT))),
+        self._pods.wait_until_ready()
+        shards = split(prompts, cell, self._pods.count)
+        blocks = []
+        for index, shard in enumerate(shards):
+            own = f"http://127.0.0.1:{self._paced_ports[index]}" if address == _PACED else address
+            engine = Endpoint(own, endpoint.model, endpoint.tokenizer)
+            blocks.append(
+                {
+                    "arguments": bench_arguments(
+                        engine, _DATA, _RESULT, shard.prompts, shard.cell, max_tokens, salt=salt
+                    ),
+                    "prompts": list(shard.prompts),
+                    "token": endpoint.token,
+                    "metrics": None if counters is None else f"{own}/metrics",
+                    "held": len(shards) > 1,
+                }
             )
-        if counters is None:
-            return Sent(answer["result"], Counters(), Counters())
-        return Sent(answer["result"], Counters.parse(answer["before"]), Counters.parse(answer["after"]))
+        try:
+            return self._sent(name, blocks, limit_s(len(prompts), cell, max_tokens), counted=counters is not None)
+        except BlockLost:
+            self._pods.close()  # no pod may go on with its part of the load
+            raise
 
-    def _sent(self, path: str, block: dict[str, Any], limit: float) -> dict[str, Any]:
-        """Hand a block over and wait for its end; a question without an answer is asked again. Nothing is sent twice,
-        because the pod knows the block's name."""
-        self._pod.ask("POST", path, block)
+    def _sent(self, name: str, blocks: Sequence[dict[str, Any]], limit: float, *, counted: bool) -> Sent:
+        path = f"/blocks/{name}"
+        for index, block in enumerate(blocks):
+            self._pods.ask(index, "POST", path, block)
+        offsets = self._release(name, len(blocks)) if len(blocks) > 1 else [0.0]
+        answers = [self._wait(index, path, block, limit) for index, block in enumerate(blocks)]
+        first = last = answers[0]
+        result = first["result"]
+        if len(answers) > 1:
+            shards = [
+                Answer(one["result"], one["began"] - ahead, one["waited"])
+                for one, ahead in zip(answers, offsets, strict=True)
+            ]
+            try:
+                result = merge(shards)
+            except ValueError as error:
+                raise BlockLost(f"{self._pods.title}: {error}") from error
+            # Every pod reads the counters before the barrier. Only the last one reads them after the last answer.
+            last = answers[max(range(len(shards)), key=lambda i: shards[i].ended_s)]
+        if not counted:
+            return Sent(result, Counters(), Counters())
+        return Sent(result, Counters.parse(first["before"]), Counters.parse(last["after"]))
+
+    def _release(self, name: str, count: int) -> list[float]:
+        """Wait until every pod is at the barrier and give all the same moment to start; return by how much each pod's
+        clock is ahead of this command's.
+
+        Raises:
+            BlockLost: some pods had started without the others, because an earlier command was killed in between.
+        """
+        states = [self._barrier(index, name) for index in range(count)]
+        offsets = [self._clock(index) for index in range(count)]
+        started = [state["started"] for state in states]
+        if any(started):
+            if not all(started):
+                raise BlockLost(f"{self._pods.title}: a part of the block had started without the others")
+            return offsets
+        start = time.monotonic() + _LEAD_S + _LEAD_OF_A_POD_S * count
+        for index, offset in enumerate(offsets):
+            self._pods.ask(index, "POST", f"/start/{name}", {"at": start + offset})
+        return offsets
+
+    def _barrier(self, index: int, name: str) -> dict[str, Any]:
+        """The state of a pod that is at the barrier or beyond it. Its own limit ends a pod that never gets there."""
+        while True:
+            status, state = self._pods.ask(index, "GET", f"/start/{name}?wait={_WAIT_S:.0f}")
+            if status == 404:
+                raise self._forgotten()
+            if "error" in state:
+                raise self._failed(index, state["error"])
+            if status == 200:
+                return dict(state)
+
+    def _clock(self, index: int) -> float:
+        before = time.monotonic()
+        _, answer = self._pods.ask(index, "GET", "/clock")
+        return float(answer["clock"]) - (before + time.monotonic()) / 2
+
+    def _forgotten(self) -> BlockLost:
+        return BlockLost(f"{self._pods.title}: a pod does not know its part of the block any more")
+
+    def _failed(self, index: int, why: str) -> MpctlError:
+        return MpctlError(
+            f"vllm bench serve in {self._pods.title} failed: {why}",
+            hint="\n".join(filter(None, (self._pods.log_tail(index), LOAD_LOCAL_HINT))),
+        )
+
+    def _wait(self, index: int, path: str, block: dict[str, Any], limit: float) -> dict[str, Any]:
+        """Wait for a block's end; a question without an answer is asked again. Nothing is sent twice, because the pod
+        knows the block's name."""
         waited = 0.0
         while waited <= limit:
-            status, answer = self._pod.ask("GET", f"{path}?wait={_WAIT_S:.0f}")
+            status, answer = self._pods.ask(index, "GET", f"{path}?wait={_WAIT_S:.0f}")
+            if status == 200 and "error" in answer:
+                raise self._failed(index, answer["error"])
             if status == 200:
                 return dict(answer)
             if status == 404:  # the process in the pod is another one
-                self._pod.ask("POST", path, block)
+                if block["held"]:
+                    raise self._forgotten()
+                self._pods.ask(index, "POST", path, block)
             waited += _WAIT_S
-        self._pod.close()  # it hangs; the next block gets a new one
-        raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
+        self._pods.close()  # it hangs; the next block gets a new one
+        raise MpctlError(f"{self._pods.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
-        """A process beside the client, in its pod.
+        """A process beside the client, in every pod.
 
         Raises:
-            MpctlError: it did not start or does not answer.
+            MpctlError: one did not start or does not answer.
         """
-        self._pod.wait_until_ready()
-        _, answer = self._pod.ask("POST", "/paced", dict(pace.__dict__))
-        port = str(answer.get("port"))
-        if not port.isdecimal():
-            raise MpctlError(f"the server of known timing in {self._pod.title} did not start", hint=LOAD_LOCAL_HINT)
+        self._pods.wait_until_ready()
+        every = range(self._pods.count)
+        self._paced_ports = [
+            str(self._pods.ask(index, "POST", "/paced", dict(pace.__dict__))[1].get("port")) for index in every
+        ]
+        if not all(port.isdecimal() for port in self._paced_ports):
+            raise MpctlError(f"the server of known timing in {self._pods.title} did not start", hint=LOAD_LOCAL_HINT)
         try:
-            yield PacedServer(Endpoint(f"http://127.0.0.1:{port}", "paced", tokenizer=""), self._truth)
+            yield PacedServer(Endpoint(_PACED, "paced", tokenizer=""), self._truth, self._pods.count)
         finally:
             with suppress(MpctlError):
-                self._pod.ask("DELETE", "/paced")
+                for index in every:
+                    self._pods.ask(index, "DELETE", "/paced")
 
     def _truth(self) -> list[dict[str, float]]:
-        _, found = self._pod.ask("GET", "/paced")
-        return found if isinstance(found, list) else []
+        found = [self._pods.ask(index, "GET", "/paced")[1] for index in range(self._pods.count)]
+        return [record for records in found if isinstance(records, list) for record in records]

@@ -1,12 +1,10 @@
 """The load client's Job as a document. Pure: the serving pod in, a Job out.
 
 One Job serves a whole measurement, block after block: loading ``vllm bench serve`` takes ten seconds of a processor,
-and
-a pod takes a place on a node. It runs the image of the serving pod, so the client has the engine's version and the
-image
-is on the node already, and copies what decides whether a pod may run: pull secrets, node selector, tolerations, user.
-It
-requests no GPU and has no service account but the namespace's default, whose token is not mounted.
+and a pod takes a place on a node. Its pods have an index each. It runs the image of the serving pod, so the client has
+the engine's version and the image is on the node already, and copies what decides whether a pod may run: pull secrets,
+node selector, tolerations, user. It requests no GPU and has no service account but the namespace's default, whose token
+is not mounted.
 
 The scripts are in the Job's own command, which nobody can change: no other object decides what runs in the pod. Keys,
 prompts and addresses are in no object; they go to the pod through the API server's port-forward.
@@ -32,6 +30,7 @@ from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765
 CONTAINER = "load"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 IDLE_S = 900  # without a request for this long the client ends; the next command starts a new Job
 TTL_S = 300
 _LONGEST_S = 86_400  # the Job controller ends a client that hangs
@@ -75,29 +74,40 @@ _GROUPS = ("supplementalGroups", "fsGroup")
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def load_job(pod: Json, service: str, namespace: str, scope: str) -> dict[str, Any]:
-    """Return a new Job like ``pod``, a ready pod of the service.
+def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1) -> dict[str, Any]:
+    """Return a new Job of ``pods`` pods like ``pod``, a ready pod of the service.
 
     ``scope``: the work it is for; a bench next to a rollout has its own Job. The name ends at random, so nobody can
     prepare an object of that name; :func:`is_same` finds the Job again.
     """
     labels = labels_of(service, scope)
-    name = f"mpctl-{names.label_of(service)[:32].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
+    # With a pod's index behind it, the name must fit the 63 characters of a host name.
+    name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
+    template = {
+        "metadata": {"labels": labels, "annotations": _NOT_EVICTED},
+        "spec": _pod_spec(pod, labels, pods),
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
-            "backoffLimit": 0,  # an interrupted block must not be sent again unnoticed
+            "completionMode": "Indexed",  # a pod's index names its part of every block
+            "completions": pods,
+            "parallelism": pods,
+            "backoffLimit": 0,  # a lost pod ends the Job: an interrupted block must not be sent again unnoticed
             "ttlSecondsAfterFinished": TTL_S,
             "activeDeadlineSeconds": _LONGEST_S,
-            "template": {"metadata": {"labels": labels, "annotations": _NOT_EVICTED}, "spec": _pod_spec(pod)},
+            "template": template,
         },
     }
 
 
 def is_same(live: Json, wanted: Json) -> bool:
-    """Whether a Job runs what ``wanted`` would, and nothing next to it. A Job's template cannot be changed."""
+    """Whether a Job runs what ``wanted`` would in as many pods, and nothing next to it. A Job's template cannot be
+    changed."""
+    if any(live["spec"].get(key) != wanted["spec"][key] for key in ("completionMode", "completions", "parallelism")):
+        return False
     have, want = (job["spec"]["template"]["spec"] for job in (live, wanted))
     if have.get("initContainers") or len(have["containers"]) != 1 or len(have["volumes"]) != len(want["volumes"]):
         return False
@@ -133,7 +143,7 @@ def _security(engine: Json, pod_context: Json) -> dict[str, Any]:
     }
 
 
-def _pod_spec(pod: Json) -> dict[str, Any]:
+def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]:
     serving: Mapping[str, Any] = pod["spec"]
     engine = engine_container(serving["containers"])
     copied = {key: copy.deepcopy(serving[key]) for key in _COPIED if serving.get(key)}
@@ -148,6 +158,7 @@ def _pod_spec(pod: Json) -> dict[str, Any]:
         "enableServiceLinks": False,
         "tolerations": tolerations,
         "affinity": {**({"nodeAffinity": affinity} if affinity else {}), "podAffinity": _prefer_service_nodes(pod)},
+        **({"topologySpreadConstraints": [_spread(labels)]} if pods > 1 else {}),
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **context},
         "containers": [
             {
@@ -173,11 +184,23 @@ def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
 
 
+def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Prefer a node of its own for every pod."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+    }
+
+
 def is_finished(job: Json) -> bool:
-    """Whether the Job has ended or is being deleted."""
-    conditions = (job.get("status") or {}).get("conditions") or []
-    ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
-    return ended or "deletionTimestamp" in job["metadata"]
+    """Whether the Job or one of its pods has ended, or the Job is being deleted."""
+    status = job.get("status") or {}
+    ended = any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in status.get("conditions") or []
+    )
+    return bool(ended or status.get("failed") or status.get("succeeded") or "deletionTimestamp" in job["metadata"])
 
 
 @dataclass(frozen=True)

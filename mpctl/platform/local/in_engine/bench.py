@@ -11,11 +11,15 @@ process ends at once, also while it loads or in the middle of a block.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
 import sys
 import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,7 +54,7 @@ class Answers(Protocol):
 
 def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
     """Load the client and run requests until the end of input."""
-    from vllm.benchmarks.serve import add_cli_args, main  # type: ignore[import-not-found,unused-ignore]
+    from vllm.benchmarks import serve as client  # type: ignore[import-not-found,unused-ignore]
 
     try:
         from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
@@ -65,17 +69,45 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
         request = requests.get()
         use_key(request["token"])
         parser = FlexibleArgumentParser(description="vllm bench serve")  # type: ignore[no-untyped-call,unused-ignore]
-        add_cli_args(parser)
+        client.add_cli_args(parser)
+        answer: dict[str, object] = {"ok": True}
         try:
             if "samples" in request:
                 Path(request["result"]).write_text(json.dumps(prompts_of(parser.parse_args(request["samples"]))))
             else:
-                main(parser.parse_args(request["arguments"]))
-            answer: dict[str, object] = {"ok": True}
+                with at_barrier(client, request.get("barrier")) as waited:
+                    client.main(parser.parse_args(request["arguments"]))
+                answer = {"ok": True, "waited": sum(waited)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+@contextmanager
+def at_barrier(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[float]]:
+    """Let the client wait at ``barrier`` right before its first request, when everything is loaded; the seconds that it
+    waited are part of its own duration. A client without the function that is known here waits before all of it."""
+    waited: list[float] = []
+    generate = getattr(client, "get_request", None)
+    if barrier is None or generate is None:
+        if barrier is not None:
+            barrier()
+        yield waited
+        return
+
+    async def held(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        begin = time.perf_counter()
+        await asyncio.to_thread(barrier)
+        waited.append(time.perf_counter() - begin)
+        async for request in generate(*arguments, **options):
+            yield request
+
+    client.get_request = held
+    try:
+        yield waited
+    finally:
+        client.get_request = generate
 
 
 def prompts_of(options: Any) -> list[Any]:

@@ -16,11 +16,13 @@ from mpctl.platform.http import Answer, NoAnswer
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
 from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
-from mpctl.platform.kubernetes.load_job.job_pod import LoadPod
-from mpctl.rollout.ports import Endpoint
+from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
+from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
+from mpctl.rollout.ports import BlockLost, Endpoint
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", token="sk-1", inside="http://100.64.0.7:8080")
 CELL = Cell("edits", 1)
+KILLED = {"terminated": {"reason": "Error", "exitCode": 137}}
 COUNTED = "vllm:generation_tokens_total {}.0\n"
 
 
@@ -29,7 +31,7 @@ class Api:
 
     def __init__(self):
         self.jobs, self.refuse = {}, None
-        self.made, self.lost = 0, 0
+        self.made, self.lost, self.killed = 0, 0, set()
         self.phase, self.state = "Running", {"running": {}}
 
     def _allowed(self, verb, kind):
@@ -42,13 +44,18 @@ class Api:
             return list(self.jobs.values())
         if kind.name == "Pod":
             uid = labels.partition("=")[2]
-            return [self._pod(job) for job in self.jobs.values() if job["metadata"]["uid"] == uid]
+            jobs = [job for job in self.jobs.values() if job["metadata"]["uid"] == uid]
+            return [self._pod(job, index) for job in jobs for index in reversed(range(job["spec"]["completions"]))]
         return []
 
-    def _pod(self, job):
+    def _pod(self, job, index):
         status = {"phase": self.phase, "containerStatuses": [{"name": "load", "state": self.state}]}
         uid = job["metadata"]["uid"]
-        return {"metadata": {"name": f"pod-{uid}", "uid": f"of-{uid}"}, "spec": {}, "status": status}
+        if f"{uid}-{index}" in self.killed:
+            status = {"phase": "Failed", "containerStatuses": [{"name": "load", "state": KILLED}]}
+        name = f"pod-{uid}" if job["spec"]["completions"] == 1 else f"pod-{uid}-{index}"
+        metadata = {"name": name, "uid": f"of-{uid}-{index}", "labels": {INDEX_LABEL: str(index)}}
+        return {"metadata": metadata, "spec": {}, "status": status}
 
     def create(self, kind, body):
         self._allowed("create", kind)
@@ -109,12 +116,14 @@ def world(pod_side, monkeypatch):
     found = SimpleNamespace(pods=[{**POD, "status": {}}])
     reader = SimpleNamespace(namespace="chat", isvc=lambda name: {}, workload=lambda isvc: found)
 
-    def client():
-        pod = LoadPod(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
-        pod._forwards = SimpleNamespace(
-            target=lambda name, port: Target(pod_side.url), refusal=lambda name, port: None, close=lambda: None
+    def client(count=1):
+        pods = LoadPods(api, reader, "demo", scope="rollout", count=count, sleep=lambda seconds: None)
+        pods._forwards = SimpleNamespace(
+            target=lambda name, port: Target(f"{pod_side.url}/{name}" if count > 1 else pod_side.url),
+            refusal=lambda name, port: None,
+            close=lambda: None,
         )
-        return JobClient(pod)
+        return JobClient(pods)
 
     return SimpleNamespace(api=api, client=client, side=pod_side, found=found)
 
@@ -123,8 +132,8 @@ def done(before=1, after=9, **more):
     return 200, {"result": {"duration": 1.0}, "before": COUNTED.format(before), "after": COUNTED.format(after), **more}
 
 
-def send(client, key="rollout-1/block", endpoint=ENGINE):
-    return client.send(endpoint, ("a", "b"), CELL, 16, key=key, counters=Counters)
+def send(client, key="rollout-1/block", endpoint=ENGINE, cell=CELL):
+    return client.send(endpoint, ("a", "b"), cell, 16, key=key, counters=Counters)
 
 
 def test_a_block_goes_to_the_pods_own_address_with_the_key_in_no_object(world):
@@ -233,3 +242,35 @@ def test_what_cannot_be_removed_is_said(world):
     assert "was not deleted" in world.client().close()
     world.api.refuse = "list jobs"
     assert world.client().close() == ""  # a way back that never had one
+
+
+def test_one_lost_pod_of_several_ends_the_job_and_the_next_block_gets_a_new_one(world, monkeypatch):
+    def hang_up(method, url, **_):
+        if url.endswith("/ready"):
+            return Answer(200, b"{}")
+        world.api.killed.add("u1-1")
+        raise NoAnswer("gone")
+
+    monkeypatch.setattr("mpctl.platform.http.request", hang_up)
+    client = world.client(2)
+    with pytest.raises(BlockLost, match="ended: pod pod-u1-1: Error with code 137"):
+        send(client, cell=Cell("edits", 2))
+    assert not world.api.jobs
+    client.prepare()
+    (job,) = world.api.jobs.values()
+    assert (job["metadata"]["uid"], job["spec"]["completions"]) == ("u2", 2)
+
+
+def test_a_job_of_which_a_pod_has_ended_is_replaced(world):
+    client = world.client(2)
+    client.prepare()
+    (job,) = world.api.jobs.values()
+    job["status"] = {"succeeded": 1}
+    client.prepare()
+    assert [job["metadata"]["uid"] for job in world.api.jobs.values()] == ["u2"]
+
+
+def test_a_job_of_another_number_of_pods_is_replaced(world):
+    world.client(2).prepare()
+    world.client(3).prepare()
+    assert [job["spec"]["completions"] for job in world.api.jobs.values()] == [3]

@@ -1,4 +1,4 @@
-"""Creates, finds, watches and deletes the Job that runs the load client, and sends it requests.
+"""Creates, finds, watches and deletes the Job that runs the load client, and sends its pods requests.
 
 Requests and answers go through the API server's port-forward, compressed: no ConfigMap or log limits their size, and no
 object holds a prompt or a key.
@@ -22,6 +22,7 @@ from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     CONTAINER,
     IDLE_S,
+    INDEX_LABEL,
     PORT,
     TTL_S,
     PodProblem,
@@ -33,6 +34,7 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
 )
 from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_ready
 from mpctl.platform.kubernetes.service.reader import ServiceReader
+from mpctl.rollout.ports import BlockLost
 
 LOAD_LOCAL_HINT = "use --load local to send the load from this machine, through the API server"
 _TRIES = 4
@@ -43,8 +45,8 @@ _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of a compressed block with all its requ
 _SILENT_S = 60.0  # without an answer while the pod runs
 
 
-class LoadPod:
-    """The pod of one service's load Job. ``scope``: for what work the Job is."""
+class LoadPods:
+    """The ``count`` pods of one service's load Job. ``scope``: for what work the Job is."""
 
     def __init__(
         self,
@@ -53,14 +55,16 @@ class LoadPod:
         service: str,
         *,
         scope: str,
+        count: int = 1,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._reader = client, reader
         self._namespace, self._service, self._scope = reader.namespace, service, scope
+        self.count = count
         self._sleep = sleep
         self._forwards = Forwards(client, reader.namespace)
         self._name = self._uid = ""  # of the Job
-        self._pod = ""
+        self._pods: list[str] = []  # their names, by index
         self._answered = False
 
     @property
@@ -76,7 +80,7 @@ class LoadPod:
         Raises:
             MpctlError: it cannot be created, or no pod serves whose image it could use.
         """
-        wanted = load_job(self._serving(), self._service, self._namespace, self._scope)
+        wanted = load_job(self._serving(), self._service, self._namespace, self._scope, self.count)
         for _ in range(_TRIES):
             usable = None
             for job in self._jobs():
@@ -128,13 +132,13 @@ class LoadPod:
             )
         return pods[0]
 
-    # Its pod
+    # Its pods
 
     def wait_until_ready(self) -> None:
-        """Wait until the Job's pod has loaded the client.
+        """Wait until every pod of the Job has loaded the client.
 
         Raises:
-            MpctlError: it cannot start; with the cluster's own words.
+            MpctlError: one cannot start; with the cluster's own words.
         """
         if self._answered:
             with suppress(MpctlError):
@@ -146,7 +150,7 @@ class LoadPod:
         previous: PodProblem | None = None
         while True:
             problem = self._find_problem()
-            if problem is None and self._pod and self._loaded():
+            if problem is None and len(self._pods) == self.count and all(map(self._loaded, range(self.count))):
                 self._answered = True
                 return
             now = time.monotonic()
@@ -160,28 +164,33 @@ class LoadPod:
             self._sleep(_POLL_S)
 
     def _find_problem(self) -> PodProblem | None:
-        """Read the Job's pod; return what keeps it from running."""
-        pod = self._read_pod()
-        self._pod = "" if pod is None else str(pod["metadata"]["name"])
-        if pod is not None and (pod.get("status") or {}).get("phase") == "Running":
-            return pod_problem(pod, ())
-        about = self._uid if pod is None else pod["metadata"]["uid"]
-        return pod_problem(pod, self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={about}") or [])
+        """Read the Job's pods; return what keeps one of them from running."""
+        pods = self._read_pods()
+        self._pods = [str(pod["metadata"]["name"]) for pod in pods]
+        for pod in pods:
+            running = (pod.get("status") or {}).get("phase") == "Running"
+            problem = pod_problem(pod, () if running else self._events_of(pod["metadata"]["uid"]))
+            if problem is not None:
+                return problem
+        return pod_problem(None, self._events_of(self._uid)) if len(pods) < self.count else None
 
-    def _read_pod(self) -> Json | None:
-        """By the Job's uid: the pod of one that was removed may still be there under the same name."""
+    def _events_of(self, uid: str) -> list[Json]:
+        return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
+
+    def _read_pods(self) -> list[Json]:
+        """By the Job's uid: the pods of one that was removed may still be there under the same names."""
         pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
         alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        return alive[0] if alive else None
+        return sorted(alive, key=lambda pod: int((pod["metadata"].get("labels") or {}).get(INDEX_LABEL, "0")))
 
-    def _loaded(self) -> bool:
+    def _loaded(self, index: int) -> bool:
         try:
-            return self._request("GET", "/ready").status == 200
+            return self._request(index, "GET", "/ready").status == 200
         except http.NoAnswer:
             return False
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> http.Answer:
-        target = self._forwards.target(self._pod, PORT)
+    def _request(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> http.Answer:
+        target = self._forwards.target(self._pods[index], PORT)
         return http.request(
             method,
             f"{target.url}{path}",
@@ -193,36 +202,45 @@ class LoadPod:
         )
 
     def _require_alive(self) -> None:
-        pod = self._read_pod()
-        if pod is None or pod["metadata"]["name"] != self._pod:
-            raise MpctlError(f"{self.title} was deleted", hint="run the same command again")
-        problem = pod_problem(pod, ())
-        if problem is not None and problem.final:
-            hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
-            raise MpctlError(f"{self.title} ended: {problem.message}", hint=hint)
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """One question to the pod, asked again while the pod is there: its status and its JSON.
+        """Check that the pods are those that were ready, and that they run.
 
         Raises:
-            MpctlError: the pod is gone, or silent for too long.
+            BlockLost: one is gone or has ended.
+        """
+        pods = self._read_pods()
+        names = [str(pod["metadata"]["name"]) for pod in pods]
+        for pod in pods:
+            problem = pod_problem(pod, ())
+            if problem is not None and problem.final:
+                hint = "\n".join(filter(None, (self.log_tail(names.index(pod["metadata"]["name"])), LOAD_LOCAL_HINT)))
+                raise BlockLost(f"{self.title} ended: {problem.message}", hint=hint)
+        if names != self._pods:
+            missing = ", ".join(name for name in self._pods if name not in names) or "one of its pods"
+            raise BlockLost(f"{self.title}: {missing} was deleted", hint="run the same command again")
+
+    def ask(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """One question to a pod, asked again while the pods are there: its status and its JSON.
+
+        Raises:
+            BlockLost: a pod is gone, or this one is silent for too long.
         """
         silent = time.monotonic()
         while True:
             try:
-                answer = self._request(method, path, body)
+                answer = self._request(index, method, path, body)
                 return answer.status, answer.json()
             except (http.NoAnswer, ValueError) as error:
-                refused = self._forwards.refusal(self._pod, PORT)
+                refused = self._forwards.refusal(self._pods[index], PORT)
                 self._require_alive()
                 if time.monotonic() - silent > _SILENT_S:
                     why = refused.message if refused else str(error)
-                    raise MpctlError(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
+                    raise BlockLost(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
             self._sleep(_POLL_S)
 
-    def log_tail(self) -> str:
-        """The end of the client's output; empty when there is none."""
-        lines = (
-            masked(self._client.log(self._pod, self._namespace, container=CONTAINER)).splitlines() if self._pod else []
-        )
+    def log_tail(self, index: int = 0) -> str:
+        """The end of a pod's output; empty when there is none."""
+        if index >= len(self._pods):
+            return ""
+        text = self._client.log(self._pods[index], self._namespace, container=CONTAINER)
+        lines = masked(text).splitlines()
         return "its last lines:\n" + "\n".join(lines[-10:]) if lines else ""
