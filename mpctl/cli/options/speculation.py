@@ -38,7 +38,7 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             required=required,
             metavar="METHOD|@FILE",
             shell_complete=lambda _c, _p, text: _methods(text),
-            help="Method such as ngram, or a file with one; none removes it; rollout: auto; plan: all, or several.",
+            help="Method such as ngram, or its file; none removes it; auto: the plan's best.",
         ),
         option(
             "--set",

@@ -1,0 +1,32 @@
+"""``mpctl bench --tune`` on a real vLLM: the engines are started, measured and stopped, and the winner's file is a spec."""
+
+import json
+
+import pytest
+
+from .conftest import LAX
+
+pytestmark = pytest.mark.engine
+
+LOAD = ("--requests", "4", "--repeats", "5", "--concurrency", "1", "--max-tokens", "96", "--no-calibrate")
+
+
+def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
+    before, processes = engine.live_text(), sorted(p.pid for p in engine.engines())
+    policy = engine.policy(f"{LAX}min_tokens_per_step: 1.1\n")
+    limit = ("--max-time", "3m", "--policy", policy)
+    done = engine(
+        "bench", "--tune", "--spec", "ngram", *LOAD, *limit, "--write-spec", "best.json", "-o", "json", code=None
+    )
+    assert done.returncode in (0, 5), done.stderr  # which of them depends on the machine
+    status = json.loads(done.stdout)["status"]
+    assert engine.live_text() == before
+    assert sorted(p.pid for p in engine.engines()) == processes
+    tried = [one for one in status["tried"] if not one["failed"]]
+    assert len(tried) >= 2
+    assert status["seconds"] <= 180
+    assert tried[0]["rounds"] == max(one["rounds"] for one in tried)
+    if done.returncode == 0:
+        assert json.loads((engine.directory / "best.json").read_text()) == status["best"]
+        preview = engine("rollout", "--spec", "@best.json", *LOAD, "--policy", policy, "--dry-run=client")
+        assert f'"num_speculative_tokens": {status["best"]["num_speculative_tokens"]}' in preview.stdout
