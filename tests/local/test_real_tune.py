@@ -1,4 +1,4 @@
-"""``mpctl bench --tune`` on a real vLLM: the engines are started, measured and stopped, and the winner's file is a spec."""
+"""``mpctl bench --tune`` on a real vLLM: engines are started, measured and stopped, and the winner's file is a spec."""
 
 import json
 
