@@ -1,5 +1,6 @@
 """The load as a Job of the engine's own image, beside the pods it measures, with the real Job controller."""
 
+import gzip
 import json
 
 import yaml
@@ -8,6 +9,7 @@ from .objects import ANY_SPEED, CONTAINERS
 
 FEW = ("--requests", "4", "--repeats", "1", "--max-tokens", "16")
 STEADY = {"token_s": 0.02}
+INDEX = "batch.kubernetes.io/job-completion-index"
 KEY = "sk-only-for-the-engine"
 
 
@@ -61,6 +63,32 @@ def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace
     lines = log.read_text().splitlines()
     assert lines.count(last) == 1
     assert len(lines) > lines.index(last) + 1  # the same pod went on
+    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+
+
+def test_two_pods_share_every_block_and_a_killed_one_invalidates_its_block(cluster, namespace, mpctl, tmp_path):
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.2}})  # long blocks, to be cut off in the middle
+    namespace.deploy(CONTAINERS)
+    run = tmp_path / "run.json.gz"
+    some = ("--requests", "4", "--repeats", "1", "--max-tokens", "16", "--concurrency", "2")
+    bench = mpctl.start("bench", *some, "--load-pods", "2", "--run", str(run))
+    log = lambda name: cluster.pods.named(namespace.name, name).log("load")  # noqa: E731
+
+    def second_pod_sends():
+        pods = namespace.client.list("pods", labels="mpctl.dev/part=load")
+        named = [p["metadata"]["name"] for p in pods if p["metadata"]["labels"].get(INDEX) == "1"]
+        sent = log(named[0]).read_text().count("sent to") if named and log(named[0]).exists() else 0
+        return named[0] if sent == 2 else None  # the first one warms the arm up
+
+    killed = namespace.client.wait("the second pod sends", second_pod_sends)
+    namespace.client.delete("pods", killed)
+    _, told = bench.communicate(timeout=300)
+    assert bench.returncode == 0, told
+    assert "the block is invalid and is sent again" in told
+    assert namespace.jobs_made() == 2
+    blocks = json.loads(gzip.decompress(run.read_bytes()))["blocks"]
+    assert [len(block["samples"]) for block in blocks] == [4]
+    assert all(not sample[4] for block in blocks for sample in block["samples"])
     namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
 
 
