@@ -49,11 +49,14 @@ def test_the_hpa_is_not_called_as_the_one_that_kserve_deletes() -> None:
 
 
 def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() -> None:
-    metric, busy = HPA["spec"]["metrics"]
-    trigger, busy_trigger = KEDA["spec"]["triggers"]
-    assert busy["pods"]["metric"]["name"] == "engine_busy_ratio"
-    assert busy["pods"]["target"]["averageValue"] == "850m" and busy_trigger["metadata"]["threshold"] == "0.85"
-    assert [target for _, target in AUTOSCALERS[-1].others] == [0.85]
+    metric, *ratios = HPA["spec"]["metrics"]
+    trigger, *ratio_triggers = KEDA["spec"]["triggers"]
+    shipped = {"engine_busy_ratio": AUTOSCALERS[-1].busy, "engine_hold_ratio": AUTOSCALERS[-1].hold}
+    assert shipped == {
+        each["pods"]["metric"]["name"]: int(each["pods"]["target"]["averageValue"].rstrip("m")) / 1000
+        for each in ratios
+    }
+    assert list(shipped.values()) == [float(each["metadata"]["threshold"]) for each in ratio_triggers]
     derived = queue_wait_target(slo_ms=8000, start_s=150, growth_per_minute=0.01)
     assert derived.holds
     assert metric["pods"]["metric"]["name"] == "queue_wait_ms"
@@ -64,6 +67,12 @@ def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() 
     assert behavior(HPA["spec"]["behavior"]) == Behavior() == AUTOSCALERS[-1].behavior
     assert HPA["spec"]["maxReplicas"] == KEDA["spec"]["maxReplicaCount"]
     assert HPA["spec"]["minReplicas"] == KEDA["spec"]["minReplicaCount"]
+
+
+def test_what_holds_pods_can_never_order_one() -> None:
+    (rule,) = [r for group in rule_groups() for r in group["rules"] if r.get("record") == "engine_hold_ratio"]
+    most = re.search(r"clamp_max\(.*?,\s*([\d.]+)\s*\)\n", rule["expr"], re.S)
+    assert most and float(most[1]) == AUTOSCALERS[-1].hold
 
 
 def behavior(spec: dict[str, Any]) -> Behavior:
@@ -84,15 +93,16 @@ def test_giving_up_a_pod_takes_longer_than_getting_one() -> None:
 def test_the_metric_is_defined_once_and_only_read_elsewhere() -> None:
     defined = [rule for group in rule_groups() for rule in group["rules"] if rule.get("record") == "queue_wait_ms"]
     assert len(defined) == 1
-    rules, triggers = ADAPTER["rules"]["custom"], KEDA["spec"]["triggers"]
-    for rule, trigger, name in zip(rules, triggers, ("queue_wait_ms", "engine_busy_ratio"), strict=True):
-        assert rule["seriesQuery"].startswith(f"{name}{{")
-        assert rule["name"]["as"] == name
-        assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
+    (rule,) = ADAPTER["rules"]["custom"]
+    served = re.search(r'__name__=~"([^"]+)"', rule["seriesQuery"])
+    assert served and set(rule["resources"]["overrides"]) == {"namespace", "pod"}
+    assert "name" not in rule, "the adapter's default is the series' own name"
+    assert "vllm:" not in rule["metricsQuery"] and {"queue_wait_ms", "engine_hold_ratio"} <= names("record")
+    for metric, trigger in zip(HPA["spec"]["metrics"], KEDA["spec"]["triggers"], strict=True):
+        name = metric["pods"]["metric"]["name"]
+        assert re.fullmatch(served[1], name) and not re.fullmatch(served[1], f"{name}:slots")
         assert trigger["metadata"]["query"] == f'sum({name}{{namespace="inference",inference_service="llm"}})'
         assert trigger["metadata"]["ignoreNullValues"] == "false"
-        for text in (rule["metricsQuery"], trigger["metadata"]["query"]):
-            assert "vllm:" not in text
 
 
 def test_the_adapter_lists_no_more_often_than_the_engine_is_scraped() -> None:

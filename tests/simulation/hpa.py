@@ -30,7 +30,7 @@ class Policy:
 class Behavior:
     up_stabilization_s: float = 30
     up: tuple[Policy, ...] = (Policy(180, percent=100), Policy(180, pods=2))
-    down_stabilization_s: float = 600
+    down_stabilization_s: float = 900
     down: tuple[Policy, ...] = (Policy(300, pods=1),)
 
 

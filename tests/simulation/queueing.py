@@ -20,7 +20,7 @@ from itertools import count
 
 from tests.simulation.hpa import Behavior, History, Limits, desired_replicas
 
-SCRAPE_S, SYNC_S, WINDOW_S, STANDING_S = 10.0, 15.0, 60.0, 30.0
+SCRAPE_S, SYNC_S, WINDOW_S = 10.0, 15.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ class Pod:
         while self.scrapes[0][0] < now - WINDOW_S:
             self.scrapes.popleft()
 
+    @property
+    def recent(self) -> list[tuple[float, int, int, float, int, int]]:
+        """The scrapes of a Prometheus window, which leaves its oldest end out."""
+        return [scrape for scrape in self.scrapes if scrape[0] > self.scrapes[-1][0] - WINDOW_S]
+
 
 Metric = Callable[[Pod], float]
 
@@ -91,13 +96,14 @@ def queue_wait_ms(pod: Pod) -> float:
     first, last = pod.scrapes[0], pod.scrapes[-1]
     finished, wait_s = last[2] - first[2], last[3] - first[3]
     rate = (last[4] - first[4]) / max(last[0] - first[0], SCRAPE_S)
-    standing = min(scrape[1] for scrape in pod.scrapes if scrape[0] > last[0] - STANDING_S)
+    standing = min(scrape[1] for scrape in pod.recent)
     return 1000 * max(wait_s / finished if finished else 0.0, standing / max(rate, 1 / WINDOW_S))
 
 
 def busy_ratio(pod: Pod) -> float:
-    """engine_busy_ratio of the same file: slots in use, as a mean over a minute. The KV cache is not modelled."""
-    return sum(scrape[5] for scrape in pod.scrapes) / len(pod.scrapes) / pod.slots
+    """engine_busy_ratio of the same file: running and waiting requests a slot, as a mean over a minute. The KV cache
+    is not modelled."""
+    return sum(scrape[1] + scrape[5] for scrape in pod.recent) / len(pod.recent) / pod.slots
 
 
 def requests_waiting(pod: Pod) -> float:
@@ -114,13 +120,24 @@ def cpu_percent(pod: Pod) -> float:
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """``others``: further metrics, each with its target."""
+    """``busy`` and ``hold``: targets of engine_busy_ratio and of engine_hold_ratio, None without them."""
 
     name: str
     metric: Metric
     target: float
     behavior: Behavior = field(default_factory=Behavior)
-    others: tuple[tuple[Metric, float], ...] = ()
+    busy: float | None = None
+    hold: float | None = None
+
+    def others(self, pods: list[Pod]) -> list[tuple[list[float | None], float]]:
+        """Values of the further metrics, a pod without a scrape has none, and their targets."""
+        ratios = [busy_ratio(pod) if pod.scrapes else None for pod in pods]
+        found = [] if self.busy is None else [(ratios, self.busy)]
+        known = [ratio for ratio in ratios if ratio is not None]
+        if self.hold is not None and known:
+            held = min(sum(known) / len(known), self.hold)
+            found.append(([None if ratio is None else held for ratio in ratios], self.hold))
+        return found
 
 
 @dataclass(frozen=True)
@@ -222,10 +239,7 @@ class Run:
             self.scenario.maximum,
             self.autoscaler.behavior,
         )
-        others = [
-            ([metric(pod) if pod.scrapes else None for pod in self.pods], target)
-            for metric, target in self.autoscaler.others
-        ]
+        others = self.autoscaler.others(self.pods)
         wanted, self.history = desired_replicas(now, values, limits, self.history, others)
         if now >= self.scenario.settle_s and wanted < len(self.pods):
             self.scale_downs += 1
@@ -254,12 +268,7 @@ AUTOSCALERS = (
     Autoscaler("cpu 80 %", cpu_percent, 80.0),
     Autoscaler("num_requests_waiting 5", requests_waiting, 5.0),
     Autoscaler("queue_wait_ms 1050", queue_wait_ms, 1050.0),
-    Autoscaler("queue_wait_ms and busy 85 %", queue_wait_ms, 1050.0, others=((busy_ratio, 0.85),)),
-)
-
-# For requests of tens of seconds: a queue of a few seconds is chance there, and gone before a new pod is ready.
-STEADY = Autoscaler(
-    "2500, busy 75 %, 120 s", queue_wait_ms, 2500.0, Behavior(up_stabilization_s=120), ((busy_ratio, 0.75),)
+    Autoscaler("as shipped", queue_wait_ms, 1050.0, busy=0.85, hold=0.6),
 )
 
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))
