@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
@@ -150,7 +150,7 @@ def command(
         from mpctl.app.plan import service
 
         record = service.run(context.open_source(name, file), plan_request(given)).to_record()
-    context.terminal.result(_FORMATS[form or "table"](record))
+    context.terminal.result(_written(record, form or "table"))
 
 
 def plan_request(given: PlanOptions) -> PlanRequest:
@@ -188,48 +188,14 @@ def plan_request(given: PlanOptions) -> PlanRequest:
     )
 
 
-def _table(record: Mapping[str, Any]) -> str:
-    from mpctl.report.plan_text import (
-        detail_lines,
-        head_lines,
-        headline,
-        history_lines,
-        history_rows,
-        methods_of,
-        run_lines,
-        tables,
-        title_of,
-        wrapped,
-    )
+def _written(record: Mapping[str, Any], form: str) -> str:
+    if form in ("json", "yaml"):
+        return document("Plan", record, form)
+    from mpctl.report.plan.html import plan_html
+    from mpctl.report.plan.page import page_of
+    from mpctl.report.plan.text import plan_markdown, plan_text
 
-    parts = [f"Plan: {title_of(record)}", wrapped(head_lines(record))]
-    if "history" in record:
-        return "\n".join([*parts[:1], columns(history_rows(record)), wrapped(history_lines(record), "")])
-    for method in methods_of(record):
-        parts += ["", headline(method), wrapped(run_lines(method))]
-        if method.get("answers"):
-            for rows in tables(method):
-                parts += ["", "\n".join("  " + line for line in columns(rows).splitlines())]
-            parts += ["", wrapped(detail_lines(method))]
-    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1]))
-
-
-def _html(record: Mapping[str, Any]) -> str:
-    from mpctl.report.plan_html import plan_html
-
-    return plan_html(record).rstrip()
-
-
-def _markdown(record: Mapping[str, Any]) -> str:
-    from mpctl.report.plan_text import plan_markdown
-
-    return plan_markdown(record).rstrip()
-
-
-_FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "table": _table,
-    "json": lambda record: document("Plan", record, "json"),
-    "yaml": lambda record: document("Plan", record, "yaml"),
-    "html": _html,
-    "md": _markdown,
-}
+    page = page_of(record)
+    if form == "html":
+        return plan_html(page)
+    return plan_markdown(page) if form == "md" else plan_text(page, columns)

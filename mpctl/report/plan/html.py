@@ -7,19 +7,8 @@ import html
 import math
 from collections.abc import Sequence
 
-from mpctl.report.plan_text import (
-    Record,
-    chosen,
-    detail_lines,
-    head_lines,
-    headline,
-    history_lines,
-    history_rows,
-    methods_of,
-    run_lines,
-    tables,
-    title_of,
-)
+from mpctl.report.plan.lines import Record, chosen
+from mpctl.report.plan.page import Page
 
 _STYLE = """
 :root{--text:#1c2430;--muted:#5b6675;--line:#d5dbe3;--page:#fff;--point:#0b62b8;--band:#0b62b822;--mark:#a3470b}
@@ -35,33 +24,27 @@ svg{max-width:100%;height:auto}svg text{fill:var(--muted);font:12px system-ui,sa
 _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 48, 16, 16, 36
 
 
-def plan_html(record: Record) -> str:
+def plan_html(page: Page) -> str:
     """The whole page."""
-    body = [f"<h1>Plan: {html.escape(title_of(record))}</h1>"]
-    if "history" in record:
-        body += [_table(history_rows(record)), _list(list(history_lines(record)))]
-        return _page(record, body)
-    body.append(_list(list(head_lines(record))))
-    for method in methods_of(record):
-        body.append(f"<h2>{html.escape(headline(method))}</h2>")
-        body.append(_list([line.strip() for line in run_lines(method)]))
-        if method.get("answers"):
-            body += [picture(method), *(_table(rows) for rows in tables(method)), _list(list(detail_lines(method)))]
-    return _page(record, body)
-
-
-def _page(record: Record, body: Sequence[str]) -> str:
+    body = [f"<h1>Plan: {html.escape(page.title)}</h1>"]
+    if page.rows is not None:
+        body.append(_table(page.rows))
+    body.append(_list(page.head))
+    for section in page.sections:
+        body += [f"<h2>{html.escape(section.title)}</h2>", _list(section.runs)]
+        if section.answered is not None:
+            body += [picture(section.answered), *map(_table, section.tables), _list(section.details)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Plan: {html.escape(title_of(record))}</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>Plan: {html.escape(page.title)}</title><style>{_STYLE}</style></head>\n<body>\n"
         + "\n".join(part for part in body if part)
-        + "\n</body></html>\n"
+        + "\n</body></html>"
     )
 
 
 def _list(lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    items = "".join(f"<li>{html.escape(line.strip())}</li>" for line in lines)
     return f"<ul>{items}</ul>" if items else ""
 
 

@@ -1,13 +1,11 @@
-"""A plan as text of at most 100 columns, and as Markdown, from its record."""
+"""The lines and tables of a plan, from its record."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Record = Mapping[str, Any]
-_WIDTH = 100
 
 
 def band(ratio: Record) -> str:
@@ -151,21 +149,6 @@ def headline(method: Record) -> str:
     return f"{method['method']}: {runs}{last['call']} at concurrency {last['concurrency']:g}, throughput {ratio}"
 
 
-def wrapped(lines: Sequence[str] | Iterator[str], indent: str = "  ") -> str:
-    """Lines wrapped to the width, continued with a deeper indent."""
-    return "\n".join(
-        textwrap.fill(
-            line,
-            _WIDTH,
-            initial_indent=indent,
-            subsequent_indent=indent + "  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for line in lines
-    )
-
-
 def history_rows(record: Record) -> list[list[str]]:
     """Predicted against measured, a line per ratio."""
     head = ["OPERATION", "SPEC", "CONCURRENCY", "LEVEL", "RATIO", "PREDICTED", "MEASURED", "INSIDE", "ENDING"]
@@ -198,21 +181,6 @@ def history_lines(record: Record) -> Iterator[str]:
         yield "without a prediction: " + ", ".join(record["withoutPrediction"])
 
 
-def plan_markdown(record: Record) -> str:
-    """The plan as Markdown."""
-    if "history" in record:
-        lines = [f"# Plan: {_escaped(title_of(record))}\n", _table(history_rows(record)), ""]
-        return "\n".join([*lines, *(f"- {_escaped(line)}" for line in history_lines(record))]) + "\n"
-    parts = [f"# Plan: {_escaped(title_of(record))}\n", *(f"- {_escaped(line)}" for line in head_lines(record))]
-    for method in methods_of(record):
-        parts.append(f"\n## {_escaped(headline(method))}\n")
-        parts += [f"- {_escaped(line.strip())}" for line in run_lines(method)]
-        if method.get("answers"):
-            parts += ["\n" + _table(rows) + "\n" for rows in tables(method)]
-            parts += [f"- {_escaped(line)}" for line in detail_lines(method)]
-    return "\n".join(parts) + "\n"
-
-
 def methods_of(record: Record) -> list[Record]:
     """The methods of a service's plan, or the cells of a file as if each were one."""
     if "cells" in record:
@@ -235,12 +203,3 @@ def head_lines(record: Record) -> Iterator[str]:
         f"GPU {record['gpu']}, prompts of {record['promptTokens']:.0f} tokens, answers of {record['outputTokens']:.0f}"
     )
     yield from record["notes"]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

@@ -1,0 +1,1 @@
+"""A plan rendered: one page as a value, and its formats."""
