@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections import Counter
@@ -17,6 +18,14 @@ from tests.corpus.oracle import documents, wrong
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 16}
+ODD = {
+    "method": "eagle3",
+    "num_speculative_tokens": 2,
+    "model": "/mnt/it's \"odd\": $HOME #1 \u00fc\U0001f600\\",
+    "draft_sample_method": "greedy",
+    "disable_padded_drafter_batch": True,
+    "speculative_token_tree": "[(0,), (0, 0)]",
+}
 EAGLE = {"method": "eagle3", "num_speculative_tokens": 3, "model": "/mnt/mpctl/draft"}
 KINDS = (
     "InferenceService", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "ModelDeployment",
@@ -111,12 +120,16 @@ def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
 def judge(name: str, text: str, counts: Counts) -> None:
     """Edit every service of a text in several ways, and go back."""
     counts.texts += 1
-    if not re.search(r"^\s*['\"]?kind['\"]?\s*:", text, re.MULTILINE) and _VALUES.search(text):
+    if _is_values(text):
         _judge(name, text, lambda text: load_values(text, None), counts)
         return
     _judge(name, text, load, counts)
     if "ServingRuntime" in text:
         _judge(name, text, lambda text: load(text, runtimes=True), counts, runtimes=True)
+
+
+def _is_values(text: str) -> bool:
+    return not re.search(r"^\s*['\"]?kind['\"]?\s*:", text, re.MULTILINE) and bool(_VALUES.search(text))
 
 
 def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool = False) -> None:
@@ -166,8 +179,20 @@ def _identities(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def served(text: str) -> list[Any] | None:
+    """The data of a file with a service that can be read; None for any other."""
+    data = documents(text)
+    if not data or len(text) > 20_000 or not all(isinstance(one, dict) for one in data):
+        return None
+    try:
+        found = load_values(text, None) if _is_values(text) else load(text)
+    except MpctlError:
+        return None
+    return json.loads(json.dumps(data, default=str)) if found else None
+
+
 def _cycles(name: str, index: int, text: str, read: Read, kind: str, counts: Counts) -> None:
-    for config in (NGRAM, SUFFIX):
+    for config in (NGRAM, SUFFIX, ODD):
         _cycle(f"{name} {config['method']}", index, text, read, config, None, kind, counts)
     for staging, stage in STAGINGS.items():
         if staging == "claim" or kind == "InferenceService":
@@ -200,8 +225,14 @@ def _cycle(
     if why := wrong(text, edited, config, staged=stage is not None):
         counts.kinds[kind, "wrong edits"] += 1
         counts.problems.append(f"{name}: {why}")
+    if stage is None and before[0] is None and config is not ODD:  # another setting in its place, before it goes
+        another, _ = _attempt(lambda: read(edited)[index].with_speculation(ODD).to_yaml(), counts, name, kind)
+        if another is not None and (why := wrong(text, another, ODD)):
+            counts.kinds[kind, "wrong edits"] += 1
+            counts.problems.append(f"{name}, then another: {why}")
+        edited = another or edited
     returned, why = _attempt(back(edited, before[0]), counts, name, kind)
-    if before[0] is None and not (stage is not None and "storageUri:" in text):
+    if before[0] is None and not (stage is not None and re.search(r"storageUri\b", text)):
         same = returned == text
     else:  # the place of a storageUri that moved, and the spelling of another setting, are only in a recorded text
         same = returned is not None and not wrong(text, returned, before[0], staged=stage is not None)

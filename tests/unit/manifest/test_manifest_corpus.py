@@ -1,12 +1,15 @@
 """A small share of ``scripts/corpus``: the repository's own manifests, and made-up ones."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.corpus.fuzz import manifest, manifests
 from tests.corpus.oracle import split, wrong
-from tests.corpus.run import NGRAM, Counts, judge, texts_of
+from tests.corpus.restyle import restyled
+from tests.corpus.run import KINDS, NGRAM, Counts, judge, texts_of
+from tests.corpus.services import services
 
 ROOT = Path(__file__).resolve().parents[3]
 ARGS = """\
@@ -39,6 +42,21 @@ def test_made_up_manifests_come_out_right(part):
             judge(name, text, counts)
     assert counts.clean, counts.problems
     assert counts.edits > 10
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_services_of_every_kind_in_all_forms_of_yaml_come_out_right(part):
+    counts = Counts()
+    for number, (name, text) in enumerate(restyled(60, seed=1)):
+        if number % 4 == part:
+            judge(name, text, counts)
+    assert counts.clean, counts.problems
+    assert counts.edits > 10
+
+
+def test_every_kind_is_among_the_services_that_are_made_up():
+    made = {document.get("kind", "Values") for seed in range(80) for document in services(random.Random(seed))}
+    assert set(KINDS) <= made
 
 
 @pytest.mark.parametrize(
