@@ -21,7 +21,7 @@ SUFFIX = {"method": "suffix", "num_speculative_tokens": 16}
 ODD = {
     "method": "eagle3",
     "num_speculative_tokens": 2,
-    "model": "/mnt/it's \"odd\": $HOME #1 \u00fc\U0001f600\\",
+    "model": '/mnt/it\'s "odd": $HOME #1 \u00fc\U0001f600\\',
     "draft_sample_method": "greedy",
     "disable_padded_drafter_batch": True,
     "speculative_token_tree": "[(0,), (0, 0)]",

@@ -9,9 +9,12 @@ from typing import Any
 
 Data = dict[str, Any]
 _ODD = (
-    "yes", "off", "012", "1e3", "0x1F", "~", "null", "2026-11-22", "a: b", "#c", " lead", "trail ", "q'u\"o", "\u00fcn\u00ef",
-    "\U0001f600", "{{ .Values.x }}", "$(POD)", "${X:-1}", "a\nb\n", "a\n\n  b\n\n", "x" * 300, "tab\there", "back\\slash",
-    "- dash", "? q", "@at", "%p", "=", "<<", "*star", "&amp", "!bang", "|", ">", "%YAML", "--- #", "...", "true", "[a, b]",
+    "yes", "off", "012", "1e3", "0x1F", "~", "null", "2026-11-22", "a: b", "#c", " lead", "trail ",
+    "q'u\"o", "\u00fcn\u00ef",
+    "\U0001f600", "{{ .Values.x }}", "$(POD)",
+    "${X:-1}", "a\nb\n", "a\n\n  b\n\n", "x" * 300, "tab\there", "back\\slash",
+    "- dash", "? q", "@at", "%p", "=", "<<", "*star",
+    "&amp", "!bang", "|", ">", "%YAML", "--- #", "...", "true", "[a, b]",
 )  # fmt: skip
 _FLAGS: tuple[list[str], ...] = (
     ["--max-model-len", "8192"], ["--max-model-len=8192"], ["--gpu-memory-utilization", "0.9"], ["--port=8080"],
@@ -30,7 +33,8 @@ _SPECS: tuple[Data, ...] = (
 def services(rng: random.Random) -> list[Any]:
     """The documents of a file: one service, sometimes with others beside it."""
     made = rng.choice((
-        _model, _model, _predictor, _workload, _workload, _group, _llm, _llm, _runtime, _deployment, _stack, _pool, _catalog,
+        _model, _model, _predictor, _workload, _workload, _group, _llm, _llm, _runtime, _deployment, _stack,
+        _pool, _catalog,
     ))(rng)  # fmt: skip
     if "kind" in made[0]:
         if rng.random() < 0.15:
@@ -45,7 +49,8 @@ def _words(rng: random.Random, *, spec: float = 0.25) -> list[str]:
         config = rng.choice(_SPECS)
         text = json.dumps(config)
         words += rng.choice((
-            ["--speculative-config", text], [f"--speculative-config={text}"], ["-sc", text], [f"--speculative_config={text}"],
+            ["--speculative-config", text], [f"--speculative-config={text}"], ["-sc", text],
+            [f"--speculative_config={text}"],
             [f"--speculative-config.{key}={value}" for key, value in config.items()],
             [part for key, value in config.items() for part in (f"--speculative-config.{key}", str(value))],
         ))  # fmt: skip
@@ -157,7 +162,9 @@ def _llm(rng: random.Random) -> list[Any]:
         spec["worker"] = {"containers": [{"name": "main", "env": [{"name": "A", "value": "b"}]}]}
     if rng.random() < 0.2:
         spec["prefill"] = {"replicas": 1, "template": {"containers": [{"name": "main"}]}}
-    return [_object("LLMInferenceService", rng.choice(("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")), spec)]
+    return [
+        _object("LLMInferenceService", rng.choice(("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")), spec)
+    ]
 
 
 def _runtime(rng: random.Random) -> list[Any]:
@@ -205,10 +212,10 @@ def _catalog(rng: random.Random) -> list[Any]:
 
 def _beside(rng: random.Random) -> Data:
     return rng.choice((
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a.sh": "vllm serve\n", "b": "yes"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "vllm serve\n", "b": "on"}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llm"}, "spec": {"ports": [{"port": 80}]}},
         {"apiVersion": "v1", "kind": "List", "items": []},
-        _inference({"model": {"modelFormat": {"name": "sklearn"}, "storageUri": "s3://a"}}) | {"metadata": {"name": "iris"}},
+        _inference({"model": {"modelFormat": {"name": "sklearn"}}}) | {"metadata": {"name": "iris"}},
     ))  # fmt: skip
 
 
