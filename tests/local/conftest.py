@@ -57,8 +57,12 @@ class Mpctl:
     directory: Path
     environment: dict
 
-    def __call__(self, *arguments, code=0, kill_after=None, timeout=600):
-        program = ["-m", "mpctl.cli.main"] if kill_after is None else [str(HERE / "killed.py"), str(kill_after)]
+    def __call__(self, *arguments, code=0, kill_after=None, room=None, timeout=600):
+        program = ["-m", "mpctl.cli.main"]
+        if kill_after is not None:
+            program = [str(HERE / "killed.py"), str(kill_after)]
+        elif room is not None:
+            program = [str(HERE / "limited.py"), str(room)]
         done = subprocess.run(
             [sys.executable, *program, *arguments],
             cwd=self.directory,

@@ -63,3 +63,12 @@ def test_lines_fit(page):
     """Sentences have at most 120 characters a line; tables, pictures and code may be longer."""
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))]
+
+
+def test_the_tests_that_hold_the_attacks_exist():
+    rows = re.findall(r"^\|.*`tests/.*$", (ROOT / "docs/explanation/attacks.md").read_text(), re.MULTILINE)
+    assert len(rows) > 25
+    for row in rows:
+        for file, names in re.findall(r"`(tests/[^`]+)`((?:,? `test_\w+`)*)", row):
+            text = (ROOT / file).read_text()
+            assert [n for n in re.findall(r"test_\w+", names) if f"def {n}(" not in text] == [], file

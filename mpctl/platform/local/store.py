@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 from mpctl import bounded, escaping
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.deletion import RecordedFiles
-from mpctl.platform.local.files import RESTORE, read_json, try_lock, write_json
+from mpctl.platform.local.files import RESTORE, naming, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
@@ -66,7 +67,7 @@ class LocalStore:
             Conflict: the last entry is not the one that ``entry`` follows.
         """
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._ledger.open("a+b") as file:
+        with naming(self._ledger), self._ledger.open("a+b") as file:
             last, torn = _tail(file)
             if torn:
                 with self._ledger.with_suffix(".torn").open("ab") as aside:
@@ -74,9 +75,7 @@ class LocalStore:
                 file.truncate(file.seek(0, os.SEEK_END) - len(torn))
             if (last.digest if last else "") != entry.previous:
                 raise Conflict(f"{self._ledger} was written meanwhile", hint="run the same command again")
-            file.write(entry.to_line().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+            _append(file, entry.to_line().encode() + b"\n")
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation."""
@@ -152,6 +151,18 @@ class LocalStore:
             os.close(descriptor)
             return None
         return _holder(self._directory / "lease.json")
+
+
+def _append(file: BinaryIO, line: bytes) -> None:
+    """Write a whole line or, on a full disk, none of it."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if os.write(file.fileno(), line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
 
 
 def _tail(file: BinaryIO) -> tuple[Entry | None, bytes]:

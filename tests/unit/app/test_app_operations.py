@@ -1,11 +1,13 @@
 """rollout, rollback, resume, abandon and retire as use cases: a request in, an outcome out, no terminal, no cluster."""
 
+from dataclasses import replace
+
 import pytest
 from session import MANIFEST, MemorySession
 from world import Crash
 
 from mpctl.app.inspect import diff, history
-from mpctl.app.operate import abandon, resume, retire, rollback, rollout
+from mpctl.app.operate import abandon, resume, resumption, retire, rollback, rollout
 from mpctl.app.requests import (
     DiffRequest,
     DryRun,
@@ -15,9 +17,11 @@ from mpctl.app.requests import (
     SpeculationRequest,
     TrafficRequest,
 )
-from mpctl.errors import Conflict, InputError
+from mpctl.app.session import base
+from mpctl.errors import Cancelled, Conflict, InputError
 from mpctl.methods import Spec
-from mpctl.rollout.operation import Ending
+from mpctl.rollout import runner
+from mpctl.rollout.operation import Ending, open_operation
 
 QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
@@ -87,6 +91,34 @@ def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
 def test_a_killed_rollout_is_resumed_by_the_same_request_or_by_resume(where):
     assert rollout.run(crashed_at(where), ASKED).operation.ending is Ending.PROMOTED
     assert resume.run(crashed_at(where)).operation.ending is Ending.PROMOTED
+
+
+def test_an_operation_of_another_user_is_shown_and_asked_about_before_it_is_resumed(monkeypatch):
+    session = crashed_at("before promote")
+    opened_by = session.store.entries()[0].who
+    assert opened_by != base.who()
+    before = session.memory.disk.text
+
+    def decline(question):
+        assert question.startswith(f"{opened_by} opened rollout-1 (ngram")
+        raise Cancelled("cancelled")
+
+    session.console.confirm = decline
+    with pytest.raises(Cancelled):
+        resume.run(session)
+    assert "--speculative-config={" in "\n".join(session.console.lines)
+    assert session.memory.disk.text == before
+    monkeypatch.setattr(resumption, "who", lambda: opened_by)
+    assert resume.run(session.again()).operation.ending is Ending.PROMOTED  # its opener is not asked
+
+
+def test_a_plan_that_would_write_more_than_engine_arguments_is_refused_and_names_the_fields():
+    session = crashed_at("before promote")
+    operation = open_operation(session.store.entries()).read(session.store.revisions())
+    evil = operation.plan.goal.text.replace("image:", "securityContext: {privileged: true}\n      image:")
+    plan = replace(operation.plan, goal=replace(operation.plan.goal, text=evil))
+    with pytest.raises(Conflict, match=r"would also write .*securityContext"):
+        runner.require_own_change(session.memory.context, plan)
 
 
 def test_another_change_waits_for_what_is_unfinished():
