@@ -53,13 +53,14 @@ class SpeculationRequest:
 class MeasurementRequest:
     """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
     where the load client runs, auto, job or local; ``load_pods``: of the Job; None: as an unfinished rollout has it,
-    else one; ``policy``: a file with the gate's limits; ``rounds``: None chooses
-    as many as the prompts allow, 24 at most."""
+    else one; ``policy``: a file with the gate's limits; ``rounds``: None chooses as many as the prompts allow, 24 at
+    most, or those that find ``detect``, a gain as a share of the time per token."""
 
     prompts: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     requests: int = 4
     rounds: int | None = None
+    detect: float | None = None
     time_limit_s: float = 0.0
     concurrency: tuple[int, ...] = ()
     requests_per_s: tuple[float, ...] = ()

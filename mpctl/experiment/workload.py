@@ -180,13 +180,18 @@ class Workload:
         as send 96 prompts, but at least 12; fewer where there are not so many prompts."""
         largest = max(self.requests_of(cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
+        allowed = self.rounds_allowed
+        return wanted if allowed is None else max(min(wanted, allowed), _LEAST_ROUNDS)
+
+    @property
+    def rounds_allowed(self) -> int | None:
+        """Rounds for which there are distinct prompts; None where prompts are used again."""
         if self.reuse:
-            return wanted
-        allowed = [
+            return None
+        return min(
             (kind.count - self.warmup) // sum(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
             for kind in self.traffic
-        ]
-        return max(min(wanted, *allowed), _LEAST_ROUNDS)
+        )
 
     @property
     def shares(self) -> dict[str, float]:

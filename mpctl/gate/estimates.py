@@ -19,7 +19,7 @@ from mpctl.stats.quantiles import quantile_ratio
 
 TAIL = 0.99
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
-_SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
+SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) ->
     Means of a block's requests (throughput, TPOT, TTFT, queue wait) are trimmed over the rounds: in a round with a
     request that stalls they say nothing else. Times per token are not, which are ratios of prompts.
     """
-    steady = pairing.without_first() if stages.lower.looks >= _SETTLED_FROM else pairing
+    steady = pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
     figures = {
         "throughput_ratio": Figure(
             tuple(steady.throughput_logs()), True, stages.higher, TRIM, steady.pooled_throughput_ratio

@@ -28,12 +28,14 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Outcome, Verdict, judge_run
 from mpctl.gate.futility import LEAST_CHANCE, is_futile
 from mpctl.gate.policy import Policy
+from mpctl.gate.power import Noise, describe_power
 from mpctl.manifest import redacted
 from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 
 _Value = TypeVar("_Value")
+_CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class Measurement:
                 self.progress.round(self._progress(arms, done))
                 continue
             analysis, verdict = self.interim(done)
+            if done == _CALIBRATING:
+                self._note_power(done)
             self.progress.round(
                 replace(self._progress(arms, done), figures=figures_of(analysis), verdict=_in_words(verdict))
             )
@@ -146,6 +150,13 @@ class Measurement:
         analysis, verdict = judge_run(self.run(blocks), self.policy, rounds=number, planned=self.workload.repeats)
         self._pending[f"interim-{number}"] = encode(verdict)
         return analysis, verdict
+
+    def _note_power(self, number: int) -> None:
+        """Say what gain the plan finds, by the noise of the first rounds."""
+        blocks = [b for b in self.blocks() if b.repeat < number]
+        noise = Noise.of(Analysis.of(blocks, self.policy), f"the first {number} rounds")
+        if noise is not None:
+            self.progress.note(describe_power(noise, self.workload, self.policy))
 
     def _write(self) -> None:
         if self._pending or self._raw:

@@ -38,13 +38,13 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
 
     first = min(FIRST_LOOK, looks)
     share = alpha / (looks - first + 1)
-    kernel = _normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
+    kernel = normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
     levels: list[float] = []
     density, start = np.array([1.0 / _STEP]), 0.0
     for look in range(1, looks + 1):
-        density = _convolved(density, kernel)
+        density = convolved(density, kernel)
         start -= _REACH
-        density, start = _trim(density, start, _REACH * look**0.5)
+        density, start = trimmed(density, start, _REACH * look**0.5)
         if look < first:
             levels.append(0.0)
             continue
@@ -58,7 +58,7 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
     return tuple(levels)
 
 
-def _convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+def convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
     """Convolve by Fourier transform: for hundreds of looks a direct sum would take minutes."""
     import numpy as np
     from scipy.fft import irfft, next_fast_len, rfft
@@ -68,12 +68,16 @@ def _convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np
     return np.asarray(irfft(rfft(one, size) * rfft(two, size), size)[:length])
 
 
-def _trim(density: NDArray[np.float64], start: float, reach: float) -> tuple[NDArray[np.float64], float]:
-    cut = max(0, int((-reach - start) / _STEP))
-    return (density[cut : len(density) - cut], start + cut * _STEP) if cut else (density, start)
+def trimmed(
+    density: NDArray[np.float64], start: float, reach: float, step: float = _STEP
+) -> tuple[NDArray[np.float64], float]:
+    """Cut a density that begins at ``start`` beyond ``reach`` on either side of zero."""
+    cut = max(0, int((-reach - start) / step))
+    return (density[cut : len(density) - cut], start + cut * step) if cut else (density, start)
 
 
-def _normal_density(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_density(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The standard normal density."""
     import numpy as np
 
     return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from mpctl.stats.alpha_spending import FIRST_LOOK, MOST_LOOKS, nominal_levels
 from mpctl.stats.interval import Interval
 
+SHARE_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the interim analysis's level
 METHOD = "rounds, Student's t, group sequential"
 
 

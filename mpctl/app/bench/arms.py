@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mpctl.app.workload import Loader
 from mpctl.errors import Cancelled
+from mpctl.gate.power import Noise
 from mpctl.rollout.measurement import Target
 from mpctl.rollout.ports import Meter
 
@@ -19,7 +20,8 @@ class Arms:
     """The arms of a measurement, and how each is reached.
 
     ``identity`` names what is measured, so that the same command continues an interrupted measurement. ``speculates``:
-    the candidate is expected to. ``running`` starts what does not run yet and stops it again.
+    the candidate is expected to. ``running`` starts what does not run yet and stops it again. ``noise``: of an earlier
+    rollout of the baseline's service, None without one.
     """
 
     identity: str
@@ -29,3 +31,4 @@ class Arms:
     target: Callable[[str], Target]
     speculates: bool = True
     running: Callable[[], AbstractContextManager[None]] = nullcontext
+    noise: Callable[[], Noise | None] = lambda: None

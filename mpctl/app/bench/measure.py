@@ -17,21 +17,23 @@ from mpctl.app.bench.servers import open_servers
 from mpctl.app.bench.services import open_services
 from mpctl.app.console import Console
 from mpctl.app.policy import read_policy
+from mpctl.app.power import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
 from mpctl.app.requests import BenchRequest
 from mpctl.app.session.base import who
 from mpctl.app.session.load_client import place_load
 from mpctl.app.session.place import Place
 from mpctl.app.workload import describe_workload, read_workload
-from mpctl.errors import Conflict
-from mpctl.experiment.arm import CANDIDATE
+from mpctl.errors import Conflict, InputError
+from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.platform.local.files import state_root, try_lock
+from mpctl.gate.power import Noise
+from mpctl.platform.local.files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
-from mpctl.records import encode
+from mpctl.records import decode, encode, restored
 from mpctl.rollout.measurement import Measurement
 
 
@@ -73,6 +75,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
         if kind.repeated:
             console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")
     home = state_root() / "bench"
+    workload = _planned(home, console, arms, request, workload, policy)
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
@@ -88,6 +91,8 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
             ended = measurement.measure(arms.names)
         run = measurement.run()
         write_run(file, run)
+        if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
+            _keep_noise(home, arms, Noise.of(Analysis.of(run, policy), run_id))
         store.save(run_id, "finished", {"file": str(Path(file).absolute()), **encode(ended)})
     analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
@@ -101,6 +106,37 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
     if speculates or file is not None:
         return policy
     return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
+
+
+def _planned(
+    home: Path, console: Console, arms: Arms, request: BenchRequest, workload: Workload, policy: Policy
+) -> Workload:
+    """Return the workload with its rounds. What calibration rounds say is kept, so that the same command plans the same
+    rounds again."""
+    if CANDIDATE not in arms.names:
+        if request.measurement.detect is not None:
+            raise InputError("needs a candidate: one arm has no gain", field="--detect", hint="--spec or --candidate")
+        return workload
+    file = _noise_file(home, arms)
+
+    def calibrate() -> Noise:
+        console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the baseline, for its noise")
+        noise = calibration_noise(arms.meter, arms.target(BASELINE).endpoint, workload, policy)
+        _keep_noise(home, arms, noise)
+        return noise
+
+    kept = read_json(file, hint="delete it; it is measured again")
+    known = arms.noise() if kept is None else restored(file, lambda r: decode(Noise, r), kept, hint="delete it")
+    return plan_rounds(request.measurement, workload, policy, console, known, calibrate)
+
+
+def _noise_file(home: Path, arms: Arms) -> Path:
+    return home / f"noise-{hashlib.sha256(arms.identity.encode()).hexdigest()[:8]}.json"
+
+
+def _keep_noise(home: Path, arms: Arms, noise: Noise | None) -> None:
+    if noise is not None:
+        write_json(_noise_file(home, arms), encode(noise))
 
 
 @contextmanager

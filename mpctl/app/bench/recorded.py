@@ -7,13 +7,13 @@ from typing import Any
 
 from mpctl.app.session.base import Session
 from mpctl.experiment.run import Run
-from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.rollout.measurement import Measurement, load_record
+from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.plan import Kind
+from mpctl.rollout.steps.measure import stored_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def rollouts_of(session: Session) -> list[Operation]:
 
 def measured_by(session: Session, operation: Operation) -> Source | None:
     """Return what a rollout measured, None when it measured nothing."""
-    workload = load_record(session.store, operation.plan.workload, "workload", Workload.from_record)
+    workload = stored_workload(session.store, operation)
     if workload is None:
         return None
     unused: Any = None  # reading needs neither an engine nor a load client

@@ -10,6 +10,7 @@ from typing import Any
 from mpctl.app.bench.arms import INTERRUPTED, Arms
 from mpctl.app.bench.side_by_side import open_side_by_side
 from mpctl.app.console import Console
+from mpctl.app.power import recorded_noise
 from mpctl.app.requests import BenchRequest
 from mpctl.app.session.base import Session, who
 from mpctl.app.session.load_client import place_load
@@ -59,6 +60,7 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         meter=context.meter,
         load=loader_for(sessions[BASELINE]),
         target=lambda arm: _target(sessions[arm]),
+        noise=lambda: recorded_noise(sessions[BASELINE]),
         speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,
     )
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from mpctl.app.bench.arms import Arms
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
+from mpctl.app.power import recorded_noise
 from mpctl.app.requests import BenchRequest, SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import loader_for
@@ -48,6 +49,7 @@ def open_side_by_side(
         meter=context.meter,
         load=loader_for(session),
         target=lambda name: target_of(context, *specs[name]),
+        noise=lambda: recorded_noise(session),
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
     )

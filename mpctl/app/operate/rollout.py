@@ -12,18 +12,23 @@ from mpctl.app.operate.preview import preview
 from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.operate.rollout_plan import AUTO, fit_plan, make_plan
 from mpctl.app.plan.predicted import choose_best, describe_prediction, predict_rollout
+from mpctl.app.policy import read_policy
+from mpctl.app.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import place_load
 from mpctl.app.workload import loader_for, read_workload
-from mpctl.errors import Conflict
+from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.workload import Workload
+from mpctl.gate.power import Noise
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, Decision, decide_rollout
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.ports import Arm
+from mpctl.rollout.steps.measure import target_of
 
 
 def run(session: Session, request: RolloutRequest) -> Outcome:
@@ -40,6 +45,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     request = _named(session, request, workload)
     change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
     unfinished = open_operation(session.store.entries())
+    workload = _planned(session, request, workload, unfinished)
     plan = _plan(session, request, change, workload, unfinished)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
@@ -80,6 +86,34 @@ def _named(session: Session, request: RolloutRequest, workload: Workload) -> Rol
     ratio = best.last.entry.prediction.throughput.text() if best.last else ""
     session.console.note(f"auto: {' '.join((best.method, *speculation.settings))}, predicted throughput ratio {ratio}")
     return replace(request, speculation=speculation)
+
+
+def _planned(session: Session, request: RolloutRequest, workload: Workload, unfinished: Operation | None) -> Workload:
+    """The workload with its rounds; an unfinished rollout has them already.
+
+    Raises:
+        InputError: the gain to detect is out of reach, or nothing is known of the noise and nothing may be sent.
+    """
+    asked = request.measurement
+    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
+        return workload if asked.detect is None else continued(workload, session, unfinished)
+    policy = read_policy(asked.policy)
+
+    def calibrate() -> Noise:
+        if request.dry_run is not DryRun.NONE:
+            raise InputError(
+                f"the noise of {session.title} is unknown: no rollout measured it, and a dry run sends nothing",
+                field="--detect",
+                hint="leave out --detect in the dry run",
+            )
+        session.require_load_client()
+        session.load = place_load(asked.load, asked.load_pods, session.platform.name)
+        session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
+        with session.context() as context:
+            live = target_of(context, Arm(session.platform.read().text), "")
+            return calibration_noise(context.meter, live.endpoint, workload, policy)
+
+    return plan_rounds(asked, workload, policy, session.console, recorded_noise(session), calibrate)
 
 
 def _with_prediction(session: Session, request: RolloutRequest, change: Change, plan: Plan, workload: Workload) -> Plan:

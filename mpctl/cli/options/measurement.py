@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from mpctl.cli.options.types import Duration, File, Numbers, Word, all_of, option
+from mpctl.cli.options.types import Duration, File, Numbers, Percentage, Word, all_of, option
+from mpctl.errors import InputError
 from mpctl.stats.alpha_spending import MOST_LOOKS
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ class MeasurementOptions(TypedDict):
     prompts: tuple[str, ...]
     dataset: tuple[str, ...]
     requests: int
-    repeats: int
+    repeats: int | None
+    detect: float | None
     max_time: float | None
     concurrency: tuple[int, ...] | None
     rate: tuple[float, ...] | None
@@ -73,6 +75,13 @@ measurement_options = all_of(
         **_SECTION,
     ),
     option(
+        "--detect",
+        type=Percentage(),
+        metavar="PERCENT",
+        help="Choose the rounds that find so much less time per token in 9 of 10 measurements.",
+        **_SECTION,
+    ),
+    option(
         "--max-time",
         type=Duration(),
         metavar="DURATION",
@@ -120,14 +129,21 @@ measurement_options = all_of(
 
 
 def measurement_request(given: MeasurementOptions) -> MeasurementRequest:
-    """The request of these options."""
+    """The request of these options.
+
+    Raises:
+        InputError: two options exclude each other.
+    """
     from mpctl.app.requests import MeasurementRequest
 
+    if given["detect"] is not None and given["repeats"] is not None:
+        raise InputError("cannot be combined with --repeats, which it chooses", field="--detect")
     return MeasurementRequest(
         prompts=given["prompts"],
         datasets=given["dataset"],
         requests=given["requests"],
         rounds=given["repeats"],
+        detect=given["detect"],
         time_limit_s=given["max_time"] or 0.0,
         concurrency=given["concurrency"] or (),
         requests_per_s=given["rate"] or (),

@@ -110,6 +110,22 @@ class AboveZero(click.ParamType[float]):
         return number
 
 
+class Percentage(click.ParamType[float]):
+    """``10%`` or ``10`` as the share 0.1; at least 1 %, at most 90 %."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share."""
+        try:
+            share = float(str(value).strip().removesuffix("%")) / 100
+        except ValueError:
+            share = math.nan
+        if not 0.01 <= share <= 0.9:
+            self.fail(f"{value!r} is no percentage from 1% to 90%", param, ctx)
+        return share
+
+
 class Percentages(Numbers):
     """``1,10,50`` as whole percentages, 1 to 100, each larger than the one before."""
 

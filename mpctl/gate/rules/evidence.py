@@ -8,10 +8,8 @@ from mpctl import formatting
 from mpctl.gate.case import Case, Rule
 from mpctl.gate.outcome import Outcome, RuleResult
 from mpctl.gate.thresholds import Threshold, more_needed
-from mpctl.stats.confidence import share_interval
+from mpctl.stats.confidence import SHARE_TAIL, share_interval
 from mpctl.stats.interval import Interval
-
-_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the level of the interim analysis
 
 
 def assess_errors(case: Case) -> RuleResult:
@@ -59,7 +57,7 @@ def assess_errors(case: Case) -> RuleResult:
 def _excess(worse: float, better: float, n: int) -> Interval:
     """The share of prompts that failed on the candidate alone, less those that failed on the baseline alone, with the
     bounds of each."""
-    mine, theirs = (share_interval(round(hits), n, _TAIL, level=1 - 2 * _TAIL) for hits in (worse, better))
+    mine, theirs = (share_interval(round(hits), n, SHARE_TAIL, level=1 - 2 * SHARE_TAIL) for hits in (worse, better))
     low = (mine.low or 0.0) - (theirs.high or 0.0)
     high = (1.0 if mine.high is None else mine.high) - (theirs.low or 0.0)
     return Interval(mine.value - theirs.value, low, high, n, mine.method, mine.level)
@@ -156,7 +154,7 @@ def assess_outputs(case: Case) -> RuleResult:
         return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
     if not c.compared:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
-    interval = share_interval(c.different, c.compared, _TAIL, level=1 - 2 * _TAIL)
+    interval = share_interval(c.different, c.compared, SHARE_TAIL, level=1 - 2 * SHARE_TAIL)
     strict = share_interval(c.different, c.compared, case.exact, level=case.stages.lower.level)
     text = (
         f"{c.different} of {c.compared} greedy outputs differ, {formatting.confidence(interval, 'share')} "

@@ -9,7 +9,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind
-from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.ports import Arm, Phase, Store
 
 
 def measure_alternating(context: Context, operation: Operation) -> Measured:
@@ -65,10 +65,15 @@ def workload_of(context: Context, operation: Operation) -> Workload:
     Raises:
         MpctlError: it no longer exists.
     """
-    workload = load_record(context.store, operation.plan.workload, "workload", Workload.from_record)
+    workload = stored_workload(context.store, operation)
     if workload is None:
         raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")
     return workload.with_prompts(context.prompts_of)
+
+
+def stored_workload(store: Store, operation: Operation) -> Workload | None:
+    """The workload that an operation's plan names; None where it has none, or it is gone."""
+    return load_record(store, operation.plan.workload, "workload", Workload.from_record)
 
 
 def require_prompts(context: Context, operation: Operation) -> None:
@@ -80,7 +85,7 @@ def require_prompts(context: Context, operation: Operation) -> None:
     plan = operation.plan
     if plan.kind is not Kind.ROLLOUT or operation.failure or "judge" in operation.done or not plan.workload:
         return
-    workload = load_record(context.store, plan.workload, "workload", Workload.from_record)
+    workload = stored_workload(context.store, operation)
     if workload is not None and (missing := workload.with_prompts(context.prompts_of).missing):
         files = " ".join(f"--prompts {name}=FILE" for name in missing)
         raise InputError(

@@ -117,3 +117,28 @@ def test_duplicate_prompts_are_reported(bench):
     bench.request = replace(bench.request, measurement=replace(bench.request.measurement, prompts=(str(file),)))
     bench.run(bench.world())
     assert "3 prompts of twice are duplicates and are sent once" in bench.console.lines
+
+
+def test_calibration_rounds_are_kept_so_that_the_same_command_plans_the_same_rounds(bench):
+    asked = replace(bench.request.measurement, rounds=None, detect=0.2)
+    bench.request = replace(bench.request, measurement=asked)
+    first = bench.world()
+    first.die_at(40)
+    with pytest.raises(Crash):
+        bench.run(first)
+    measured = bench.run(bench.world())
+    assert any(line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines)
+    calibrations = [line for line in bench.console.lines if "on the baseline, for its noise" in line]
+    assert len(calibrations) == 1
+
+
+def test_one_arm_has_no_gain_to_detect(bench):
+    asked = replace(bench.request.measurement, rounds=None, detect=0.2)
+    with pytest.raises(InputError, match="needs a candidate"):
+        bench.run(bench.world(), "baseline", measurement=asked)
+
+
+def test_the_next_measurement_of_the_same_arms_knows_their_noise(bench):
+    first = bench.run(bench.world())
+    bench.run(bench.world(), run_file="again.json")
+    assert any(line.endswith(f"at the noise of {first.run.id}") for line in bench.console.lines)

@@ -1,0 +1,129 @@
+"""How many rounds a measurement plans, and what it says beforehand of the gains that it will find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from secrets import token_hex
+
+from mpctl import formatting
+from mpctl.app.bench.recorded import measured_by, rollouts_of
+from mpctl.app.console import Console
+from mpctl.app.requests import MeasurementRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.counters import CounterError
+from mpctl.experiment.raw import corrected
+from mpctl.experiment.workload import Workload
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.policy import Policy
+from mpctl.gate.power import Noise, describe_power, least_gain, most_rounds, rounds_to_detect
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import Endpoint, Meter
+from mpctl.rollout.steps.measure import stored_workload
+
+CALIBRATION_ROUNDS = 2
+LEAST_ROUNDS = 5  # of an earlier measurement whose noise is used
+
+
+def plan_rounds(
+    request: MeasurementRequest,
+    workload: Workload,
+    policy: Policy,
+    console: Console,
+    noise: Noise | None,
+    calibrate: Callable[[], Noise],
+) -> Workload:
+    """Return the workload with the rounds that find the gain asked for, and note its power.
+
+    ``noise``: of an earlier measurement; without one ``calibrate`` measures it where a gain is asked for.
+
+    Raises:
+        InputError: the prompts do not allow so many rounds; the message names what is reachable.
+    """
+    gain = request.detect
+    if gain is None:
+        if noise is not None:
+            console.note(describe_power(noise, workload, policy))
+        return workload
+    noise = noise or calibrate()
+    rounds = rounds_to_detect(noise, workload, policy, gain)
+    if rounds is not None:
+        workload = replace(workload, repeats=rounds)
+        console.note(describe_power(noise, workload, policy, gain))
+        return workload
+    most = most_rounds(workload)
+    within = least_gain(noise, replace(workload, repeats=most), policy) if most > 0 else None
+    reachable = "no gain is" if within is None else f"{formatting.share(within, 0)} is"
+    raise InputError(
+        f"{formatting.share(gain, 0)} is out of reach of {most} rounds of {workload.per_round} prompts, as many as are "
+        f"distinct, at the noise of {noise.source}; {reachable} within reach",
+        field="--detect",
+        hint="add prompts with --prompts NAME=FILE"
+        + ("" if within is None else f", or ask for --detect {formatting.share(within, 0)}"),
+    )
+
+
+def recorded_noise(session: Session) -> Noise | None:
+    """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
+    records cannot be read."""
+    for operation in reversed(rollouts_of(session)):
+        try:
+            source = measured_by(session, operation)
+        except MpctlError:
+            continue
+        if source is not None and (source.rounds or 0) >= LEAST_ROUNDS:
+            analysis, _ = source.judge()
+            return Noise.of(analysis, operation.id)
+    return None
+
+
+def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, policy: Policy) -> Noise:
+    """Measure the noise on one engine that plays both arms, for two rounds. It gets the last prompts of each class,
+    which a measurement seldom reaches.
+
+    Raises:
+        MpctlError: the engine cannot be measured.
+    """
+    blocks = []
+    for repeat in range(CALIBRATION_ROUNDS):
+        for cell in workload.cells:
+            size = workload.requests_of(cell)
+            prompts = workload.traffic_of(cell).prompts[::-1][repeat * size :][:size]
+            for arm in (BASELINE, CANDIDATE):
+                sent = meter.send(endpoint, prompts, cell, workload.max_tokens, salt=token_hex(16))
+                try:
+                    blocks.append(
+                        Block.from_bench(
+                            corrected(sent.result, cell),
+                            arm=arm,
+                            cell=cell,
+                            repeat=repeat,
+                            prompts=prompts,
+                            before=sent.before,
+                            after=sent.after,
+                        )
+                    )
+                except (BlockError, CounterError) as error:
+                    raise MpctlError(
+                        f"the noise of the serving engine cannot be measured: {error}",
+                        hint="give --repeats in place of --detect",
+                    ) from error
+    noise = Noise.of(Analysis.of(blocks, policy), f"{CALIBRATION_ROUNDS} calibration rounds")
+    if noise is None:
+        raise MpctlError(
+            "the calibration rounds have no figures: no request was answered",
+            hint="give --repeats in place of --detect",
+        )
+    return noise
+
+
+def continued(workload: Workload, session: Session, unfinished: Operation) -> Workload:
+    """The workload with as many rounds as the unfinished rollout planned for the same requests."""
+    stored = stored_workload(session.store, unfinished)
+    if stored is None:
+        return workload
+    same = replace(workload, repeats=stored.repeats)
+    return same if same.digest() == stored.digest() else workload

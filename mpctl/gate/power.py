@@ -1,0 +1,189 @@
+"""The statistical power of a planned measurement, from the noise of an earlier one of the same service.
+
+Rounds of any two arms show how much rounds differ on this machine; the gain itself is no part of it. Larger blocks
+average the differences between prompts, but not what all requests of a block share. Figures of a cell that a gain
+moves rise and fall together, so the least likely of them counts; the other rules are taken as independent.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mpctl import formatting
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.workload import Workload
+from mpctl.gate.analysis import Analysis, Comparison
+from mpctl.gate.estimates import SETTLED_FROM, TRIM
+from mpctl.gate.overall import cell_shares
+from mpctl.gate.policy import Policy
+from mpctl.stats.alpha_spending import FIRST_LOOK
+from mpctl.stats.confidence import SHARE_TAIL
+from mpctl.stats.power import chance_to_show
+from mpctl.stats.quantiles import values_needed
+
+USUAL_GAIN = 0.2  # of the time per token, of which a plan is asked unless the user names another
+MOST_ROUNDS = 200  # that a plan chooses by itself
+_TIME = "time_per_token_ratio"
+_MOVED = (_TIME, "throughput_ratio", "tpot")  # by a gain
+_TRIMS = {_TIME: 0.0, "length_ratio": 0.0}  # of the others a tenth at each end
+
+
+@dataclass(frozen=True)
+class CellNoise:
+    """Noise in one cell. ``spreads``: standard deviation of one round of ``requests`` prompts, of ratios in logarithms;
+    ``prompt_spread``: of one prompt's time-per-token ratio within its round; the times are the baseline's."""
+
+    traffic: str
+    concurrency: int
+    requests: float
+    prompt_spread: float
+    spreads: Mapping[str, float]
+    ttft_ms: float | None = None
+    queue_wait_ms: float | None = None
+
+    @classmethod
+    def of(cls, c: Comparison) -> CellNoise | None:
+        """The noise in a cell with two rounds or more."""
+        time = c.figures.get(_TIME)
+        if time is None or len(time.values) < 2 or c.round_requests < 1:
+            return None
+        between = time.trimmed.spread
+        within = _within([math.log(r) for r in c.time_per_token_ratios], between, c.round_requests)
+        least = within / math.sqrt(c.round_requests)  # few rounds may agree by chance
+        spreads = {name: figure.trimmed.spread for name, figure in c.figures.items() if len(figure.values) > 1}
+        for name in set(_MOVED) & spreads.keys():
+            spreads[name] = max(spreads[name], least)
+        window = c.baseline.window
+        wait = window.queue_wait_ms if window else None
+        return cls(c.cell.traffic, c.cell.concurrency, c.round_requests, within, spreads, c.baseline.ttft_ms, wait)
+
+    def of_blocks(self, requests: int) -> CellNoise:
+        """The noise of blocks of another size."""
+        time = self.spreads[_TIME]
+        shared = max(time**2 - self.prompt_spread**2 / self.requests, 0.0)
+        factor = math.sqrt(shared + self.prompt_spread**2 / requests) / time if time else 1.0
+        return replace(self, requests=requests, spreads={n: s * factor for n, s in self.spreads.items()})
+
+
+def _within(logs: list[float], between: float, size: float) -> float:
+    """Standard deviation of prompts within their rounds, given that of the rounds' means (analysis of variance)."""
+    if size <= 1 or len(logs) < 2:
+        return 0.0
+    mean = math.fsum(logs) / len(logs)
+    total = math.fsum((v - mean) ** 2 for v in logs) / (len(logs) - 1)
+    return math.sqrt(max(total - between**2, 0.0) * size / (size - 1))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of a measurement, and its ``source`` in words."""
+
+    source: str
+    cells: tuple[CellNoise, ...]
+
+    @classmethod
+    def of(cls, analysis: Analysis, source: str) -> Noise | None:
+        """The noise of an earlier measurement; None where it has too few rounds."""
+        cells = tuple(noise for c in analysis.cells if (noise := CellNoise.of(c)) is not None)
+        return cls(source, cells) if cells else None
+
+    def of_cell(self, cell: Cell) -> CellNoise:
+        """The noise of the cell measured that resembles one most: of the same class and load, else of the same load,
+        else the largest."""
+        return max(
+            self.cells,
+            key=lambda n: (
+                n.concurrency == cell.concurrency,
+                n.traffic == cell.traffic,
+                n.spreads[_TIME],
+            ),
+        )
+
+
+def chance_to_promote(noise: Noise, workload: Workload, policy: Policy, gain: float) -> float:
+    """Return the probability, 0..1, that a candidate is promoted whose time per token is less by the share ``gain`` in
+    every cell, which is equal otherwise, and which fails no request."""
+    rounds = workload.repeats
+    if rounds * min(workload.requests_of(cell) for cell in workload.cells) < _fewest_prompts(policy):
+        return 0.0
+    omit = int(rounds >= SETTLED_FROM)
+    cells = [noise.of_cell(cell).of_blocks(workload.requests_of(cell)) for cell in workload.cells]
+    weights = cell_shares([cell.traffic for cell in workload.cells], workload.shares)
+    gained = -math.log1p(-gain)
+
+    def shown(gap: float, spread: float, name: str) -> float:
+        return chance_to_show(gap, spread, rounds, policy.side, trim=_TRIMS.get(name, TRIM), omit=omit)
+
+    def moved(c: CellNoise) -> float:
+        limits = {"throughput_ratio": -_log(policy.min_throughput_ratio), "tpot": _log(policy.max_tpot_ratio)}
+        return min(
+            (shown(gained + limit, c.spreads[n], n) for n, limit in limits.items() if n in c.spreads), default=1.0
+        )
+
+    def unmoved(c: CellNoise) -> float:
+        limits = {
+            **_slack("ttft", c.ttft_ms, policy.max_ttft_ratio, policy.ttft_slack_ms),
+            **_slack("queue_wait", c.queue_wait_ms, policy.max_queue_wait_ratio, policy.queue_wait_slack_ms),
+            "length_ratio": _log(policy.max_length_ratio),
+        }
+        return math.prod(shown(limit, c.spreads[n], n) for n, limit in limits.items() if n in c.spreads)
+
+    spread = math.sqrt(math.fsum((w * c.spreads[_TIME]) ** 2 for w, c in zip(weights, cells, strict=True)))
+    overall = shown(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
+    return min(overall, math.prod(map(moved, cells))) * math.prod(map(unmoved, cells))
+
+
+def _fewest_prompts(policy: Policy) -> float:
+    """Prompts of a cell without which the rules *errors* and *samples* do not pass."""
+    limit = policy.max_failed_excess
+    return max(values_needed(1.0 - limit, SHARE_TAIL), policy.min_compared) if 0 < limit < 1 else policy.min_compared
+
+
+def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[str, float]:
+    """How far no change is from the limit: of the ratio, or of the difference where it allows more."""
+    if base is None:
+        return {}
+    return {name: _log(most)} if most < 1.0 or base * (most - 1.0) > slack_ms else {f"{name}_ms": slack_ms}
+
+
+def _log(limit: float) -> float:
+    return math.log(limit) if limit > 0 else -math.inf
+
+
+def rounds_to_detect(noise: Noise, workload: Workload, policy: Policy, gain: float) -> int | None:
+    """Return the fewest planned rounds that find ``gain`` with the policy's statistical power; None above those that
+    the prompts allow."""
+    most = most_rounds(workload)
+
+    def enough(rounds: int) -> bool:
+        return chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain) >= policy.power
+
+    if most < FIRST_LOOK or not enough(most):
+        return None
+    return bisect.bisect_left(range(most + 1), True, lo=FIRST_LOOK, key=enough)
+
+
+def most_rounds(workload: Workload) -> int:
+    """Rounds that a plan may choose by itself, and for which there are prompts."""
+    allowed = workload.rounds_allowed
+    return MOST_ROUNDS if allowed is None else min(allowed, MOST_ROUNDS)
+
+
+def least_gain(noise: Noise, workload: Workload, policy: Policy) -> float | None:
+    """Return the smallest gain, in whole percents as a share, that the workload finds with the policy's power."""
+    for percent in range(1, 91):
+        if chance_to_promote(noise, workload, policy, percent / 100) >= policy.power:
+            return percent / 100
+    return None
+
+
+def describe_power(noise: Noise, workload: Workload, policy: Policy, gain: float = USUAL_GAIN) -> str:
+    """Return what a plan finds in one sentence: ``24 rounds of 4 prompts find ...``."""
+    hits = round(100 * chance_to_promote(noise, workload, policy, gain))
+    return (
+        f"{workload.repeats} rounds of {workload.per_round} prompts find a time per token that is "
+        f"{formatting.share(gain, 0)} less in {hits} of 100 measurements at the noise of {noise.source}"
+    )

@@ -1,0 +1,83 @@
+"""``--detect``: the rounds that a measurement plans, and what it says beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from console import RecordingConsole
+from session import MemorySession
+from world import Crash
+
+from mpctl.app.operate import rollout
+from mpctl.app.power import plan_rounds, recorded_noise
+from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest
+from mpctl.errors import InputError
+from mpctl.experiment.workload import Traffic, Workload
+from mpctl.gate.policy import Policy
+from mpctl.gate.power import CellNoise, Noise
+from mpctl.rollout.operation import Ending
+
+WORKLOAD = Workload((Traffic("edits", tuple(f"prompt {n}" for n in range(192))),), repeats=24, requests=4)
+NOISE = Noise("rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),))
+ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
+DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, detect=0.2))
+
+
+def planned(noise, **asked):
+    console = RecordingConsole()
+    found = plan_rounds(MeasurementRequest(**asked), WORKLOAD, Policy(), console, noise, lambda: NOISE)
+    return found.repeats, console.lines
+
+
+def test_a_plan_says_what_it_finds_at_the_noise_of_an_earlier_rollout():
+    rounds, (line,) = planned(NOISE)
+    assert rounds == 24
+    assert line.startswith("24 rounds of 4 prompts find a time per token that is 20% less in 9")
+    assert line.endswith("of 100 measurements at the noise of rollout-3")
+
+
+def test_without_an_earlier_rollout_nothing_is_promised_and_nothing_sent():
+    assert planned(None) == (24, [])
+
+
+@pytest.mark.parametrize("noise", [NOISE, None])
+def test_a_smaller_gain_takes_more_rounds(noise):
+    few, _ = planned(noise, detect=0.3)
+    many, (line,) = planned(noise, detect=0.15)
+    assert few < many <= 47
+    assert line.startswith(f"{many} rounds of 4 prompts find a time per token that is 15% less in 9")
+
+
+def test_a_gain_out_of_reach_is_refused_with_the_one_within():
+    with pytest.raises(InputError, match=r"5% is out of reach of 47 rounds of 4 prompts, .*; 1\d% is within") as caught:
+        planned(NOISE, detect=0.05)
+    assert "--detect 1" in caught.value.hint
+    within = float(caught.value.hint.split("--detect ")[1].rstrip("%")) / 100
+    assert planned(NOISE, detect=within)[0] <= 47
+
+
+def test_without_a_rollout_the_serving_engine_is_calibrated_and_then_measured():
+    session = MemorySession()
+    outcome = rollout.run(session, DETECTING)
+    assert outcome.operation.ending is Ending.PROMOTED
+    assert any(line.endswith("at the noise of 2 calibration rounds") for line in session.console.lines)
+    assert recorded_noise(session).source == outcome.operation.id
+
+
+def test_a_rollout_that_died_goes_on_with_the_rounds_that_it_planned():
+    session = MemorySession()
+    session.memory.die_at(60)
+    with pytest.raises(Crash):
+        rollout.run(session, DETECTING)
+    again = session.again()
+    outcome = rollout.run(again, DETECTING)
+    assert outcome.operation.ending is Ending.PROMOTED
+    assert not any("calibration rounds" in line for line in again.console.lines)
+
+
+def test_a_dry_run_sends_nothing_and_says_so():
+    session = MemorySession()
+    with pytest.raises(InputError, match="a dry run sends nothing"):
+        rollout.run(session, replace(DETECTING, dry_run=DryRun.CLIENT))
+    assert session.memory.meter.sent == []
