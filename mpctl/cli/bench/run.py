@@ -126,6 +126,8 @@ def tune_request(name: str | None, given: BenchOptions) -> TuneRequest:
     for flag, value in (("--candidate", given["candidate"]), ("--url", given["url"])):
         if value:
             raise InputError("cannot be combined with --tune, which starts the engines itself", field=flag)
+    if given["detect"] is not None:
+        raise InputError("cannot be combined with --tune, whose stages have rounds of their own", field="--detect")
     methods = tuple(word.strip() for word in (given["spec"] or "all").split(",") if word.strip())
     without: BenchOptions = {**given, "spec": None}
     bench = BenchRequest(
