@@ -38,7 +38,16 @@ _PLAIN = {
     "accepted": f"{_SPEC}accepted_tokens_total",
 }
 _PER_POSITION = f"{_SPEC}accepted_tokens_per_pos_total"
+_HISTOGRAMS = {
+    "ttft_buckets": "vllm:time_to_first_token_seconds_bucket",
+    "tpot_buckets": "vllm:request_time_per_output_token_seconds_bucket",
+}
+_BUCKETS_OF = {sample: field for field, sample in _HISTOGRAMS.items()}
 _FIELD_OF = {sample: field for field, sample in _PLAIN.items()}
+
+
+Buckets = tuple[tuple[float, float], ...]
+"""Cumulative counts of a histogram by upper bound in seconds; what is above the last bound is in no bucket."""
 
 
 class CounterError(ValueError):
@@ -69,6 +78,8 @@ class Counters:
     itl_count: float | None = None
     prefix_queries: float | None = None
     prefix_hits: float | None = None
+    ttft_buckets: Buckets = ()
+    tpot_buckets: Buckets = ()
     started: float | None = None
 
     @classmethod
@@ -82,11 +93,12 @@ class Counters:
         from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
 
         sums: dict[str, float] = {}
+        buckets: dict[str, dict[float, float]] = {field: {} for field in _HISTOGRAMS}
         positions: dict[int, float] = {}
         try:
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    if sample.name in _FIELD_OF or sample.name == _PER_POSITION:
+                    if sample.name in _FIELD_OF or sample.name in _BUCKETS_OF or sample.name == _PER_POSITION:
                         series = (sample.name, tuple(sorted(sample.labels.items())))
                         if series in seen:  # summed, it would double what was counted
                             raise CounterError(
@@ -96,6 +108,11 @@ class Counters:
                     if sample.name in _FIELD_OF:
                         field = _FIELD_OF[sample.name]
                         sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
+                    elif sample.name in _BUCKETS_OF:
+                        bound = float(sample.labels.get("le", "inf"))
+                        if math.isfinite(bound):
+                            counts = buckets[_BUCKETS_OF[sample.name]]
+                            counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
                     elif sample.name == _PER_POSITION:
                         index = _position(sample.labels.get("position", ""))
                         positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
@@ -105,7 +122,12 @@ class Counters:
             raise
         except (ValueError, KeyError) as error:
             raise CounterError(f"/metrics is not a Prometheus exposition ({error})") from error
-        return cls(per_position=tuple(positions[i] for i in sorted(positions)), **sums)
+        return cls(
+            per_position=tuple(positions[i] for i in sorted(positions)),
+            ttft_buckets=tuple(sorted(buckets["ttft_buckets"].items())),
+            tpot_buckets=tuple(sorted(buckets["tpot_buckets"].items())),
+            **sums,
+        )
 
 
 def _finite(name: str, value: float) -> float:
@@ -141,6 +163,8 @@ class Window:
     itl_count: float | None = None
     prefix_queries: float | None = None
     prefix_hits: float | None = None
+    ttft_buckets: Buckets = ()
+    tpot_buckets: Buckets = ()
 
     @classmethod
     def between(cls, before: Counters, after: Counters) -> Window:
@@ -161,7 +185,9 @@ class Window:
         pairs = zip_longest(before.per_position, after.per_position)
         positions = tuple(_delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0 for i, (b, a) in enumerate(pairs))
         deltas.pop("prompt_tokens")
-        window = cls(per_position=positions, **deltas)  # type: ignore[arg-type]
+        ttft = _bucket_deltas(before.ttft_buckets, after.ttft_buckets)
+        tpot = _bucket_deltas(before.tpot_buckets, after.tpot_buckets)
+        window = cls(per_position=positions, ttft_buckets=ttft, tpot_buckets=tpot, **deltas)  # type: ignore[arg-type]
         window.check()
         return window
 
@@ -174,7 +200,9 @@ class Window:
         for name in (*_PLAIN_FIELDS, *_TIME_FIELDS, *_PREFIX_FIELDS, *_SPEC_FIELDS):
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)
-        return cls(per_position=positions, **sums)
+        ttft = _bucket_sums([w.ttft_buckets for w in windows])
+        tpot = _bucket_sums([w.tpot_buckets for w in windows])
+        return cls(per_position=positions, ttft_buckets=ttft, tpot_buckets=tpot, **sums)
 
     def check(self) -> None:
         """Raise CounterError where the counts contradict each other."""
@@ -261,6 +289,17 @@ class Window:
         return None if ratio is None else 1000.0 * ratio
 
     @property
+    def ttft_p99_ms(self) -> float | None:
+        """Upper bound of the 99th percentile of the time to first token, by the engine's histogram, in milliseconds."""
+        return _bucket_quantile(self.ttft_buckets, self.ttft_count, 0.99)
+
+    @property
+    def tpot_p99_ms(self) -> float | None:
+        """Upper bound of the 99th percentile of the time per output token, by the engine's histogram, in
+        milliseconds."""
+        return _bucket_quantile(self.tpot_buckets, self.tpot_count, 0.99)
+
+    @property
     def step_ms(self) -> float | None:
         """Mean time of a decode step, as the engine saw it, in milliseconds: vLLM observes its inter-token latency once
         per output of a step and not per token."""
@@ -279,6 +318,29 @@ _PLAIN_FIELDS = ("generation_tokens", "preemptions", "queue_seconds", "queue_cou
 _TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count", "itl_seconds", "itl_count")
 _PREFIX_FIELDS = ("prefix_queries", "prefix_hits")
 _SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
+
+
+def _bucket_deltas(before: Buckets, after: Buckets) -> Buckets:
+    """Counts between two readings; a histogram with other bounds or fewer counts than before tells nothing."""
+    earlier = dict(before)
+    found = tuple((bound, count - earlier.get(bound, 0.0)) for bound, count in after)
+    same = not before or [bound for bound, _ in before] == [bound for bound, _ in after]
+    return found if same and all(count >= 0 for _, count in found) else ()
+
+
+def _bucket_sums(histograms: list[Buckets]) -> Buckets:
+    """The sum of histograms with the same bounds; empty where one has others."""
+    bounds = [tuple(bound for bound, _ in histogram) for histogram in histograms]
+    if len(set(bounds)) != 1:
+        return ()
+    return tuple((bound, sum(h[i][1] for h in histograms)) for i, bound in enumerate(bounds[0]))
+
+
+def _bucket_quantile(buckets: Buckets, count: float | None, level: float) -> float | None:
+    """The first bound below which a share ``level`` lies, in milliseconds; None where it is above all."""
+    if not count:
+        return None
+    return next((1000.0 * bound for bound, below in buckets if below >= level * count), None)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

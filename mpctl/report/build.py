@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mpctl import formatting
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
 from mpctl.experiment.block import Block
 from mpctl.experiment.run import ArmConditions, Run
+from mpctl.experiment.tail import client_unfit, tail_of
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, Verdict
 from mpctl.gate.decomposition import Decomposition
@@ -19,7 +20,7 @@ from mpctl.report.cost import cost_of
 from mpctl.report.prices import Prices
 from mpctl.report.values import METRICS, CellReport, Report
 
-_LAG = 0.05  # of a request's time; more is visible in the curves
+_ARMS = (BASELINE, CANDIDATE)
 _REASONS = 4  # the others are in the gate's table
 _UNKNOWN = ArmConditions("", "", (), "", "", "", None)
 
@@ -54,7 +55,7 @@ def build_report(
         policy=analysis.policy,
         cost=cost_of(cells, baseline, candidate, prices),
         commands=reproduction(run),
-        notes=tuple(_notes(analysis)),
+        notes=tuple(_notes(run, analysis)),
     )
 
 
@@ -64,15 +65,32 @@ def _cell(run: Run, comparison: Comparison, judged: CellVerdict) -> CellReport:
         comparison=comparison,
         verdict=judged,
         share=judged.share if run.shares else None,
-        curves={arm: _curves([b for b in blocks if b.arm == arm]) for arm in (BASELINE, CANDIDATE)},
+        curves={arm: _curves([b for b in blocks if b.arm == arm], _timed(run, comparison, arm)) for arm in _ARMS},
+        tails={
+            arm: {name: tail_of(_arm(comparison, arm), name, run.calibration, _argv(run, arm)) for name in METRICS}
+            for arm in _ARMS
+        },
         decomposition=Decomposition.of(comparison),
     )
 
 
-def _curves(blocks: Sequence[Block]) -> dict[str, tuple[float, ...]]:
+def _arm(comparison: Comparison, arm: str) -> ArmSummary:
+    return comparison.baseline if arm == BASELINE else comparison.candidate
+
+
+def _argv(run: Run, arm: str) -> tuple[str, ...]:
+    return run.arms.get(arm, _UNKNOWN).argv
+
+
+def _timed(run: Run, comparison: Comparison, arm: str) -> tuple[str, ...]:
+    """The times that the load client could measure."""
+    return ("e2e",) if client_unfit(_arm(comparison, arm), _argv(run, arm)) else METRICS
+
+
+def _curves(blocks: Sequence[Block], metrics: Sequence[str]) -> dict[str, tuple[float, ...]]:
     """Return 101 quantiles of every time that was measured."""
     done = [s for b in blocks for s in b.completed]
-    curves = {metric: _quantiles([getattr(s, f"{metric}_ms") for s in done]) for metric in METRICS}
+    curves = {metric: _quantiles([getattr(s, f"{metric}_ms") for s in done]) for metric in metrics}
     return {metric: curve for metric, curve in curves.items() if curve}
 
 
@@ -139,12 +157,11 @@ def _crossovers(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def _notes(analysis: Analysis) -> Iterator[str]:
+def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
     for comparison in analysis.cells:
-        for arm in (comparison.baseline, comparison.candidate):
-            if arm.client_lag is not None and arm.client_lag > _LAG:
+        for arm in _ARMS:
+            if why := client_unfit(_arm(comparison, arm), _argv(run, arm)):
                 yield (
-                    f"{comparison.cell.label}, {arm.arm}: the client's mean time to first token differs from the "
-                    f"engine's by {formatting.share(arm.client_lag, 0)} of a request's time, because chunks reached it "
-                    "merged; its TTFT and TPOT curves are shifted by that, those of whole answers are not"
+                    f"{comparison.cell.label}, {arm}: TTFT and TPOT of single requests are not measurable by this "
+                    f"client: {why}. Their means and p99 are the engine's own; whole answers are timed correctly"
                 )

@@ -18,6 +18,7 @@ from mpctl.report import outcomes
 from mpctl.report.conditions import argument_lines, condition_rows
 from mpctl.report.decomposed import title_of
 from mpctl.report.outcomes import printable
+from mpctl.report.table import tail_text
 from mpctl.report.values import CellReport, Report
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def html_report(report: Report) -> str:
         fmt=formatting,
         outcomes=outcomes,
         title_of=title_of,
+        tail_text=tail_text,
         plain=_plain,
         figure=_figure,
         policy={name: value for name, value in report.policy.to_record().items() if value is not None},

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpctl.experiment.arm import ArmSummary, Spread
+from mpctl.experiment.tail import client_unfit
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.records import encode
-from mpctl.report.values import Report
+from mpctl.report.values import CellReport, Report
 from mpctl.rollout.operation import Operation
 
 
@@ -23,7 +24,8 @@ def report_record(report: Report) -> dict[str, Any]:
         "sentence": report.sentence,
         "gate": verdict_record(report.verdict),
         "cells": [
-            {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves} for c in report.cells
+            {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves, "p99": _p99(c)}
+            for c in report.cells
         ],
         "conditions": {"baseline": _json(report.baseline), "candidate": _json(report.candidate)},
         "prompts": _json(report.prompts),
@@ -104,8 +106,10 @@ def cell_record(comparison: Comparison, verdict: CellVerdict | None, *, share: f
 
 
 def arm_record(arm: ArmSummary) -> dict[str, Any]:
-    """Return one arm's figures. ``mean``: by the engine's clock where it has one; quantiles: by the load client's."""
+    """Return one arm's figures. ``mean``: by the engine's clock where it has one; quantiles: by the load client's, None
+    where it cannot measure them."""
     window = arm.window
+    ttft, tpot = (None, None) if client_unfit(arm) else (arm.ttft, arm.tpot)
     return {
         "requests": arm.requests,
         "failed": arm.failed,
@@ -113,8 +117,8 @@ def arm_record(arm: ArmSummary) -> dict[str, Any]:
         "tokensPerSecond": arm.throughput,
         "requestsPerSecond": arm.requests_per_second,
         "goodput": arm.goodput,
-        "ttftMs": _times(arm.ttft, arm.ttft_ms),
-        "tpotMs": _times(arm.tpot, arm.tpot_ms),
+        "ttftMs": _times(ttft, arm.ttft_ms),
+        "tpotMs": _times(tpot, arm.tpot_ms),
         "e2eMs": _times(arm.e2e, arm.e2e.mean if arm.e2e else None),
         "stepMs": dict(zip(("p50", "p90", "p99"), arm.steps, strict=True)) if arm.steps else None,
         "queueWaitMs": window.queue_wait_ms if window else None,
@@ -127,6 +131,17 @@ def arm_record(arm: ArmSummary) -> dict[str, Any]:
         "draftTokens": window.draft_tokens if window else None,
         "acceptedTokens": window.accepted if window else None,
         "preemptions": window.preemptions if window else None,
+    }
+
+
+def _p99(cell: CellReport) -> dict[str, Any]:
+    """The 99th percentiles with their source (client, or engine: an upper bound) and the client's own error."""
+    return {
+        arm: {
+            f"{name}Ms": {"value": t.value_ms, "source": t.source, "error": t.error_ms, "why": t.why}
+            for name, t in tails.items()
+        }
+        for arm, tails in cell.tails.items()
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.tail import Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.assess import Verdict
 
@@ -37,6 +38,18 @@ def _row(arm: ArmSummary, name: str, ratio: str) -> list[str]:
         formatting.share(window.coverage) if window and speculating else "-",
         f"{arm.requests - arm.failed}/{arm.requests}",
     ]
+
+
+def tail_text(tail: Tail | None) -> str:
+    """A 99th percentile with its source: ``52 ms ± 9.1 ms`` by the load client, ``≤ 60 ms`` by the engine."""
+    if tail is None or (tail.value_ms is None and not tail.why):
+        return formatting.milliseconds(None)
+    if tail.value_ms is None:
+        return "not measurable"
+    value = formatting.milliseconds(tail.value_ms)
+    if tail.source == "engine":
+        return f"≤ {value}"
+    return value if tail.error_ms is None else f"{value} ± {formatting.milliseconds(tail.error_ms)}"
 
 
 def gate_rows(verdict: Verdict) -> list[list[str]]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
+from mpctl.experiment.tail import Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.outcome import Outcome
@@ -19,16 +20,19 @@ from mpctl.stats.interval import Interval
 METRICS = ("ttft", "tpot", "e2e")
 Curves = Mapping[str, Mapping[str, tuple[float, ...]]]  # arm -> metric -> 101 values in ms, 0th to 100th percentile
 
+Tails = Mapping[str, Mapping[str, Tail]]  # arm -> metric -> the 99th percentile
+
 
 @dataclass(frozen=True)
 class CellReport:
-    """One class of traffic at one load: its figures, its verdict and the distributions of its times."""
+    """One class of traffic at one load: its figures, its verdict, the distributions of its times and their p99."""
 
     comparison: Comparison
     verdict: CellVerdict
     share: float | None = None
     curves: Curves = field(default_factory=dict)
     decomposition: Decomposition | None = None
+    tails: Tails = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -45,7 +45,7 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None) -> Iterator[st
     from mpctl.report import gate_rows
 
     if verdict is None:
-        yield columns([_ONE_ARM, *(_row(c.cell.label, c.baseline) for c in analysis.cells)])
+        yield columns([_ONE_ARM, *(_row(run, c.cell.label, c.baseline) for c in analysis.cells)])
         return
     specs = {name: arm.spec for name, arm in run.arms.items()}
     yield from comparison_tables(analysis.cells, baseline=specs.get(BASELINE, "?"), candidate=specs.get(CANDIDATE, "?"))
@@ -53,18 +53,22 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None) -> Iterator[st
     yield columns(gate_rows(verdict))
 
 
-def _row(label: str, arm: ArmSummary) -> list[str]:
+def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:
+    from mpctl.experiment.tail import tail_of
     from mpctl.formatting import milliseconds, number
+    from mpctl.report import tail_text
 
-    window, ttft, e2e = arm.window, arm.ttft, arm.e2e
+    conditions = run.arms.get(arm.arm)
+    argv = conditions.argv if conditions else ()
+    window, e2e = arm.window, arm.e2e
     return [
         label,
         number(arm.throughput, 1),
         milliseconds(arm.tpot_ms),
         milliseconds(arm.ttft_ms),
-        milliseconds(ttft.p99 if ttft else None),
+        tail_text(tail_of(arm, "ttft", run.calibration, argv)),
         milliseconds(e2e.p50 if e2e else None),
-        milliseconds(e2e.p99 if e2e else None),
+        tail_text(tail_of(arm, "e2e", run.calibration, argv)),
         number(window.tokens_per_step if window else None),
         f"{arm.requests - arm.failed}/{arm.requests}",
     ]

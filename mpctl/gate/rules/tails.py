@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mpctl import formatting
+from mpctl.experiment.tail import MERGED
 from mpctl.gate.case import Case, Rule
 from mpctl.gate.outcome import Outcome, RuleResult
 from mpctl.gate.thresholds import Threshold, place
@@ -131,7 +132,7 @@ class _Tail:
                     f"the {arm.arm}'s engine does not report its own time to first token, so whether the load client "
                     "received chunks merged is unknown"
                 )
-            if lag > 0.1:
+            if lag > MERGED:
                 return (
                     f"refused, the load client received chunks of the {arm.arm} merged: {formatting.share(lag, 0)} of "
                     "a request's time went to the wrong token"

@@ -18,7 +18,8 @@ PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
 def test_a_speculating_engine_after_load():
-    assert captured("ngram_after_load") == Counters(
+    found = captured("ngram_after_load")
+    assert replace(found, ttft_buckets=(), tpot_buckets=()) == Counters(
         generation_tokens=8252.0,
         prompt_tokens=9698.0,
         preemptions=0.0,
@@ -182,13 +183,42 @@ BEFORE = Counters(
 )
 AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
 SPECULATION = ("drafts", "draft_tokens", "accepted")
-NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started")]
+HISTOGRAMS = ("ttft_buckets", "tpot_buckets")
+NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started", *HISTOGRAMS)]
 
 
 def test_a_window_is_the_difference():
     unchanged = [n for n in NUMBERS if n not in ("generation_tokens", "prompt_tokens", *SPECULATION)]
     expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **dict.fromkeys(unchanged, 0.0))
     assert Window.between(BEFORE, AFTER) == expected
+
+
+def test_the_slowest_requests_by_the_engines_own_histogram():
+    """One of 33 requests had its first token after 1 to 2.5 s; a hundredth of 33 is less than one request."""
+    seen = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert seen.ttft_p99_ms == 2500.0
+    assert seen.ttft_ms < 110
+    assert Window.total((seen, seen)).ttft_p99_ms == 2500.0
+    assert Window.total((seen, replace(seen, ttft_buckets=()))).ttft_p99_ms is None
+    assert replace(seen, ttft_count=None).ttft_p99_ms is None
+    assert replace(seen, ttft_count=100.0).ttft_p99_ms is None  # above the last bound
+    assert decode(Window, encode(seen)) == seen
+
+
+def test_the_quantile_is_of_the_window_alone():
+    before = replace(BEFORE, ttft_buckets=((0.1, 4.0), (1.0, 4.0)))
+    after = replace(AFTER, ttft_count=104.0, ttft_seconds=9.0, ttft_buckets=((0.1, 102.0), (1.0, 104.0)))
+    assert Window.between(before, after).ttft_p99_ms == 1000.0
+    assert (
+        Window.between(after, replace(after, ttft_count=204.0, ttft_buckets=((0.1, 202.0), (1.0, 204.0)))).ttft_p99_ms
+        == 100.0
+    )
+
+
+@pytest.mark.parametrize("buckets", [((0.1, 1.0), (1.0, 1.0)), ((0.2, 102.0), (1.0, 104.0)), ()])
+def test_a_histogram_that_cannot_be_differenced_tells_nothing(buckets):
+    before = replace(BEFORE, ttft_buckets=((0.1, 4.0), (1.0, 4.0)))
+    assert Window.between(before, replace(AFTER, ttft_buckets=buckets)).ttft_p99_ms is None
 
 
 def test_a_restart_is_seen_although_the_counters_hide_it():

@@ -21,7 +21,8 @@ from mpctl.report.html import html_report
 from mpctl.report.junit import junit_report
 from mpctl.report.markdown import markdown_report
 from mpctl.report.prices import shipped_prices
-from mpctl.report.record import report_record
+from mpctl.report.record import cell_record, report_record
+from mpctl.report.table import tail_text
 
 BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}
 
@@ -166,8 +167,50 @@ def test_a_client_that_is_late_is_named_in_a_note():
     notes = made(replace(run, blocks=blocks)).notes
     assert len(notes) == 1
     assert notes[0].startswith(
-        "edits, 1 at once, candidate: the client's mean time to first token differs from the engine's by "
+        "edits, 1 at once, candidate: TTFT and TPOT of single requests are not measurable by this client: chunks "
     )
+
+
+def test_times_that_rest_on_merged_chunks_are_not_shown_as_latency():
+    """A whole answer that reaches the client at once: 722 ms were shown beside an engine's mean of 15 ms."""
+    run = make_run()
+    cell = made(run).cells[0]
+    assert cell.tails[CANDIDATE]["ttft"].source == "client"
+
+    def merged(sample):
+        return replace(sample, ttft_ms=sample.e2e_ms - 0.1)
+
+    def counted(window):
+        return replace(window, ttft_buckets=((0.02, window.ttft_count),)) if window.ttft_count else window
+
+    def late(block):
+        return replace(block, samples=tuple(map(merged, block.samples)), window=counted(block.window))
+
+    blocks = tuple(late(b) if b.arm == CANDIDATE else b for b in run.blocks)
+    cell = made(replace(run, blocks=blocks)).cells[0]
+    tails = cell.tails[CANDIDATE]
+    assert (tails["ttft"].value_ms, tails["ttft"].source) == (20.0, "engine")
+    assert "merged" in tails["ttft"].why
+    assert (tail_text(tails["ttft"]), tail_text(tails["tpot"])) == ("≤ 20.0 ms", "not measurable")
+    assert tails["e2e"].source == "client"
+    assert set(cell.curves[CANDIDATE]) == {"e2e"}
+    record = cell_record(cell.comparison, cell.verdict)
+    assert record["candidate"]["ttftMs"]["p99"] is None
+    assert record["baseline"]["ttftMs"]["p99"] is not None
+
+
+def test_a_tool_parser_holds_chunks_back():
+    run = make_run()
+    arms = {name: replace(arm, argv=(*arm.argv, "--enable-auto-tool-choice")) for name, arm in run.arms.items()}
+    tails = made(replace(run, arms=arms)).cells[0].tails
+    assert all("tool parser" in tails[arm]["ttft"].why for arm in (BASELINE, CANDIDATE))
+
+
+def test_the_clients_own_error_stands_beside_its_figures():
+    tails = made(make_run()).cells[0].tails[BASELINE]
+    assert tails["ttft"].error_ms == tails["e2e"].error_ms == 3.1
+    assert 0 < tails["tpot"].error_ms < 3.1
+    assert tail_text(tails["ttft"]).endswith(" ± 3.10 ms")
 
 
 _TIMES = st.one_of(st.none(), st.floats(0, 1e6))

@@ -97,6 +97,7 @@ def made() -> dict[str, Any]:
         candidate={"$ref": "#/$defs/Arm"},
     )
     cell["properties"]["quantilesMs"] = {"type": "object"}  # of reports only: arm -> metric -> 101 values
+    cell["properties"]["p99"] = {"type": "object"}  # of reports only: arm -> metric -> value, source, error, why
     definitions["Cell"] = cell
     definitions["Gate"] = _closed(
         inspect.getdoc(record.verdict_record) or "",
@@ -196,8 +197,8 @@ def test_every_command_prints_the_cells_of_a_report(kind):
     status = record.measurement_record(analysis.cells, verdict)
     of_report = record.report_record(build_report(run, analysis, verdict, shipped_prices()))
     assert status["gate"] == of_report["gate"]
-    assert [{**c, "quantilesMs": {}} for c in status["cells"]] == [
-        {**c, "share": status["cells"][0]["share"], "quantilesMs": {}} for c in of_report["cells"]
+    assert [{**c, "quantilesMs": {}, "p99": {}} for c in status["cells"]] == [
+        {**c, "share": status["cells"][0]["share"], "quantilesMs": {}, "p99": {}} for c in of_report["cells"]
     ]
     schemas = {path.name: json.loads(path.read_text()) for path in FILE.parent.glob("*.json")}
     registry = Registry().with_contents((schema["$id"], schema) for schema in schemas.values())
