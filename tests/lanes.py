@@ -27,7 +27,7 @@ FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane ru
 # engines take whole cores and the cluster mostly waits. The short groups follow and fill whichever worker is free.
 GROUPS = ("engines", "cluster", "local", "autoscaling", "stacks", "cloud", "unit", "contracts")
 # Fixtures whose programs are built from source, for minutes: the fast lane runs their tests where that was done.
-BUILT = ("cluster", "promtool")
+BUILT = ("cluster", "helm", "promtool")
 _STARTED = time.monotonic()
 
 # Generated cases are the same in every lane. `scripts/test --nightly` explores others and prints how to repeat them.
@@ -138,5 +138,5 @@ def _lanes(config: pytest.Config) -> set[str]:
 def _missing() -> set[str]:
     from tests.cluster.rig import binaries
 
-    recipes = {"cluster": binaries.BASE, "promtool": binaries.PROMTOOL}
+    recipes = {"cluster": binaries.BASE, "helm": binaries.HELM, "promtool": binaries.PROMTOOL}
     return {name for name in BUILT if not binaries.is_built(recipes[name])}

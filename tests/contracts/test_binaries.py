@@ -37,6 +37,8 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
     pinned = (binaries.HERE / "kubernetes" / "go.mod").read_text()
     assert re.search(rf"k8s.io/kubernetes {re.escape(binaries.KUBERNETES)}\b", pinned)
     assert re.search(r"^go 1\.26", pinned, re.MULTILINE)
+    helm = (binaries.HERE / "helm" / "go.mod").read_text()
+    assert f"helm.sh/helm/v3 {binaries.HELM_VERSION} " in helm
     for recipe in (binaries.BASE, knative.RECIPE):
         source = (binaries.HERE / recipe.source / "go.mod").read_text()
         for module, _ in recipe.definitions.values():

@@ -4,9 +4,9 @@ Two things a schema cannot say: that a chart has every value that is set (Helm i
 comes out. What comes out is compared with a summary in golden/charts: names, images, resources and the settings that
 the values decide; `MPCTL_UPDATE_GOLDEN=1` renews it.
 
-Helm: MPCTL_HELM, the path, or the cache of the test cluster's programs; without it the tests skip and print the command
-that builds it. Charts: KServe's are inside its Go module, which the test cluster is built from; the others come from
-their own registries, or from MPCTL_CHARTS, a folder of archives. Where neither is there, the skip says so.
+Helm: MPCTL_HELM, the PATH, or built once from its module like the test cluster's programs. Charts: KServe's are inside
+its Go module, which the test cluster is built from; the others come from their own registries, or from MPCTL_CHARTS, a
+folder of archives. Where a registry cannot be reached, the skip names chart and registry.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pytest
 import yaml
 
 from stacks.versions import table
+from tests.cluster.rig import binaries
 from tests.stacks.test_first_apply import EKS, GKE
 
-HELM = "v3.19.0"
 GOLDEN = Path(__file__).parent / "golden" / "charts"
 KSERVE = "github.com/kserve/kserve"
 CHARTS = sorted(table().pins["charts"])
@@ -43,11 +43,13 @@ FREE = {
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig" / f"helm-{HELM}"
-    found = os.environ.get("MPCTL_HELM") or shutil.which("helm") or cache / "helm"
-    if not Path(found).is_file():
-        pytest.skip(f"helm is missing: GOBIN={cache} go install helm.sh/helm/v3/cmd/helm@{HELM} builds it, in minutes")
-    return str(found)
+    found = os.environ.get("MPCTL_HELM") or shutil.which("helm")
+    if found:
+        return found
+    try:
+        return binaries.find(binaries.HELM)["helm"]
+    except binaries.Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """The programs and definitions of the rig: found where somebody has them, otherwise built once from pinned Go modules.
 
 Modules beside this file pin everything by hash: ``kubernetes`` (1.36 with etcd 3.6) and ``kserve`` (0.20, which needs
-older Kubernetes libraries); apart from these, ``knative`` (see there). What is built goes to a cache keyed by these
-files, so a change of a version builds again and several checkouts share one build. KServe's and Gateway API's
-definitions come out of the same modules.
+older Kubernetes libraries); apart from these, ``knative`` (see there), ``prometheus`` and ``helm``. What is built goes
+to a cache keyed by these files, so a change of a version builds again and several checkouts share one build. KServe's
+and Gateway API's definitions come out of the same modules.
 
 ``MPCTL_RIG_ASSETS`` and ``KUBEBUILDER_ASSETS`` name directories whose programs are taken before ours.
 ``MPCTL_RIG_CACHE`` moves the cache. ``python -m tests.cluster.rig.binaries`` builds and prints where things are.
@@ -27,6 +27,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 KUBERNETES = "v1.36.4"  # as in kubernetes/go.mod; tests/contracts/test_binaries.py compares
+HELM_VERSION = "v3.19.0"  # as in helm/go.mod
 GO = "go1.26.8"  # 1.27 compiles a kube-apiserver whose /openapi/v2 is broken
 _VERSION = "k8s.io/component-base/version"
 
@@ -95,6 +96,8 @@ def _prometheus(name: str) -> Recipe:
 
 
 PROMTOOL, PROMETHEUS = _prometheus("promtool"), _prometheus("prometheus")
+_HELM = f"-s -w -X helm.sh/helm/v3/internal/version.version={HELM_VERSION}"
+HELM = Recipe(("helm",), (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", _HELM),), {}, "helm")
 
 
 class Missing(Exception):
