@@ -41,14 +41,14 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
     Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
     for services that are not one vLLM engine in one pod.
     """
-    documents = [(document, View(file, "", document.root)) for document in parse(text, file)]
-    whole = ManifestFile(text, tuple(root for _, root in documents))
+    documents = parse(text, file)
+    whole = ManifestFile(text, documents, tuple(View(file, "", document.root) for document in documents))
     for root in whole.roots:
         _check_kind(root)
     adapters = RUNTIMES if runtimes else ADAPTERS
     served = [
         (i, document, root, found)
-        for i, (document, root) in enumerate(documents)
+        for i, (document, root) in enumerate(zip(documents, whole.roots, strict=True))
         if (found := next((one for one in adapters if one.is_read(root)), None))
     ]
     if not served:

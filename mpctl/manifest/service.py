@@ -55,6 +55,8 @@ class Source:
 
     ``pod``: the mapping that holds the pod's volumes, None where a draft cannot be mounted. ``peers``: engines of the
     service's other pods, which need the same setting. ``obstacle``: why no setting can be added or removed here.
+    ``beside``: the document with the engine's words and its number, where it is not the service's own; ``container``:
+    the service's own container then.
     """
 
     place: Place
@@ -62,6 +64,18 @@ class Source:
     pod: View | None = None
     peers: tuple[Engine, ...] = ()
     obstacle: InputError | None = None
+    beside: tuple[Document, int] | None = None
+    container: View | None = None
+
+    @property
+    def document(self) -> Document:
+        """The document with the engine's words."""
+        return self.place.document if self.beside is None else self.beside[0]
+
+    @property
+    def number(self) -> int:
+        """The number of that document in the file."""
+        return self.place.number if self.beside is None else self.beside[1]
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,8 @@ class Service:
 
     ``model``: what the command line names, None when it names nothing (then see ``storage``). ``runtime``,
     ``runtime_args``: the ServingRuntime that ``predictor.model`` asks for and its args when it is in the same file.
-    ``endpoints``: names of the ModelServices that route here, or of the InferenceServices that use a runtime.
+    ``copy_of``: the runtime that ``runtime`` is a copy of, made for this service alone; its engine's words are the
+    service's. ``endpoints``: names of the ModelServices that route here, or of the services that use a runtime.
     """
 
     kind: Kind
@@ -87,6 +102,7 @@ class Service:
     line: int
     runtime: str | None = None
     runtime_args: tuple[str, ...] = ()
+    copy_of: str | None = None
     endpoints: tuple[str, ...] = ()
     source: Source | None = field(default=None, repr=False, compare=False)
 
@@ -129,7 +145,7 @@ class Service:
             if style is None or styles == {style}:
                 return self
         self._require_editable(wanted)
-        editor = Editor(self.text, self._source.place.document, engine)
+        editor = Editor(self.text, self._source.document, engine)
         rewrite.apply(editor, wanted, style)
         edited = self._verified(editor.result(), wanted, number)
         if wanted is not None and not slots:
@@ -207,7 +223,7 @@ class Service:
     def _beside(self, text: str, engine: Engine) -> list[Any]:
         """The data of a file but for the engine's command line."""
         documents = contents(text, self.file)
-        document = documents[self._source.place.number]
+        document = documents[self._source.number]
         if engine.evaluated is not None:
             additional.without(at(document, engine.evaluated.pod.path), engine.evaluated.key)
             return documents

@@ -39,7 +39,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     staged = Staged(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
-    notes = (*notes, *_shared(target.service))
+    notes = (*notes, *_of_runtime(target.service))
     checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=request.gpu)
     require_known(request.ignored, checked.findings)
     before: dict[str, Any] | None = target.service.speculation()
@@ -57,8 +57,18 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     )
 
 
-def _shared(service: Service) -> tuple[Finding, ...]:
-    """A warning for a runtime: every service that uses it changes."""
+def _of_runtime(service: Service) -> tuple[Finding, ...]:
+    """A warning for a runtime: every service that uses it changes. A note for a service's own copy of a runtime."""
+    if service.copy_of is not None:
+        return (
+            Finding(
+                "runtime-copy",
+                "note",
+                f"{service.name} uses {service.runtime}, its own copy of {service.copy_of}, which stays as it is",
+                "later changes of the shared runtime do not reach the copy",
+                "--spec none points the service at the shared runtime again and removes the copy",
+            ),
+        )
     if service.kind not in ("ServingRuntime", "ClusterServingRuntime"):
         return ()
     users = f"{', '.join(service.endpoints)} in this file" if service.endpoints else "none is in this file"

@@ -42,6 +42,7 @@ def command(
       mpctl render -f service.yaml --spec ngram --candidate >> service.yaml
       mpctl render qwen --spec ngram                               of a running service
       mpctl render -f runtime.yaml --shared-runtime --spec ngram   of every service that uses the runtime
+      mpctl render -f service.yaml --copy-runtime --spec ngram     in a copy of the runtime, for this service alone
       mpctl render --values values.yaml --chart-key engine.args --spec ngram > changed-values.yaml
 
     Only the bytes of the setting change; other documents of the file stay as they are. Every kind of
@@ -50,7 +51,10 @@ def command(
     """
     from mpctl.app.inspect import render
     from mpctl.app.requests import RenderRequest
+    from mpctl.errors import InputError
 
+    if candidate and given["copy_runtime"]:
+        raise InputError("cannot be combined with --candidate", field="--copy-runtime", hint="render the change itself")
     request = RenderRequest(speculation_request(given), candidate)
     manifest = open_manifest(name, given)
     source = manifest or context.open_session(name)

@@ -17,6 +17,7 @@ class ManifestChangeOptions(SpeculationOptions):
 
     file: str | None
     shared_runtime: bool
+    copy_runtime: bool
     values: str | None
     chart_key: str | None
 
@@ -27,6 +28,11 @@ manifest_options = all_of(
         "--shared-runtime",
         is_flag=True,
         help="Change the file's ServingRuntime: every service that uses it changes.",
+    ),
+    option(
+        "--copy-runtime",
+        is_flag=True,
+        help="Give the service its own copy of the file's ServingRuntime and change that; --spec none removes it.",
     ),
     option("--values", type=File(), metavar="FILE|-", help="Read a file of Helm values instead of a manifest."),
     option(
@@ -47,12 +53,17 @@ def open_manifest(name: str | None, given: ManifestChangeOptions) -> FileSource 
     from mpctl.errors import InputError
 
     file, values, key = given["file"], given["values"], given["chart_key"]
-    if values is not None and (file is not None or given["shared_runtime"]):
-        raise InputError("cannot be combined with -f or --shared-runtime", field="--values")
+    runtime = "--shared-runtime" if given["shared_runtime"] else "--copy-runtime" if given["copy_runtime"] else None
+    if values is not None and (file is not None or runtime is not None):
+        raise InputError(f"cannot be combined with {runtime or '-f'}", field="--values")
+    if given["shared_runtime"] and given["copy_runtime"]:
+        raise InputError("cannot be combined with --copy-runtime", field="--shared-runtime")
     if key is not None and values is None:
         raise InputError("needs --values", field="--chart-key", hint="--values FILE names the file of Helm values")
-    if given["shared_runtime"] and file is None:
-        raise InputError("a runtime is changed in its manifest only", field="--shared-runtime", hint="add -f FILE")
+    if runtime is not None and file is None:
+        raise InputError("a runtime is changed in its manifest only", field=runtime, hint="add -f FILE")
     if values is not None:
         return open_values(values, name, key)
-    return None if file is None else FileSource(file, name, runtimes=given["shared_runtime"])
+    if file is None:
+        return None
+    return FileSource(file, name, runtimes=given["shared_runtime"], copy_runtime=given["copy_runtime"])

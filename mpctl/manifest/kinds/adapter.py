@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from mpctl.errors import InputError
 from mpctl.manifest.service import Kind, Place, Service
 from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import Document
 
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """The text of a file and the roots of all its documents, where a service finds what it refers to."""
+    """The text of a file, its documents and their roots, where a service finds what it refers to."""
 
     text: str
+    documents: tuple[Document, ...]
     roots: tuple[View, ...]
 
     def of_kind(self, *kinds: str) -> tuple[View, ...]:

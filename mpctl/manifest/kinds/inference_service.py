@@ -1,23 +1,26 @@
 """KServe's InferenceService (``serving.kserve.io/v1beta1``): one predictor.
 
 ``predictor.containers`` carries the whole command; ``predictor.model`` carries args that KServe adds to those of a
-ServingRuntime. Multi-node predictors are refused: two pods with one command line are not one engine to edit. KServe
-rolls a change as its Deployment; it is undone by writing the recorded object again.
+ServingRuntime. A runtime in the file that is a copy made for this service alone (:data:`COPY_OF`) is edited as if its
+words were the service's. Multi-node predictors are refused: two pods with one command line are not one engine to edit.
+KServe rolls a change as its Deployment; it is undone by writing the recorded object again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.command import EngineCommand, parse
 from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
 from mpctl.manifest.engine.generating import other_use
-from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
+from mpctl.manifest.engine.locate import Engine, environment, is_all_positional, locate, mentions_vllm
 from mpctl.manifest.engine.other_engines import not_measurable, other_engine
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
 from mpctl.manifest.kinds.containers import HINT, is_vllm, no_engine, words
 from mpctl.manifest.service import Place, Service, Source, Storage, model_of
+from mpctl.manifest.speculation.setting import is_speculative
 from mpctl.manifest.text.view import View, text_of
 
 API = "serving.kserve.io/v1beta1"
@@ -25,12 +28,12 @@ CONTAINER = "kserve-container"
 MOUNT = "/mnt/models"
 # Model formats of KServe's own runtimes that serve large language models with vLLM.
 _FORMATS = frozenset(("huggingface", "transformers"))
-_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+# Annotation of a runtime that was copied for one service: kind and name of the runtime it was copied from.
+COPY_OF = "mpctl.dev/copy-of"
 
 
 def read(root: View, file: ManifestFile, place: Place) -> Service:
     """The InferenceService at ``root``. Raises :class:`InputError` for what is no single vLLM engine."""
-    runtimes = _runtimes(file)
     metadata = root.need("metadata")
     predictor = root.need("spec").need("predictor")
     workers = predictor.get("workerSpec")
@@ -38,11 +41,18 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         raise workers.error(
             "a predictor with workerSpec runs on several nodes", hint="only engines in one pod can be changed"
         )
-    container, runtime = _engine_container(predictor, runtimes)
-    engine = locate(container)
-    base = _runtime_args(runtime)
+    container, runtime = _engine_container(predictor, _runtimes(file))
+    own = locate(container)
+    copy_of = None if runtime is None else runtime.copy_of
+    engine, of_runtime = own, () if runtime is None else locate(runtime.container).command.argv
+    source = Source(place, own, predictor, obstacle=_unreached(container, runtime))
+    if runtime is not None and copy_of is not None:
+        engine, of_runtime = locate(runtime.container), ()
+        beside = file.documents[runtime.number], runtime.number
+        obstacle = _set_twice(container, own)
+        source = Source(place, engine, predictor, obstacle=obstacle, beside=beside, container=container)
     storage = _storage(predictor)
-    use = other_use(EngineCommand((*base, *engine.command.argv)), *(one.uri for one in storage))
+    use = other_use(EngineCommand((*of_runtime, *own.command.argv)), *(one.uri for one in storage))
     if use is not None:
         raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
     return Service(
@@ -51,21 +61,46 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         namespace=text_of(metadata.get("namespace")),
         file=root.file,
         text=file.text,
-        image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.get("image"))),
+        image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.container.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or CONTAINER,
-        command=engine.command,
-        model=model_of(engine, base),
+        command=own.command if copy_of is None else _joined(engine, own),
+        model=model_of(own, engine.command.argv if copy_of else of_runtime),
         storage=storage,
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
-        runtime_args=base,
-        source=Source(place, engine, predictor, obstacle=_unreached(container, runtime)),
+        runtime_args=of_runtime,
+        copy_of=copy_of,
+        source=source,
     )
 
 
-def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[View, View | None]:
-    """The mapping that holds the engine's args, and the runtime's container when it is in the file."""
+@dataclass(frozen=True)
+class _Runtime:
+    """A runtime of the file: its document's number, its engine's container, and what it is a copy of."""
+
+    number: int
+    container: View
+    copy_of: str | None
+
+
+def _joined(engine: Engine, own: Engine) -> EngineCommand:
+    """KServe puts the service's arguments behind those of its runtime."""
+    return EngineCommand((*engine.command.argv, *own.command.argv), engine.command.entrypoint)
+
+
+def _set_twice(container: View, own: Engine) -> InputError | None:
+    """Why a copied runtime cannot be edited: arguments of the service count more."""
+    if not any(is_speculative(flag) for flag in parse(own.command.argv)[0]):
+        return None
+    return container.error(
+        "the service sets speculation in its own args, which count more than its copy of the runtime",
+        hint="remove the setting from the service's args; the copy has its own",
+    )
+
+
+def _engine_container(predictor: View, runtimes: Mapping[str, _Runtime]) -> tuple[View, _Runtime | None]:
+    """The mapping that holds the engine's args, and the runtime when it is in the file."""
     model, containers = predictor.get("model"), predictor.get("containers")
     if model is not None:
         return model, _runtime_of(model, runtimes)
@@ -83,13 +118,13 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
     return engines[0], None
 
 
-def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
+def _runtime_of(model: View, runtimes: Mapping[str, _Runtime]) -> _Runtime | None:
     name = text_of(model.get("runtime"))
     model_format = text_of(model.at("modelFormat", "name"))
     runtime = runtimes.get(name or "")
-    inside = runtime is not None and is_vllm(runtime)
+    inside = runtime is not None and is_vllm(runtime.container)
     if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or is_vllm(model)):
-        other = other_engine([name, model_format, *words(model), *(words(runtime) if runtime is not None else ())])
+        other = other_engine([name, model_format, *words(model), *(words(runtime.container) if runtime else ())])
         if other is not None:
             message, hint = not_measurable(other)
             raise model.error(message, hint=hint)
@@ -100,30 +135,28 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
     return runtime
 
 
-def _unreached(home: View, runtime: View | None) -> InputError | None:
+def _unreached(home: View, runtime: _Runtime | None) -> InputError | None:
     """Why arguments of the service do not reach the engine: the runtime starts it in a shell that ignores them."""
     if runtime is None or home.get("command") is not None:
         return None
-    script = locate(runtime).script
+    script = locate(runtime.container).script
     if script is None or any(is_all_positional(word) for word in script.words):
         return None
     return home.error(
         "the runtime starts vLLM in a shell script that passes no arguments on, so those of the service have no effect",
-        hint='add "$@" to the script\'s command, or change the runtime itself with --shared-runtime',
+        hint='add "$@" to the script\'s command, give the service a copy of the runtime with --copy-runtime, or '
+        "change the runtime for all its services with --shared-runtime",
     )
 
 
-def _runtime_args(runtime: View | None) -> tuple[str, ...]:
-    if runtime is None:
-        return ()
-    return locate(runtime).command.argv
-
-
-def _runtimes(file: ManifestFile) -> dict[str, View]:
-    found: dict[str, View] = {}
-    for root in file.of_kind(*_RUNTIMES):
-        if (container := runtime_container(root)) is not None:
-            found[root.need("metadata").need("name").text()] = container
+def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
+    """By name; KServe takes a namespace's own runtime before a cluster-wide one."""
+    found: dict[str, _Runtime] = {}
+    for kind in ("ClusterServingRuntime", "ServingRuntime"):
+        for number, root in enumerate(file.roots):
+            if text_of(root.get("kind")) == kind and (container := runtime_container(root)) is not None:
+                copy_of = text_of(root.at("metadata", "annotations", COPY_OF))
+                found[root.need("metadata").need("name").text()] = _Runtime(number, container, copy_of)
     return found
 
 
