@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.printer import Result, render
@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from mpctl.cli.settings_files import SettingsFiles
 
 
+_OF_ONE_MEASUREMENT = ("--repeats", "--detect", "--run")  # options that another measurement does not share
+
+
 class CliContext:
     """How the program was called, and what every command needs: terminal, place, output format, settings files."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.program = program
+        self.arguments = tuple(arguments)
         self.terminal = Terminal.of_environment(program=program)
         self.debug = False
         self.failure = 1  # the exit code of errors that have none of their own
@@ -81,6 +85,25 @@ class CliContext:
         from mpctl.app.session.open import open_named_in
 
         return open_named_in(self.place, self.terminal, file, name)
+
+    def again(self, repeats: int | None) -> str:
+        """The command line of this call with another number of rounds; empty for a command that plans none."""
+        if repeats is None or not {"rollout", "bench"} & set(self.arguments):
+            return ""
+        import shlex
+
+        from mpctl.manifest import redacted
+
+        kept: list[str] = []
+        words = iter(self.arguments)
+        for word in words:
+            flag, equals, _ = word.partition("=")
+            if flag in _OF_ONE_MEASUREMENT:
+                if not equals:
+                    next(words, None)
+            else:
+                kept.append(word)
+        return shlex.join([*self.program.split(), *redacted(kept), "--repeats", str(repeats)])
 
     def emit(
         self,

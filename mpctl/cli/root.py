@@ -50,7 +50,7 @@ def cli(**_shared: Any) -> None:
 
 def run(program: str, arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; the one place where errors become codes."""
-    call = CliContext(program)
+    call = CliContext(program, arguments)
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return _complete(call, instruction)

@@ -21,7 +21,8 @@ _UNEQUAL = "caches"  # while it misses its data, neither arm's speed is its own:
 class CellVerdict:
     """One cell. ``share`` of the traffic, 0..1; ``sentence``: why it was rejected although a figure looks good, ""
     otherwise. ``needed``: requests per arm that would probably decide, and ``needed_s`` their time at the present rate,
-    for both arms; None where more requests may not decide, as when a figure is missing or too close to its limit."""
+    for both arms; None where more requests may not decide, as when a figure is missing or too close to its limit.
+    ``repeats``: rounds of a new measurement that they amount to."""
 
     cell: Cell
     share: float
@@ -31,6 +32,7 @@ class CellVerdict:
     sentence: str = ""
     needed: int | None = None
     needed_s: float | None = None
+    repeats: int | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -92,6 +94,11 @@ class Verdict:
         return _most([c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED])
 
     @property
+    def repeats(self) -> int | None:
+        """Rounds of a new measurement that would probably decide; None where no number of them may."""
+        return _most([c.repeats for c in self.cells if c.outcome is Outcome.UNDECIDED])
+
+    @property
     def needed_s(self) -> float | None:
         """Time of the requests still needed, all cells one after the other."""
         found = [c.needed_s for c in self.cells if c.needed_s is not None]
@@ -122,6 +129,7 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
         sentence=_trap(case) if outcome is Outcome.REJECT else "",
         needed=needed,
         needed_s=seconds,
+        repeats=c.rounds + math.ceil(needed / c.round_requests) if needed and c.round_requests else None,
     )
 
 

@@ -1,6 +1,14 @@
 """A measurement rendered: tables, JSON records, pages. Nothing here measures or decides."""
 
+from mpctl.report.commands import deciding
 from mpctl.report.record import measurement_record, operation_record
 from mpctl.report.table import comparison_rows, gate_rows, tail_text
 
-__all__ = ["comparison_rows", "gate_rows", "measurement_record", "operation_record", "tail_text"]
+__all__ = [
+    "comparison_rows",
+    "deciding",
+    "gate_rows",
+    "measurement_record",
+    "operation_record",
+    "tail_text",
+]

@@ -15,7 +15,7 @@ from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, Verdict
 from mpctl.gate.decomposition import Decomposition
 from mpctl.manifest import redacted
-from mpctl.report.commands import reproduction
+from mpctl.report.commands import deciding, reproduction
 from mpctl.report.cost import cost_of
 from mpctl.report.prices import Prices
 from mpctl.report.values import METRICS, CellReport, Report
@@ -56,6 +56,7 @@ def build_report(
         cost=cost_of(cells, baseline, candidate, prices),
         commands=reproduction(run),
         notes=tuple(_notes(run, analysis)),
+        deciding=deciding(run, verdict),
     )
 
 

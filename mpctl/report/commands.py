@@ -9,7 +9,11 @@ from importlib import resources
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import WARM_UP
+from mpctl.gate.outcome import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
+from mpctl.report.values import Deciding
+from mpctl.stats.alpha_spending import MOST_LOOKS
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
 _OWN = ("--port", "--host", "--uds", "--api-key")  # of the place where it was measured
@@ -30,6 +34,24 @@ def reproduction(run: Run) -> tuple[str, ...]:
     return tuple(line.replace("\n", " ") for line in lines)
 
 
+def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
+    """Return the measurement that would probably decide an undecided one: ``command`` with more rounds, by default that
+    of :func:`reproduction`; None where the verdict stands or no number of rounds may decide."""
+    repeats = verdict.repeats
+    if verdict.outcome is not Outcome.UNDECIDED or repeats is None or repeats > MOST_LOOKS:
+        return None
+    arms = [arm for arm in _PORTS if arm in run.arms]
+    return Deciding(repeats, command or shlex.join(_bench(run, arms, repeats)), _lacking(run, repeats))
+
+
+def _lacking(run: Run, repeats: int) -> tuple[str, ...]:
+    return tuple(
+        f"{name} takes {count} distinct prompts and has {run.prompts[name].count}: add some with --prompts {name}=FILE"
+        for name, count in _asked(run, repeats).items()
+        if name in run.prompts and run.prompts[name].count < count
+    )
+
+
 def _elsewhere(argv: Iterable[str]) -> list[str]:
     """Return the engine's arguments without those of the machine it ran on."""
     kept: list[str] = []
@@ -42,7 +64,7 @@ def _elsewhere(argv: Iterable[str]) -> list[str]:
     return kept
 
 
-def _bench(run: Run, arms: list[str]) -> list[str]:
+def _bench(run: Run, arms: list[str], more: int | None = None) -> list[str]:
     cells = run.cells
     closed = sorted({c.concurrency for c in cells if c.rate is None})
     rates = sorted({c.rate for c in cells if c.rate is not None})
@@ -57,24 +79,24 @@ def _bench(run: Run, arms: list[str]) -> list[str]:
     if rates:
         words += ["--rate", _list(rates)]
     words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
-    repeats = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
-    words += ["--repeats", str(repeats), "--requests", str(min(counts))]
+    planned = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
+    words += ["--repeats", str(more or planned), "--requests", str(min(counts))]
     if run.max_tokens:
         words += ["--max-tokens", str(run.max_tokens)]
-    if _goes_round(run, repeats):
+    if any(name in run.prompts and run.prompts[name].count < n for name, n in _asked(run, planned).items()):
         words.append("--reuse-prompts")
     if run.calibration is None:
         words.append("--no-calibrate")
-    return [*words, "--run", f"{run.id}.json.gz"]
+    return words if more else [*words, "--run", f"{run.id}.json.gz"]
 
 
-def _goes_round(run: Run, repeats: int) -> bool:
-    """Return whether a class has fewer prompts than the planned rounds take, warm-up excluded."""
+def _asked(run: Run, repeats: int) -> dict[str, int]:
+    """Return the distinct prompts of each class that so many rounds take."""
     asked: dict[str, int] = {}
     for cell in run.cells:
         size = max(len(b.samples) for b in run.of_cell(cell))
         asked[cell.traffic] = asked.get(cell.traffic, WARM_UP) + repeats * size
-    return any(name in run.prompts and run.prompts[name].count < count for name, count in asked.items())
+    return asked
 
 
 def _prompts(traffic: str, share: float | None) -> str:

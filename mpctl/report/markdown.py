@@ -25,6 +25,7 @@ def markdown_report(report: Report) -> str:
         MARK,
         f"### {sign(report.outcome)} {escape(word(report.outcome))}: {escape(report.sentence)}",
         *([_list(report.reasons)] if report.reasons else []),
+        *([f"To decide:\n\n{fenced(report.deciding.text, 'sh')}"] if report.deciding else []),
         _cells(report.cells),
         _fold("Gate", *(_gate(cell, alone=len(report.cells) == 1) for cell in report.cells)),
         *(

@@ -12,7 +12,7 @@ from mpctl.experiment.tail import client_unfit
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.records import encode
-from mpctl.report.values import CellReport, Report
+from mpctl.report.values import CellReport, Deciding, Report
 from mpctl.rollout.operation import Operation
 
 
@@ -22,7 +22,7 @@ def report_record(report: Report) -> dict[str, Any]:
     body = {
         "metadata": {**metadata, "mpctlVersion": report.mpctl_version, "service": report.service},
         "sentence": report.sentence,
-        "gate": verdict_record(report.verdict),
+        "gate": verdict_record(report.verdict, report.deciding),
         "cells": [
             {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves, "p99": _p99(c)}
             for c in report.cells
@@ -40,7 +40,12 @@ def report_record(report: Report) -> dict[str, Any]:
     return record
 
 
-def operation_record(operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison] = ()) -> dict[str, Any]:
+def operation_record(
+    operation: Operation,
+    verdict: Verdict | None,
+    cells: Sequence[Comparison] = (),
+    deciding: Deciding | None = None,
+) -> dict[str, Any]:
     """Return an operation with its ending, verdict and measurement."""
     plan = operation.plan
     return {
@@ -57,30 +62,33 @@ def operation_record(operation: Operation, verdict: Verdict | None, cells: Seque
             "detail": operation.detail,
             "steps": list(operation.done),
             "step": operation.begun or None,
-            **measurement_record(cells, verdict),
+            **measurement_record(cells, verdict, deciding),
         },
     }
 
 
-def measurement_record(cells: Sequence[Comparison], verdict: Verdict | None) -> dict[str, Any]:
+def measurement_record(
+    cells: Sequence[Comparison], verdict: Verdict | None, deciding: Deciding | None = None
+) -> dict[str, Any]:
     """Return ``gate``, null where nothing was judged, and ``cells``."""
     judged = {v.cell: v for v in verdict.cells} if verdict else {}
     record: dict[str, Any] = _rounded(
         {
-            "gate": verdict_record(verdict) if verdict else None,
+            "gate": verdict_record(verdict, deciding) if verdict else None,
             "cells": [cell_record(c, judged.get(c.cell)) for c in cells],
         }
     )
     return record
 
 
-def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict over all cells."""
+def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> dict[str, Any]:
+    """Return the verdict over all cells; ``deciding``: the measurement that would probably decide an undecided one."""
     return {
         "outcome": verdict.outcome.value,
         "summary": verdict.summary,
         "reasons": list(verdict.reasons),
         "crossovers": _json(verdict.crossovers),
+        "deciding": _json(deciding),
     }
 
 

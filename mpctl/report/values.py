@@ -92,6 +92,21 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Deciding:
+    """The ``command`` of a new measurement that would probably decide, of ``repeats`` rounds; ``lacking``: what it
+    takes beyond the prompts of this one."""
+
+    repeats: int
+    command: str
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The command, with what it lacks as a comment of the shell."""
+        return self.command + (f"  # {'; '.join(self.lacking)}" if self.lacking else "")
+
+
+@dataclass(frozen=True)
 class Report:
     """A whole run. ``sentence``: the verdict in one sentence; ``reasons``: the first few; ``crossovers`` in words."""
 
@@ -113,6 +128,7 @@ class Report:
     cost: Cost
     commands: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    deciding: Deciding | None = None
 
     @property
     def outcome(self) -> Outcome:

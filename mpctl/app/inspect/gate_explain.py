@@ -10,6 +10,7 @@ from mpctl.app.policy import read_policy
 from mpctl.app.requests import ExplainRequest
 from mpctl.app.session.place import Place
 from mpctl.errors import InputError
+from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Verdict
 from mpctl.gate.decomposition import Decomposition, memory_floor_ms
@@ -18,8 +19,10 @@ from mpctl.gate.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A verdict with the analysis it judges, and per traffic condition the factors of the measured ratio."""
+    """A verdict with the measurement and the analysis it judges, and per traffic condition the factors of the measured
+    ratio."""
 
+    run: Run
     analysis: Analysis
     verdict: Verdict
     decompositions: tuple[Decomposition | None, ...]
@@ -48,7 +51,7 @@ def explain_run(place: Place, console: Console, request: ExplainRequest) -> Expl
     source = find_source(place, console, request.run, request.service)
     analysis, verdict = source.judge(policy)
     parts = tuple(Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells)
-    return Explanation(analysis, verdict, parts)
+    return Explanation(source.run, analysis, verdict, parts)
 
 
 def _memory_floor_ms(request: ExplainRequest) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from mpctl.app.operate.preview import Preview
 from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
 from mpctl.rollout import runner
@@ -23,7 +24,7 @@ from mpctl.rollout.steps.measure import measurement
 class Outcome:
     """The result of a use case that changes a service. ``figures``: name, estimate and confidence interval; ``note``:
     why nothing was to be done; ``preview``: of a dry run; ``pool``: the KV pool that the engine logged, compared with
-    the estimate; ``restored``: what runs after a rollback, read from the live service."""
+    the estimate; ``restored``: what runs after a rollback, read from the live service; ``run``: what was measured."""
 
     name: str
     namespace: str
@@ -36,6 +37,7 @@ class Outcome:
     preview: Preview | None = None
     pool: str = ""
     restored: Restored | None = None
+    run: Run | None = None
 
     @classmethod
     def nothing_to_do(cls, session: Session, note: str) -> Outcome:
@@ -103,8 +105,9 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Outco
         return replace(outcome, restored=require_restored(context, operation))
     if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:
         return outcome
-    analysis = Analysis.of(measurement(context, operation).judged(), operation.plan.policy)
-    return replace(outcome, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict_of(operation))
+    run = measurement(context, operation).judged()
+    analysis = Analysis.of(run, operation.plan.policy)
+    return replace(outcome, run=run, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict_of(operation))
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mpctl.experiment.run import Run
     from mpctl.gate.analysis import Analysis
     from mpctl.gate.assess import Verdict
+    from mpctl.report.values import Deciding
 
 _ONE_ARM = ("TRAFFIC", "TOK/S", "TPOT", "TTFT", "TTFT P99", "E2E P50", "E2E P99", "TOKENS/STEP", "REQUESTS")
 
@@ -23,24 +24,29 @@ def emit_measurement(
     context: CliContext, run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None = None
 ) -> None:
     """Print a measurement; ``verdict`` is None for one arm, ``file`` the file it was written to."""
+    from mpctl.report import deciding
+
+    found = deciding(run, verdict, context.again(verdict.repeats) if file else "") if verdict is not None else None
     context.emit(
         "Measurement",
-        record=lambda: _record(run, analysis, verdict, file),
+        record=lambda: _record(run, analysis, verdict, file, found),
         names=lambda: [run.id],
-        table=lambda _wide: "\n".join(_lines(run, analysis, verdict)),
+        table=lambda _wide: "\n".join(_lines(run, analysis, verdict, found)),
     )
 
 
-def _record(run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None) -> dict[str, Any]:
+def _record(
+    run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None, found: Deciding | None
+) -> dict[str, Any]:
     from mpctl.report import measurement_record
 
     return {
         "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
-        "status": measurement_record(analysis.cells, verdict),
+        "status": measurement_record(analysis.cells, verdict, found),
     }
 
 
-def _lines(run: Run, analysis: Analysis, verdict: Verdict | None) -> Iterator[str]:
+def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, found: Deciding | None) -> Iterator[str]:
     from mpctl.experiment.arm import BASELINE, CANDIDATE
     from mpctl.report import gate_rows
 
@@ -51,6 +57,8 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None) -> Iterator[st
     yield from comparison_tables(analysis.cells, baseline=specs.get(BASELINE, "?"), candidate=specs.get(CANDIDATE, "?"))
     yield ""
     yield columns(gate_rows(verdict))
+    if found is not None:
+        yield f"\nto decide: {found.text}"
 
 
 def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:

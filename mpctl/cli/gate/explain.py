@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mpctl.app.inspect.gate_explain import Explanation
     from mpctl.gate.policy import Policy
+    from mpctl.report.values import Deciding
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
@@ -115,23 +116,24 @@ def _sections(policy: Policy) -> Iterator[str]:
 
 def _emit_run(context: CliContext, explanation: Explanation) -> None:
     from mpctl.records import encode
-    from mpctl.report import measurement_record
+    from mpctl.report import deciding, measurement_record
 
     verdict = explanation.verdict
+    found = deciding(explanation.run, verdict)
     context.emit(
         "GateVerdict",
         record=lambda: {
             "status": {
-                **measurement_record(explanation.analysis.cells, verdict),
+                **measurement_record(explanation.analysis.cells, verdict, found),
                 "decomposition": [encode(p) if p else None for p in explanation.decompositions],
             }
         },
         names=lambda: [verdict.outcome.value],
-        table=lambda _wide: "\n".join(_explained(explanation)),
+        table=lambda _wide: "\n".join(_explained(explanation, found)),
     )
 
 
-def _explained(explanation: Explanation) -> Iterator[str]:
+def _explained(explanation: Explanation, found: Deciding | None) -> Iterator[str]:
     from mpctl import formatting
     from mpctl.report import gate_rows
 
@@ -142,6 +144,8 @@ def _explained(explanation: Explanation) -> Iterator[str]:
         if cell.needed:
             took = f", about {formatting.duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
             yield f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}"
+    if found is not None:
+        yield f"to decide: {found.text}"
     for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
         if part is not None:
             yield f"\n{comparison.cell.label}: {part.sentence}"

@@ -13,6 +13,7 @@ from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns
 from mpctl.gate.analysis import Comparison
 from mpctl.report import operation_record
+from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.steps.keep_baseline import Retained
@@ -31,11 +32,14 @@ def conclude(context: CliContext, outcome: Outcome) -> None:
     if outcome.operation is None:
         context.terminal.note(outcome.note)
         return
+    found = _deciding(context, outcome)
     context.emit(
         "Operation",
-        record=lambda: operation_record(outcome.operation, outcome.verdict, outcome.cells) if outcome.operation else {},
+        record=lambda: (
+            operation_record(outcome.operation, outcome.verdict, outcome.cells, found) if outcome.operation else {}
+        ),
         names=lambda: [outcome.operation.id] if outcome.operation else [],
-        table=lambda wide: outcome_text(outcome, every_rule=wide or context.terminal.verbose > 0),
+        table=lambda wide: outcome_text(outcome, found, every_rule=wide or context.terminal.verbose > 0),
     )
     if outcome.error is not None:
         raise outcome.error
@@ -44,7 +48,16 @@ def conclude(context: CliContext, outcome: Outcome) -> None:
         context.terminal.note(outcome.pool)
 
 
-def outcome_text(outcome: Outcome, *, every_rule: bool) -> str:
+def _deciding(context: CliContext, outcome: Outcome) -> Deciding | None:
+    """The rollout that would probably decide an undecided one."""
+    from mpctl.report import deciding
+
+    if outcome.run is None or outcome.verdict is None:
+        return None
+    return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))
+
+
+def outcome_text(outcome: Outcome, found: Deciding | None = None, *, every_rule: bool) -> str:
     """The measured figures, the gate's rules that did not pass, or every one, and a summary; empty for an operation
     that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
@@ -53,7 +66,8 @@ def outcome_text(outcome: Outcome, *, every_rule: bool) -> str:
     parts = ["\n".join(tables).lstrip("\n")]
     if outcome.verdict is not None:
         parts.append(rules_table(outcome.verdict, every_rule=every_rule))
-        parts.append(columns(list(summary_rows(outcome))))
+        rows = list(summary_rows(outcome))
+        parts.append(columns([*rows, ["to decide", found.text]] if found is not None else rows))
     return "\n\n".join(part for part in parts if part)
 
 

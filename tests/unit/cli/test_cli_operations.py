@@ -17,6 +17,7 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.app.session.base import ServiceNotFound
+from mpctl.cli.context import CliContext
 from mpctl.cli.operate.outcome import outcome_text
 
 NGRAM = RolloutRequest(SpeculationRequest("ngram"))
@@ -127,6 +128,23 @@ def test_the_request_of_a_rollback(cli, requested, arguments, request_):
     done = cli("rollback", *arguments)
     assert (done.code, done.err) == (0, "nothing to do\n")
     assert [asked for _, asked in requested] == [request_]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "again"),
+    [
+        (("rollout", "svc", "--spec", "ngram"), "mpctl rollout svc --spec ngram --repeats 47"),
+        (
+            ("-n", "chat", "rollout", "--detect=10%", "--prompts", "my file.jsonl", "--repeats", "9"),
+            "mpctl -n chat rollout --prompts 'my file.jsonl' --repeats 47",
+        ),
+        (("bench", "run", "--run", "a.json.gz", "--repeats=9", "--rate", "4"), "mpctl bench run --rate 4 --repeats 47"),
+        (("resume", "svc"), ""),
+    ],
+)
+def test_the_same_command_with_more_rounds(arguments, again):
+    assert CliContext("mpctl", arguments).again(47) == again
+    assert CliContext("mpctl", arguments).again(None) == ""
 
 
 def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):

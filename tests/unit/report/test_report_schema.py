@@ -105,6 +105,7 @@ def made() -> dict[str, Any]:
         summary=_TEXT,
         reasons=_list(_TEXT),
         crossovers=_list(of(Crossover)),
+        deciding=_or_null(of(values.Deciding)),
     )
     of(Decomposition)
     definitions["Decomposition"]["properties"] |= {"cell": _TEXT}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +108,44 @@ def test_what_is_still_needed_is_said_with_its_time(cli):
     out = cli("gate", "explain", "run.json").out
     assert "\nundecided: " in out
     assert "more prompts would decide" in out
+
+
+def undecided(**changes):
+    fast, slow = made(0.7), made(1.2)
+    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [b for b in slow.blocks if b.repeat % 2]
+    write_run("run.json", replace(fast, blocks=tuple(blocks), **changes))
+    return max(b.repeat for b in blocks) + 1
+
+
+def test_the_command_that_would_decide_can_be_typed(cli):
+    rounds = undecided()
+    (line,) = [x for x in cli("gate", "explain", "run.json").out.splitlines() if x.startswith("to decide: ")]
+    command, _, lacking = line.removeprefix("to decide: ").partition("  # ")
+    words = shlex.split(command)
+    assert words[:2] == ["mpctl", "bench"]
+    repeats = int(words[words.index("--repeats") + 1])
+    assert repeats > rounds
+    assert "--run" not in words
+    found = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]["gate"]["deciding"]
+    assert (found["repeats"], found["command"]) == (repeats, command)
+    assert "; ".join(found["lacking"]) == lacking
+    for form in ("md", "html"):
+        cli("report", "run.json", "-o", form, "--output-file", f"report.{form}")
+        assert f"--repeats {repeats}" in Path(f"report.{form}").read_text()
+
+
+def test_a_deciding_command_names_the_prompts_that_it_lacks(cli):
+    run = made(0.7)
+    undecided(prompts={name: replace(prompts, count=40) for name, prompts in run.prompts.items()})
+    out = cli("gate", "explain", "run.json").out
+    assert re.search(r"  # edits takes \d+ distinct prompts and has 40: add some with --prompts edits=FILE", out)
+
+
+def test_a_verdict_needs_no_other_measurement(cli):
+    write_run("run.json", made(0.5))
+    assert "to decide" not in cli("gate", "explain", "run.json").out
+    record = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]
+    assert record["gate"]["deciding"] is None
 
 
 def test_a_file_that_is_no_measurement_is_named(cli):
