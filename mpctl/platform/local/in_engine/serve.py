@@ -1,7 +1,7 @@
 """Starts ``vllm serve`` in the engine's own environment. Run by path; imports nothing of mpctl.
 
-Two faults of vLLM's CPU builds are met here, from outside and only where they are present: the missing name of the
-distribution (``distribution.py``), and a kernel that loses its result:
+Two faults of vLLM's CPU builds and one of processors (``tiles.py``) are met here, from outside and only where they are
+present: the missing name of the distribution (``distribution.py``), and a kernel that loses its result:
 ``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 fills a temporary copy for every dtype but int64.
 Under speculation temperature and top_p then stay uninitialised: wrong tokens when sampling, and needlessly rejected
 drafts when greedy. The kernel is tried on two numbers; if the result is lost, a replacement does the work.
@@ -21,6 +21,7 @@ from typing import Any
 
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 from forking import fork_engine_processes  # type: ignore[import-not-found,unused-ignore]
+from tiles import avoid_broken_tiles  # type: ignore[import-not-found,unused-ignore]
 
 
 def wrap_expand_kernel() -> None:
@@ -72,6 +73,7 @@ def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: A
 
 if __name__ in ("__main__", "__mp_main__"):
     name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
+    avoid_broken_tiles()
     wrap_expand_kernel()
 
 if __name__ == "__main__":
