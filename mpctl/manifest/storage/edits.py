@@ -183,7 +183,7 @@ def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
     listed = home.get(key)
     if not isinstance(listed, list):
         return  # a mapping holds nothing of ours
-    left = [one for one in listed if one.get(field) != value]
+    left = [one for one in listed if not isinstance(one, dict) or one.get(field) != value]
     if len(left) == len(listed) - 1:
         home[key] = left
 
