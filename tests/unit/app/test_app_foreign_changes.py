@@ -73,7 +73,7 @@ def test_a_rollback_keeps_a_foreign_change_and_names_it(change):
     assert "was rolled back" in rollback.run(session.again(), RollbackRequest()).note
 
 
-@pytest.mark.parametrize("change", ["label", "argument"])
+@each_change
 @pytest.mark.parametrize("where", ["before start", "after promote"])
 @pytest.mark.parametrize("rolled_back_by", ["itself", "hand"])
 def test_a_foreign_change_in_the_middle_of_a_rollout_stays(change, where, rolled_back_by):
@@ -102,7 +102,7 @@ def test_a_foreign_change_in_the_middle_of_a_rollout_stays(change, where, rolled
     assert set(session.memory.disk.engines) == {session.memory.disk.routed}
 
 
-@pytest.mark.parametrize("change", ["annotation", "replicas"])
+@each_change
 @pytest.mark.parametrize("where", ["before start", "before promote", "after promote", "before stop_all_except"])
 def test_a_foreign_change_in_the_middle_of_a_rollback_stays(change, where):
     session = promoted()
@@ -188,6 +188,34 @@ def test_the_setting_changed_in_the_middle_of_a_rollback_stops_it():
     assert session.memory.disk.text == other
     assert rollback.run(session.again(), RollbackRequest(exact=True)).exit_code == 0
     assert session.memory.disk.text == MANIFEST
+
+
+@pytest.mark.parametrize("where", ["before start", "before promote", "after promote"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_setting_changed_in_the_middle_of_a_rollout_is_not_overwritten(where, stopped):
+    """Neither by the rollout nor by a rollback of it; ``--exact`` restores every byte."""
+    session = MemorySession()
+
+    def interfere(boundary):
+        disk = session.memory.disk
+        if boundary == where and '"num_speculative_tokens": 7' not in disk.text:
+            written(session, load_one(disk.text, None).with_speculation(OTHER).to_yaml())
+            if stopped:
+                raise Crash(boundary)
+
+    session.memory.watch = interfere
+    with contextlib.suppress(Crash, MpctlError):
+        rollout.run(session, ASKED)
+    session.memory.watch = lambda boundary: None
+    other = session.memory.disk.text
+    assert load_one(other, None).speculation() == OTHER
+    with pytest.raises(Conflict) as caught:
+        rollback.run(session.again(), RollbackRequest())
+    assert "--exact" in (caught.value.hint or "")
+    assert session.memory.disk.text == other
+    assert rollback.run(session.again(), RollbackRequest(exact=True)).exit_code == 0
+    assert session.memory.disk.text == MANIFEST
+    assert other in [revision.text for revision in session.store.revisions()]
 
 
 def test_speculation_that_comes_back_after_a_rollback_is_rolled_back_again():
