@@ -138,6 +138,7 @@ def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
 
 
 def _logs(times: list[tuple[float, float]]) -> list[float]:
-    if not all(base > 0 and cand > 0 for base, cand in times):
-        return []
-    return [math.log(cand / base) for base, cand in times]
+    """The rounds' logarithms. A round with a mean of 0, whose answers arrived in one chunk, has no ratio; where more
+    than a tenth of the rounds have none, the figure has none."""
+    logs = [math.log(cand / base) for base, cand in times if base > 0 and cand > 0]
+    return logs if len(times) - len(logs) <= TRIM * len(times) else []

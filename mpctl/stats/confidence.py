@@ -193,7 +193,8 @@ def _half_width(made: Trimmed, stage: Stage, alpha: float) -> float | None:
 
 
 def _exp(value: float) -> float | None:
+    """The exponential; None where no float but 0 or infinity holds it, so that the bound is open."""
     try:
-        return math.exp(value)
+        return math.exp(value) or None
     except OverflowError:
         return None

@@ -176,6 +176,25 @@ def test_engine_clocks_are_preferred_and_the_client_stands_in_for_both():
     assert "queue_wait" not in compared_in(slow).intervals
 
 
+def at_once(blocks, rounds):
+    """The blocks, with answers of the candidate that arrived in one chunk in some rounds."""
+    return [
+        replace(b, samples=tuple(replace(s, e2e_ms=s.ttft_ms) for s in b.samples))
+        if b.arm == CANDIDATE and b.repeat in rounds
+        else b
+        for b in blocks
+    ]
+
+
+def test_a_round_with_a_mean_of_zero_leaves_the_ratio_of_the_others():
+    blocks = rounds_of(20)
+    others = compared_in(blocks).intervals["tpot"]
+    with_one = compared_in(at_once(blocks, {7})).intervals["tpot"]
+    assert with_one.value == pytest.approx(others.value)
+    assert with_one.n == others.n - 1
+    assert "tpot" not in compared_in(at_once(blocks, range(5, 10))).intervals
+
+
 def test_goodput_counts_what_met_every_target():
     blocks = pair(4, base={"ttft": 10.0, "tpot": 2.0})
     fast = ArmSummary.of(BASELINE, blocks, slo_ttft_ms=10.0, slo_tpot_ms=2.5)

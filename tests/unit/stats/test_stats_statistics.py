@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mpctl import formatting
 from mpctl.gate.policy import Policy
 from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
 from mpctl.stats.confidence import Stage, mean_interval, ratio_interval, rounds_needed
@@ -98,6 +100,20 @@ def test_intervals_of_the_module_are_those_of_the_simulation():
     assert (made.n, made.level) == (8, pytest.approx(1 - 1.25 * SIDE))
     ratio = ratio_interval(values, stage)
     assert (ratio.value, ratio.low) == (pytest.approx(math.exp(made.value)), pytest.approx(math.exp(made.low)))
+
+
+def test_a_ratio_that_no_float_holds_has_an_open_side_and_no_side_of_zero():
+    made = ratio_interval([0.1, 900.0, -900.0, 0.1, 0.05], Stage(5, 24, below=0.017, above=0.017))
+    assert (made.low, made.high) == (None, None)
+    assert formatting.confidence(made) == "no confidence interval yet"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_side_that_is_open_is_printed_as_no_number(count):
+    made = ratio_interval([0.1, -0.2, 0.3, 0.1][:count], Stage(count, 24, below=0.017, above=0.017))
+    assert formatting.bounds(made) == ""
+    assert formatting.bounds(replace(made, high=2.0)) == "at most 2.00x"
+    assert formatting.bounds(replace(made, low=2.0)) == "at least 2.00x"
 
 
 @pytest.mark.parametrize(("count", "look"), [(1, 1), (1, 4), (2, 2)])
