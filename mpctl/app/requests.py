@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 
 class DryRun(StrEnum):
@@ -53,8 +54,9 @@ class SpeculationRequest:
 class MeasurementRequest:
     """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
     where the load client runs, auto, job or local; ``load_pods``: of the Job; None: as an unfinished rollout has it,
-    else one; ``policy``: a file with the gate's limits; ``rounds``: None chooses as many as the prompts allow, 24 at
-    most, or those that find ``detect``, a gain as a share of the time per token."""
+    else one; ``policy``: a file with the gate's limits, ``limits``: a record of them in its place; ``rounds``: None
+    chooses as many as the prompts allow, 24 at most, or those that find ``detect``, a gain as a share of the time per
+    token."""
 
     prompts: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class MeasurementRequest:
     load_pods: int | None = None
     calibrate: bool = True
     policy: str | None = None
+    limits: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,19 @@ class WatchInstallRequest:
     all_namespaces: bool = False
     prometheus: str | None = None
     policy_file: str = "--watch-policy"
+
+
+@dataclass(frozen=True, slots=True)
+class DrillRequest:
+    """What a user asked of `mpctl drill`. ``prompts``: the traffic that the gate measured, () where it was built-in
+    sets; ``drift_to``: what it turns to; ``newer_target``: another version of the target; ``window_s``: of each
+    phase."""
+
+    faults: tuple[str, ...]
+    prompts: tuple[str, ...] = ()
+    drift_to: str = "fresh"
+    newer_target: str | None = None
+    window_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)

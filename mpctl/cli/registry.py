@@ -20,6 +20,7 @@ COMMANDS: Table = {
     "retire": ("mpctl.cli.operate.retire", "Stop a retained baseline", "Rollout"),
     "unlock": ("mpctl.cli.operate.unlock", "Free a service whose operator is gone", "Rollout"),
     "watch": ("mpctl.cli.watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
+    "drill": ("mpctl.cli.watch.drill", "Break a local service on purpose, and see the watch fall back", "Inspect"),
     "status": ("mpctl.cli.inspect.status", "Show services, engines and operations under way", "Inspect"),
     "history": ("mpctl.cli.inspect.history", "List recorded revisions, or print one", "Inspect"),
     "export": ("mpctl.cli.inspect.export", "Write the history of a service to a file", "Inspect"),

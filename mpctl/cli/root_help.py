@@ -45,6 +45,7 @@ Rollout:
 
 Inspect:
   watch      See whether speculation still pays, and fall back by policy
+  drill      Break a local service on purpose, and see the watch fall back
   status     Show services, engines and operations under way
   history    List recorded revisions, or print one
   export     Write the history of a service to a file

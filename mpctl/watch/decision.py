@@ -59,6 +59,7 @@ class Situation:
     better: str = ""
     busy: str = ""
     interrupted: str = ""
+    retry_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,15 @@ class Decision:
 
 def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
     """Decide about one service."""
+    decision = _decided(policy, assessment, situation, fleet)
+    acts = decision.act not in (Act.NOTHING, Act.REPORT, Act.HOLD)
+    if acts and situation.now < situation.retry_at:
+        left = situation.retry_at - situation.now
+        return Decision(Act.HOLD, f"{decision.act.value} failed, and is tried again in {left:.0f} s")
+    return decision
+
+
+def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
     if situation.interrupted:
         return Decision(Act.RESUME, f"{situation.interrupted} of the watch was interrupted")
     if not assessment.finding:

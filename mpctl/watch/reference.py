@@ -26,7 +26,7 @@ from mpctl.stats.confidence import Stage, mean_interval
 
 RECORD = "reference"  # the name of the record of the operation that promoted
 LEVEL = 0.95
-_REACH = 1.25  # the load above the largest measured batch up to which the last band still holds
+_REACH, _REACH_MORE = 1.25, 0.5  # times and plus the largest measured load, up to which the last band still holds
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _at(bands: list[Band], batch: float) -> Expected:
         first_acceptance=between(lambda b: _value(b.first_acceptance)),
         coverage=between(lambda b: _value(b.coverage)),
         slack=max(_slack(low), _slack(high)),
-        within=batch <= bands[-1].batch * _REACH,
+        within=batch <= bands[-1].batch * _REACH + _REACH_MORE,
     )
 
 

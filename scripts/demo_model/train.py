@@ -8,6 +8,8 @@ round otherwise.
 
     python scripts/demo_model/train.py --out scripts/demo_model/model
     python scripts/demo_model/train.py --size draft --tokenizer scripts/demo_model/model --out draft
+    python scripts/demo_model/train.py --start scripts/demo_model/model --tokenizer scripts/demo_model/model \
+        --steps 60 --seed 1 --out next-version
 """
 
 from __future__ import annotations
@@ -165,6 +167,8 @@ def build_optimizers(model: Qwen3ForCausalLM, peak: float) -> list[torch.optim.O
 
 def train(tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> Qwen3ForCausalLM:
     model = build_model(tokenizer, args.size)
+    if args.start:
+        model.load_state_dict(Qwen3ForCausalLM.from_pretrained(args.start).float().state_dict())
     print(f"{args.size}: {sum(p.numel() for p in model.parameters())} parameters", flush=True)
     optimizers = build_optimizers(model, args.lr)
     batches = Batches(tokenizer, args.seed, args.batch_tokens)
@@ -227,6 +231,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where to write")
     parser.add_argument("--size", choices=sorted(SIZES), default="target")
     parser.add_argument("--tokenizer", type=Path, help="model whose tokenizer to reuse")
+    parser.add_argument("--start", type=Path, help="a model to train on: its next version, for a drill of a stale head")
     parser.add_argument("--steps", type=int, default=2300)
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -242,6 +247,8 @@ def main() -> None:
         tokenizer = train_tokenizer(args.seed)
     print(f"tokenizer: {len(tokenizer)} tokens", flush=True)
     export(train(tokenizer, args), tokenizer, args.out)
+    if args.start:
+        return
     share, whole = evaluate(Qwen3ForCausalLM.from_pretrained(args.out).float(), tokenizer, held_out_edits())
     print(f"held-out edits: {share:.4f} of answer tokens right, {whole:.4f} of answers exact", flush=True)
 

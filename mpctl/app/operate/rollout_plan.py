@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mpctl.app.change import Change
 from mpctl.app.policy import read_policy
-from mpctl.app.requests import RolloutRequest
+from mpctl.app.requests import MeasurementRequest, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import LoadPlace
 from mpctl.errors import InputError, Refused
@@ -38,7 +38,7 @@ def make_plan(
         goal=Manifest.of(change.new_text),
         spec=change.spec,
         baseline_spec=change.old_spec,
-        policy=_policy(change, request.measurement.policy),
+        policy=_policy(change, request.measurement),
         workload=f"workload-{workload.digest()[:12]}",
         ready_timeout_s=ready_timeout_s,
         keep_baseline=request.traffic.keep_baseline,
@@ -55,8 +55,8 @@ def make_plan(
     )
 
 
-def _policy(change: Change, file: str | None) -> Policy:
-    policy = read_policy(file)
+def _policy(change: Change, asked: MeasurementRequest) -> Policy:
+    policy = read_policy(asked.policy) if asked.limits is None else Policy.from_record(asked.limits)
     if change.spec.config() is None:
         # Taking speculation away is judged by speed and output; there are no drafts to count.
         return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})

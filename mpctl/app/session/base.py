@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.console import Console
 from mpctl.app.session.status import Status
@@ -66,6 +66,18 @@ class EngineCounters:
     engines: Mapping[str, Counters]
     failed: Mapping[str, str]
     wanted: int
+
+
+class DrillRig(Protocol):
+    """What a drill breaks, as :class:`mpctl.platform.local.rig.LocalRig`."""
+
+    url: str
+    model: str
+    token: str | None
+
+    def crash(self, fault: tuple[str, ...] = ()) -> None: ...
+    def mend(self) -> None: ...
+    def serves(self) -> bool: ...
 
 
 class ServiceNotFound(InputError):
@@ -151,6 +163,10 @@ class Session(ABC):
     @abstractmethod
     def counters(self) -> EngineCounters:
         """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
+
+    def drill_rig(self) -> DrillRig | None:
+        """What a drill may break; None where users would notice."""
+        return None
 
     @abstractmethod
     def holder(self) -> str | None:

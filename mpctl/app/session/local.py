@@ -24,6 +24,7 @@ from mpctl.rollout.ports import Arm
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
+    from mpctl.platform.local.rig import LocalRig
     from mpctl.rollout.context import Context
 
 
@@ -100,6 +101,12 @@ class LocalSession(Session):
             return EngineCounters({state.id: read_counters(state.endpoint)}, {}, 1)
         except CounterError as error:
             return EngineCounters({}, {state.id: str(error)}, 1)
+
+    def drill_rig(self) -> LocalRig:
+        """The serving engine."""
+        from mpctl.platform.local.rig import LocalRig
+
+        return LocalRig(self.platform)
 
     def holder(self) -> str | None:
         """Who holds the lock file."""

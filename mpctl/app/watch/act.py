@@ -7,9 +7,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from mpctl.app.operate import resume, rollback, rollout
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.requests import (
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+    TrafficRequest,
+)
 from mpctl.app.session.base import Session
 from mpctl.app.watch.facts import WATCH, Facts
+from mpctl.errors import InputError
+from mpctl.experiment.built_in import BUILT_IN
+from mpctl.experiment.workload import Workload
+from mpctl.records import restored
+from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import Act, Decision
 from mpctl.watch.policy import WatchPolicy
@@ -59,12 +70,11 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
         MpctlError: it failed; what was begun is in the ledger, and the next reading continues it.
     """
     if decision.act is Act.RESUME:
-        prompts = tuple(f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
-        outcome = resume.run(session, prompts)
+        outcome = resume.run(session, _prompts(policy))
         return f"{facts.interrupted} was continued: {_ended(outcome.operation)}"
     if decision.act is Act.RE_ARM:
         assert facts.better is not None
-        outcome = rollout.run(session, re_arm_request(policy, facts))
+        outcome = rollout.run(session, re_arm_request(session, policy, facts))
         return f"{facts.better.describe()} was measured again: {_ended(outcome.operation)}"
     assert decision.rung is not None
     why = f"watch: {decision.reason}"
@@ -73,18 +83,50 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
     return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome.operation)}"
 
 
-def re_arm_request(policy: WatchPolicy, facts: Facts) -> RolloutRequest:
-    """The rollout that tries the better spec again, behind the gate, on the policy's prompts."""
+def re_arm_request(session: Session, policy: WatchPolicy, facts: Facts) -> RolloutRequest:
+    """The rollout that tries the better spec again, behind the gate: measured and judged as when it was promoted, on
+    the policy's prompts where it names some."""
     assert facts.better is not None
     config = facts.better.config() or {}
-    prompts = tuple(f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
+    draft = str(config.get("model") or "") or None
+    promotion = facts.promotion
     return RolloutRequest(
-        SpeculationRequest(
-            facts.better.method, config=json.dumps(config), draft=str(config.get("model") or "") or None
-        ),
-        MeasurementRequest(prompts=prompts),
+        SpeculationRequest(facts.better.method, config=json.dumps(config), draft=draft),
+        _measurement(session, policy, promotion),
+        TrafficRequest(keep_baseline=promotion is not None and promotion.keep_baseline),
         by=WATCH,
     )
+
+
+def _measurement(session: Session, policy: WatchPolicy, promotion: Plan | None) -> MeasurementRequest:
+    given = _prompts(policy)
+    record = None if promotion is None else session.store.load(promotion.workload, "workload")
+    if promotion is None or record is None:
+        return MeasurementRequest(prompts=given)
+    what, hint = f"workload {promotion.workload}", "name prompts in re_arm_prompts of the watch policy"
+    workload = restored(what, Workload.from_record, record, hint=hint)
+    names = tuple(f"{kind.name}:{kind.share:g}" for kind in workload.traffic)
+    if not given and any(kind.name not in BUILT_IN for kind in workload.traffic):
+        texts = ", ".join(kind.name for kind in workload.traffic)
+        raise InputError(f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=hint)
+    return MeasurementRequest(
+        prompts=given or names,
+        requests=workload.requests,
+        rounds=None if given else workload.repeats,
+        time_limit_s=workload.max_time_s,
+        concurrency=workload.concurrency,
+        requests_per_s=workload.rates,
+        temperatures=workload.temperatures,
+        max_tokens=workload.max_tokens,
+        reuse_prompts=workload.reuse,
+        calibrate=workload.calibrate,
+        limits=promotion.policy.to_record(),
+    )
+
+
+def _prompts(policy: WatchPolicy) -> tuple[str, ...]:
+    """Files by class of traffic; a class that is its own file is a built-in set."""
+    return tuple(name if name == file else f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
 
 
 def _ended(operation: object) -> str:

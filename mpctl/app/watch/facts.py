@@ -16,7 +16,7 @@ from mpctl.methods import Spec
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
 from mpctl.rollout.operation import Ending, Operation, last_change, open_operation, operations
-from mpctl.rollout.plan import Kind
+from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.policy import WatchPolicy
@@ -28,8 +28,9 @@ WATCH = "watch"
 @dataclass(frozen=True)
 class Facts:
     """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
-    ``live``: what the ledger says serves. ``better``: the spec that a fallback of the watch replaced. ``interrupted``:
-    an unfinished operation of the watch; ``busy``: any other operation or operator."""
+    ``live``: what the ledger says serves. ``better``: the spec that a fallback of the watch replaced, ``promotion``:
+    the plan that had promoted it. ``interrupted``: an unfinished operation of the watch; ``busy``: any other operation
+    or operator."""
 
     live: Rung | None = None
     reference: Reference | None = None
@@ -39,6 +40,7 @@ class Facts:
     changes: tuple[float, ...] = ()
     fallbacks: tuple[float, ...] = ()
     better: Spec | None = None
+    promotion: Plan | None = None
     interrupted: str = ""
     busy: str = ""
 
@@ -65,15 +67,19 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
     number = _served_number(last, revisions)
     live = _rung(number, last.plan.spec)
     reference, unread = _reference(session, last, revisions)
+    better = last.plan.baseline_spec if last in back and _on(last.plan.baseline_spec) else None
     return Facts(
         live=live,
         reference=reference,
         unread=unread,
         speculates=_on(last.plan.spec),
-        rungs=ladder(policy, [_rung(r.number, r.spec) for r in revisions if r.number in served], live, _previous(last)),
+        rungs=ladder(
+            policy, [_rung(r.number, r.spec) for r in revisions if r.number in served], live, _previous(every, last)
+        ),
         changes=changes,
         fallbacks=fallbacks,
-        better=last.plan.baseline_spec if last in back and _on(last.plan.baseline_spec) else None,
+        better=better,
+        promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,
         busy=busy,
     )
@@ -87,9 +93,17 @@ def _rung(number: int, spec: Spec | None) -> Rung:
     return Rung(number, spec.method if spec is not None else "", spec_text(spec))
 
 
-def _previous(last: Operation) -> int | None:
-    """The revision before a promotion; a rollback has none that would be better."""
-    return last.plan.baseline.number if last.ending is Ending.PROMOTED else None
+def _previous(every: Iterable[Operation], last: Operation) -> int | None:
+    """The revision before the promotion of what serves, also where a rollback restored it; None where it was never
+    promoted."""
+    promotion = last.plan if last.ending is Ending.PROMOTED else _promotion(every, last.plan.goal.digest)
+    return None if promotion is None else promotion.baseline.number
+
+
+def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:
+    """The plan that last promoted a manifest."""
+    found = [op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest]
+    return found[-1] if found else None
 
 
 def _served_number(last: Operation, revisions: Iterable[Revision]) -> int:

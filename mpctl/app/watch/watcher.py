@@ -29,7 +29,9 @@ READERS, ACTORS = 16, 4
 # Between two readings of a service's ledger, four requests each: a thousand services take eight requests per second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
-_BLIND_S = 120.0  # a missing reading is reported when it lasts; acting is impossible at once
+_UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # a finding neither begins nor ends in such a window
+_RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
+_UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
 Key = tuple[str, str]
 
@@ -37,7 +39,9 @@ Key = tuple[str, str]
 @dataclass
 class Watched:
     """One service and what is remembered of it. ``reported``: the signal of the last event; ``unpaid``: it said that
-    speculation costs more than it gains."""
+    speculation costs more than it gains; ``finding``: the present one, since ``found_at``; ``told``: what was
+    said to hold an action back; ``failures``: actions in
+    a row that failed."""
 
     session: Session
     state: State = field(default_factory=State)
@@ -48,12 +52,16 @@ class Watched:
     last_at: float | None = None
     reported: Signal | None = None
     unpaid: bool = False
+    finding: Signal | None = None
     found_at: float = 0.0
-    blind_since: float | None = None
+    told: set[str] = field(default_factory=set)
+    unjudged_since: float | None = None
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
     unlike: tuple[str, ...] = ()
     acting: Future[None] | None = None
     actions: int = 0
+    failures: int = 0
+    retry_at: float = 0.0
 
     @property
     def key(self) -> Key:
@@ -159,19 +167,24 @@ class Watcher:
         watched.unlike = unlike
 
     def _report(self, watched: Watched) -> None:
-        """Emit an event when the signal changed; a blind moment is no change before it lasts."""
+        """Emit an event when the signal changed; a moment that cannot be judged is no change before it lasts."""
         signal, now = watched.seen.signal, self._now()
-        if signal is Signal.BLIND:
-            watched.blind_since = now if watched.blind_since is None else watched.blind_since
-            if now - watched.blind_since < _BLIND_S:
+        if signal in _UNJUDGED:
+            watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
+            if now - watched.unjudged_since < _UNJUDGED_S:
                 return
         else:
-            watched.blind_since = None
+            watched.unjudged_since = None
         unpaid = watched.seen.pays is False
-        if signal in _QUIET or (signal is watched.reported and unpaid <= watched.unpaid):
+        if signal in _QUIET:
+            return
+        finding = signal if watched.seen.finding else None
+        if finding is not watched.finding:
+            watched.finding, watched.found_at = finding, now
+            watched.told.clear()
+        if signal is watched.reported and unpaid <= watched.unpaid:
             return
         first = watched.reported is None
-        watched.found_at = watched.found_at if signal is watched.reported else now
         watched.reported, watched.unpaid = signal, unpaid
         if not first or watched.seen.finding or signal is not Signal.HEALTHY:
             self._emit(signal_event(self._time(), *watched.key, watched.seen, watched.facts.reference))
@@ -182,9 +195,9 @@ class Watcher:
             watched.read_at = None  # the ledger may have changed since it was read
             self._read_facts(watched)
             decision = self._decision(watched)
-        held = decision.act is Act.HOLD and (decision.brake or watched.decision.act is not Act.HOLD)
-        if held and decision != watched.decision:
-            reason = "BrakeHolds" if decision.brake else "Held"
+        reason = "BrakeHolds" if decision.brake else "Held"
+        if decision.act is Act.HOLD and reason not in watched.told:
+            watched.told.add(reason)
             self._emit(WatchEvent(self._time(), *watched.key, "decision", reason, decision.reason, finding=True))
         watched.decision = decision
         if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
@@ -203,6 +216,7 @@ class Watcher:
             better=facts.better.describe() if facts.better is not None else "",
             busy=facts.busy,
             interrupted=facts.interrupted,
+            retry_at=watched.retry_at,
         )
         recorded = [at for w in self.watched.values() for at in w.facts.fallbacks]
         return decide(
@@ -218,6 +232,8 @@ class Watcher:
             session = self._reopen(watched.session)
             done = carry_out(session, self.policy, facts, decision)
         except MpctlError as error:
+            watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
+            watched.failures += 1
             text = f"{decision.act.value} failed: {error.message}"
             event = WatchEvent(
                 *(self._time(), *watched.key, "error", f"{reason}Failed", text), finding=True, command=error.hint or ""
@@ -231,7 +247,8 @@ class Watcher:
                 expected=watched.seen.expected,
             )
             watched.actions += 1
-        watched.read_at, watched.reported, watched.state = None, None, State()
+            watched.failures, watched.retry_at = 0, 0.0
+        watched.read_at, watched.reported, watched.finding, watched.state = None, None, None, State()
         self._read_facts(watched)
         self._begun.pop(watched.key, None)  # the ledger has it by now
         self._emit(event)

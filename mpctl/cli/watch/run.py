@@ -109,7 +109,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
 
     if name is not None and given["selector"]:
         raise InputError("cannot be combined with a name", field="--selector")
-    policy = _policy(given)
+    policy = read_policy(given["watch_policy"], given["interval"])
     place = context.place._replace(namespace=None) if given["all_namespaces"] else context.place
     events: list[WatchEvent] = []
     lock = threading.Lock()
@@ -120,7 +120,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
         _send(context, given, event)
 
     watcher = Watcher(
-        policy, _services(context, place, name, given), _reopen(context, place), emit, source=_source(given)
+        policy, _services(context, place, name, given), reopen(context, place), emit, source=_source(given)
     )
     try:
         if given["once"]:
@@ -137,15 +137,15 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
         watcher.close()
 
 
-def _policy(given: WatchOptions) -> WatchPolicy:
+def read_policy(file: str | None, interval_s: float | None) -> WatchPolicy:
+    """The policy of a file, or the default one; ``interval_s`` wins over its own."""
     from dataclasses import replace
 
     from mpctl.app.files import read_file
     from mpctl.watch.policy import WatchPolicy
 
-    file = given["watch_policy"]
     policy = WatchPolicy() if file is None else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
-    return policy if given["interval"] is None else replace(policy, interval_s=max(given["interval"], 0.2))
+    return policy if interval_s is None else replace(policy, interval_s=max(interval_s, 0.2))
 
 
 def _services(
@@ -158,7 +158,8 @@ def _services(
     )
 
 
-def _reopen(context: CliContext, place: Place) -> Callable[[Session], Session]:
+def reopen(context: CliContext, place: Place) -> Callable[[Session], Session]:
+    """Opens a service for an operation of the watch, which nobody attends."""
     from mpctl.app.session.open import open_session
     from mpctl.app.watch.act import Unattended
 

@@ -22,10 +22,12 @@ OBSERVED = "observed.json"
 
 @dataclass(frozen=True)
 class DesiredArm:
-    """An engine that should run: its manifest and the loopback port it answers on."""
+    """An engine that should run: its manifest and the loopback port it answers on. ``fault``: arguments of a drill that
+    its next starts get and its manifest does not have."""
 
     manifest: str
     port: int
+    fault: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Desired:
         return cls(
             **{
                 **record,
-                "arms": {k: DesiredArm(**v) for k, v in record["arms"].items()},
+                "arms": {k: DesiredArm(**{**v, "fault": tuple(v.get("fault", ()))}) for k, v in record["arms"].items()},
                 "lifeline": Process(**record["lifeline"]) if record["lifeline"] else None,
             }
         )

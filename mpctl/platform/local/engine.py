@@ -111,9 +111,11 @@ def engine_command(python: str, service: Service, port: int) -> list[str]:
     return [python, str(ENGINE_MAIN), "serve", *engine_arguments(service, port)]
 
 
-def engine_environment(service: Service, tag: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+def engine_environment(
+    service: Service, tag: str, inherited: Mapping[str, str] = os.environ, *, fault: tuple[str, ...] = ()
+) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
-    own."""
+    own. ``fault``: arguments of a drill, which go where secret ones do: the command line stays the manifest's."""
     chosen = with_loopback({**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}})
     chosen[ARM_VARIABLE] = tag
     keys, secret = _secret_flags(service)
@@ -121,8 +123,8 @@ def engine_environment(service: Service, tag: str, inherited: Mapping[str, str] 
         chosen[_API_KEY] = keys[0]
     elif keys:
         secret = ("--api-key", *keys, *secret)
-    if secret:
-        chosen[SECRET_ARGUMENTS] = json.dumps(secret)
+    if secret or fault:
+        chosen[SECRET_ARGUMENTS] = json.dumps((*secret, *fault))
     if Path(model_of(service)).expanduser().exists():
         chosen.setdefault("HF_HUB_OFFLINE", "1")
     return chosen

@@ -88,6 +88,16 @@ def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
     psutil.wait_procs(left, timeout=5.0)
 
 
+def kill_group(process: Process) -> None:
+    """Kill an engine with all its group, as the kernel does to one that took too much memory."""
+    leader = alive(process)
+    members = [*([leader] if leader is not None else []), *_group(process.pid)]
+    for member in members:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(members, timeout=5.0)
+
+
 def _group(group: int) -> list[psutil.Process]:
     """Engine processes of a group; those of somebody else who got the number later carry no tag of ours."""
     found = []

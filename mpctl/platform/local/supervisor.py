@@ -126,7 +126,7 @@ class Supervisor:
             service = read_service(arm.manifest, desired.name)
             command = engine_command(desired.python, service, arm.port)
             tag = f"{desired.namespace}/{desired.name}/{arm_id}"
-            environment = {**engine_environment(service, tag), STATE_VARIABLE: str(state_root())}
+            environment = {**engine_environment(service, tag, fault=arm.fault), STATE_VARIABLE: str(state_root())}
         except MpctlError as error:
             return ObservedArm("Failed", None, error.message, restarts=restarts)
         log = self._log(arm_id)

@@ -13,7 +13,7 @@ The environment variable SCRIPT changes it, as JSON:
 - ``start_s``: seconds until it listens; ``mute``: a speculating engine starts and never gets ready
 - ``token_s``: seconds of a token (0.002); ``slow``: a speculating engine takes so many times longer
 - ``accept``: accepted share of drafted tokens, with as many drafted as ``num_speculative_tokens`` says
-- ``novel``: the accepted share for prompts with the word "novel"
+- ``novel``: the accepted share for prompts with the word "novel"; a synthetic acceptance length wins over ``accept``
 - ``other``: a speculating engine answers something else; ``fail``: share of requests answered with 500
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
@@ -56,7 +56,10 @@ class Model:
         self.script = {**script, **(script.get("speculating", {}) if self.speculating else {})}
         self.drafted = 2
         if self.speculating and "accept" in self.script:
-            self.drafted = int(json.loads(config).get("num_speculative_tokens") or 2)
+            told = json.loads(config)
+            self.drafted = int(told.get("num_speculative_tokens") or 2)
+            if "synthetic_acceptance_length" in told:
+                self.script["accept"] = (told["synthetic_acceptance_length"] - 1) / self.drafted
         model = value_of(arguments, "--model") or next((w for w in arguments if not w.startswith("-")), "model")
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()
@@ -75,7 +78,7 @@ class Model:
         )
         self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
-        self.queued_s = self.first_token_s = self.per_token_s = 0.0
+        self.queued_s = self.first_token_s = self.per_token_s = self.between_s = 0.0
         self.streams = 0  # answers of two tokens and more, which have a time per output token
         self.cache = set()
         self.serial = itertools.count(1)
@@ -110,6 +113,7 @@ class Model:
         """Observe an answer, of which the steps took so long."""
         with self.lock:
             self.first_token_s += seconds[0] if seconds else 0.0
+            self.between_s += sum(seconds[1:])
             if len(seconds) > 1:
                 self.streams += 1
                 self.per_token_s += sum(seconds[1:]) / (len(seconds) - 1)
@@ -173,6 +177,7 @@ class Model:
             "vllm:generation_tokens_total": counts["generated"],
             "vllm:prompt_tokens_total": counts["prompt"],
             "vllm:num_preemptions_total": 0,
+            "vllm:inter_token_latency_seconds_sum": self.between_s,
             "vllm:inter_token_latency_seconds_count": counts["later"],
             "vllm:prefix_cache_queries_total": counts["queries"],
             "vllm:prefix_cache_hits_total": counts["hits"],

@@ -2,93 +2,26 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
 from datetime import timedelta
-from functools import cache
 
 import pytest
-from session import MANIFEST, MemorySession
+from session import MANIFEST
+from watched import BAD, GOOD, Here, Service, promoted
 from world import Crash
 
-from mpctl.app.operate import rollback, rollout
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
-from mpctl.app.session.base import EngineCounters
+from mpctl.app.operate import rollback
+from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition
 from mpctl.app.watch.facts import read_facts
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
-from mpctl.experiment.counters import Counters
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.decision import Act
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.signals import Signal
 
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
-ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
-GOOD, BAD = 1.0, 0.0
-
-
-class Here(Executor):
-    """Runs at once, in this thread; a Crash ends the test's command."""
-
-    def submit(self, call, /, *arguments):
-        done = Future()
-        call(*arguments)
-        done.set_result(None)
-        return done
-
-
-class Engine:
-    """Counters of a service whose drafts are ``share`` of the measured ones; ``speculates``: exports them at all."""
-
-    def __init__(self):
-        self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
-
-    def read(self):
-        if self.why:
-            raise MpctlError(self.why)
-        self.generated += 10_000.0
-        drafts = 5_000.0 * self.share
-        self.drafts += drafts
-        spec = {
-            "drafts": self.drafts,
-            "draft_tokens": 2 * self.drafts,
-            "accepted": self.drafts,
-            "per_position": (self.drafts,),
-        }
-        queue = {"queue_seconds": 0.0, "queue_count": self.generated / 10}
-        counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))
-        return EngineCounters({"engine": counters}, {}, 1)
-
-
-class Service(MemorySession):
-    def __init__(self, *, name="svc", engine=None, **more):
-        super().__init__(**more)
-        self.name, self.engine = name, engine or Engine()
-
-    def counters(self):
-        return self.engine.read()
-
-    def later(self):
-        """Another command on the same service, at the same time of day."""
-        other = Service(name=self.name, engine=self.engine, disk=self.memory.disk)
-        other.memory.context.clock._now = self.memory.context.clock.now()
-        return other
-
-
-@cache
-def disk_after_promotion():
-    session = MemorySession()
-    assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
-    return session.memory.disk
-
-
-def promoted(**more):
-    session = Service(disk=disk_after_promotion().copy(), **more)
-    session.memory.context.clock.sleep(3600.0)
-    return session
 
 
 def watch(*sessions, policy=ACTS):
@@ -196,6 +129,8 @@ def test_the_better_spec_is_tried_again_behind_the_gate_after_the_cool_down():
     last = session.memory.operations()[-1]
     assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLOUT, "watch", Ending.PROMOTED)
     assert '"ngram"' in session.memory.disk.text
+    first = session.memory.operations()[0].plan
+    assert (last.plan.workload, last.plan.policy) == (first.workload, first.policy)  # measured and judged as before
     session.engine.share = BAD
     rounds(watcher, 2)
     assert watcher.watched["chat", "svc"].decision.act is Act.HOLD  # the cool-down, so that it does not swing
@@ -266,6 +201,13 @@ def test_a_failed_fallback_is_reported_with_what_to_run(monkeypatch):
     rounds(watcher, 1)
     assert reasons(events) == ["NoDrafts", "FellBackFailed"]
     assert events[-1].command == "run mpctl resume svc"
+    rounds(watcher, 3)
+    held = watcher.watched["chat", "svc"].decision
+    assert (held.act, held.reason.partition(" in ")[0]) == (Act.HOLD, "fall back failed, and is tried again")
+    rounds(watcher, 2)
+    assert reasons(events).count("FellBackFailed") == 2
+    rounds(watcher, 6)
+    assert reasons(events).count("FellBackFailed") == 2  # the pause has doubled
 
 
 def test_a_ledger_that_cannot_be_read_stops_every_action(monkeypatch):
@@ -316,3 +258,12 @@ def test_killed_anywhere_in_a_fallback_the_next_leader_ends_it(place):
     assert [op.ending for op in mine] == [Ending.ROLLED_BACK]
     assert len(read_facts(heir, ACTS).fallbacks) == 1
     heir.memory.check_ledger()
+
+
+def test_after_a_reverted_fallback_the_watch_can_fall_back_again():
+    session = promoted()
+    fall_back(session)
+    rollback.run(session, RollbackRequest(to_revision=2))
+    facts = read_facts(session, ACTS)
+    assert facts.speculates
+    assert [rung.revision for rung in facts.rungs] == [1]

@@ -1,0 +1,99 @@
+"""Users of a drill: clients that send one request after the other, and what became of each."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+
+from mpctl.platform import http
+from mpctl.watch.drill import Answer
+
+_ANSWER_S = 180.0
+_PAUSE_S = 0.5  # after a request that failed, as a client that tries again
+
+
+class Users:
+    """``clients`` of a chat endpoint. They wait until :meth:`send` gives them prompts; close them to end them.
+
+    Every request has a cache salt of its own, as in a measurement: repeated prompts must not be answered from the
+    engine's prefix cache.
+    """
+
+    def __init__(self, url: str, model: str, token: str | None, *, clients: int, max_tokens: int) -> None:
+        self._url, self._model, self._max_tokens = f"{url}/v1/chat/completions", model, max_tokens
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._answers: list[Answer] = []
+        self._prompts: tuple[str, ...] = ()
+        self._busy, self._ended = 0, False
+        self._number = itertools.count()
+        self._salt = f"drill-{time.time_ns()}"
+        self._changed = threading.Condition()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """All requests that ended."""
+        with self._changed:
+            return tuple(self._answers)
+
+    def send(self, prompts: Sequence[str]) -> None:
+        """Send these from now on, in turn."""
+        with self._changed:
+            self._prompts = tuple(prompts)
+            self._changed.notify_all()
+
+    def pause(self) -> None:
+        """Send nothing, and wait for the answers under way."""
+        with self._changed:
+            self._prompts = ()
+            self._changed.wait_for(lambda: not self._busy, timeout=_ANSWER_S)
+
+    def close(self) -> None:
+        """End the clients after their answers."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=_ANSWER_S)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._prompts or self._ended)
+                if self._ended:
+                    return
+                number = next(self._number)
+                prompt = self._prompts[number % len(self._prompts)]
+                self._busy += 1
+            answer = self._ask(prompt, number)
+            with self._changed:
+                self._answers.append(answer)
+                self._busy -= 1
+                self._changed.notify_all()
+            if answer.error:
+                time.sleep(_PAUSE_S)
+
+    def _ask(self, prompt: str, number: int) -> Answer:
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": self._max_tokens,
+            "temperature": 0,
+            "cache_salt": f"{self._salt}-{number}",
+        }
+        began, tokens, error = time.monotonic(), 0, ""
+        try:
+            answer = http.request("POST", self._url, json=body, headers=self._headers, seconds=_ANSWER_S)
+            if answer.status == 200:
+                tokens = int(answer.json()["usage"]["completion_tokens"])
+            else:
+                error = f"status {answer.status}"
+        except http.NoAnswer as failure:
+            error = failure.message
+        except (ValueError, KeyError, TypeError):
+            error = "no usage in the answer"
+        return Answer(began, time.monotonic(), tokens, error)

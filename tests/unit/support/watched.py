@@ -1,0 +1,80 @@
+"""Services in memory that were promoted behind the gate, with the counters that a test of the watch wants."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from functools import cache
+
+from session import MemorySession
+
+from mpctl.app.operate import rollout
+from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.session.base import EngineCounters
+from mpctl.errors import MpctlError
+from mpctl.experiment.counters import Counters
+from mpctl.rollout.operation import Ending
+
+QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
+GOOD, BAD = 1.0, 0.0
+
+
+class Here(Executor):
+    """Runs at once, in this thread; a Crash ends the test's command."""
+
+    def submit(self, call, /, *arguments):
+        done = Future()
+        call(*arguments)
+        done.set_result(None)
+        return done
+
+
+class Engine:
+    """Counters of a service whose drafts are ``share`` of the measured ones; ``speculates``: exports them at all."""
+
+    def __init__(self):
+        self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
+
+    def read(self):
+        if self.why:
+            raise MpctlError(self.why)
+        self.generated += 10_000.0
+        drafts = 5_000.0 * self.share
+        self.drafts += drafts
+        spec = {
+            "drafts": self.drafts,
+            "draft_tokens": 2 * self.drafts,
+            "accepted": self.drafts,
+            "per_position": (self.drafts,),
+        }
+        queue = {"queue_seconds": 0.0, "queue_count": self.generated / 10}
+        counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))
+        return EngineCounters({"engine": counters}, {}, 1)
+
+
+class Service(MemorySession):
+    def __init__(self, *, name="svc", engine=None, **more):
+        super().__init__(**more)
+        self.name, self.engine = name, engine or Engine()
+
+    def counters(self):
+        return self.engine.read()
+
+    def later(self):
+        """Another command on the same service, at the same time of day."""
+        other = Service(name=self.name, engine=self.engine, disk=self.memory.disk)
+        other.memory.context.clock._now = self.memory.context.clock.now()
+        return other
+
+
+@cache
+def disk_after_promotion():
+    session = MemorySession()
+    assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
+    return session.memory.disk
+
+
+def promoted(**more):
+    session = Service(disk=disk_after_promotion().copy(), **more)
+    session.memory.context.clock.sleep(3600.0)
+    return session
