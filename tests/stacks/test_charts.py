@@ -4,9 +4,9 @@ Two things a schema cannot say: that a chart has every value that is set (Helm i
 comes out. What comes out is compared with a summary in golden/charts: names, images, resources and the settings that
 the values decide; `MPCTL_UPDATE_GOLDEN=1` renews it.
 
-Helm: MPCTL_HELM, the PATH, or built once from its module like the test cluster's programs. Charts: KServe's are inside
-its Go module, which the test cluster is built from; the others come from their own registries, or from MPCTL_CHARTS, a
-folder of archives. Where a registry cannot be reached, the skip names chart and registry.
+Helm: MPCTL_HELM, the PATH, or built once from its module like the test cluster's programs. Charts: six are inside Go
+modules; the others come from their own registries, or from MPCTL_CHARTS, a folder of archives. Where a registry cannot
+be reached, the skip names chart and registry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from tests.cluster.rig import binaries
 from tests.stacks.test_first_apply import EKS, GKE
 
 GOLDEN = Path(__file__).parent / "golden" / "charts"
-KSERVE = "github.com/kserve/kserve"
+# Charts whose releases are Go modules, too: module and folder.
+_KSERVE = "github.com/kserve/kserve"
+MODULES = {
+    "cert-manager": ("github.com/cert-manager/cert-manager", "deploy/charts/cert-manager"),
+    "dra-driver-nvidia-gpu": ("sigs.k8s.io/dra-driver-nvidia-gpu", "deployments/helm/dra-driver-nvidia-gpu"),
+    "kserve-crd": (_KSERVE, "charts/kserve-crd"),
+    "kserve-resources": (_KSERVE, "charts/kserve-resources"),
+    "kserve-runtime-configs": (_KSERVE, "charts/kserve-runtime-configs"),
+    "node-feature-discovery": ("sigs.k8s.io/node-feature-discovery", "deployment/helm/node-feature-discovery"),
+}
 CHARTS = sorted(table().pins["charts"])
 # Parents under which a chart takes any key of its user's, or which belong to a chart inside the chart.
 DECIDED = ("deploy", "ingress", "storageInitializer")  # keys of KServe's ConfigMap that the values decide
@@ -57,14 +66,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("charts")
 
 
-def from_module(name: str, version: str) -> Path | None:
-    """The folder of one of KServe's charts inside its Go module."""
+def from_module(name: str, version: str, folder: Path) -> Path | None:
+    """The folder of a chart inside a Go module."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
-    if not name.startswith("kserve-") or not Path(go).is_file():
+    if name not in MODULES or not Path(go).is_file():
         return None
-    command = [go, "mod", "download", "-json", f"{KSERVE}@{version}"]
+    module, inside = MODULES[name]
+    command = [go, "mod", "download", "-json", f"{module}@v{version.removeprefix('v')}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    path = Path(json.loads(done.stdout or "{}").get("Dir", "/nowhere")) / "charts" / name
+    path = Path(json.loads(done.stdout or "{}").get("Dir", "/nowhere")) / inside
+    if (template := path / "Chart.template.yaml").is_file():
+        text = template.read_text("utf-8").replace("v0.0.0", version)
+        path = shutil.copytree(path, folder / name, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        path.chmod(0o755)
+        (path / "Chart.yaml").write_text(text, "utf-8")
     return path if path.is_dir() else None
 
 
@@ -72,7 +87,7 @@ def chart(name: str, helm: str, folder: Path) -> Path:
     """The folder of a chart at its pinned version."""
     pin = table().chart(name)
     assert pin.repository and pin.chart
-    if path := from_module(name, pin.version):
+    if path := from_module(name, pin.version, folder):
         return path
     given = os.environ.get("MPCTL_CHARTS")
     archive = Path(given or folder) / f"{pin.chart}-{pin.version}.tgz"
