@@ -159,7 +159,7 @@ HOSTILE = {
     "a list": packed(b"[]"),
 }
 # Fields that are not read: the same report is made.
-UNREAD = ("data.operation", "data.name", "data.sha256", "data.more", "annotations")
+UNREAD = ("data.operation", "data.name", "data.sha256", "data.more", "data.pieces", "annotations")
 
 
 def changed(item):
@@ -201,8 +201,6 @@ def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, re
             attempts += 1
             if what in UNREAD:
                 assert (code, told) == (0, honest), what
-            elif what == "data.pieces":
-                assert code != 0 and ("not found" in told or "tampering" in told), told
             else:
                 assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in told) == (3, True), (what, told)
                 assert "last written by mallory" in told, (what, told)
@@ -293,13 +291,11 @@ def test_entries_that_somebody_removes_from_the_end_of_the_ledger_are_missed(clu
     ledger = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger")
     *_, last = sorted(ledger, key=lambda item: item["revision"])
     namespace.client.delete("controllerrevisions", last["metadata"]["name"])
-    for command in (("rollback", "--yes"), ("rollout", "--spec", "ngram", "--yes")):
-        done = mpctl(*command, code=None)
-        assert done.returncode != 0, command
+    for command in (("rollback", "--yes"), ("rollout", "--spec", "ngram", "--yes"), ("status", "demo"), ("history",)):
+        done = mpctl(*command, code=3)
         assert f"entry {last['revision']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr, done.stderr
-    assert "tampering:" in mpctl("status", code=None).stdout
     mpctl("unlock", "demo", "--force", "--yes")
-    assert "tampering:" not in mpctl("status", code=None).stdout
+    mpctl("rollback", "--yes")
 
 
 def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):

@@ -48,7 +48,7 @@ def _readable(session: Session, store: KubernetesStore) -> tuple[tuple[Entry, ..
     """The ledger and its unfinished operation; none where it cannot be read, which is no reason to keep a lock."""
     entries: tuple[Entry, ...] = ()
     try:
-        entries = store.entries()
+        entries = store.surviving_entries()
         return entries, open_operation(entries)
     except MpctlError as error:
         session.console.note(error.message)

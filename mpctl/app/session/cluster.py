@@ -153,9 +153,8 @@ class ClusterSession(Session):
     def status(self) -> Status:
         """The service as it is."""
         live, arms = self.platform.read(), self.platform.arms()
-        holder = self.holder()  # before the ledger, whose newest entry its Lease names
         revisions, entries = self.store.revisions(), self.store.entries()
-        operation, missing = open_operation(entries), self.store.missing_entries(entries)
+        operation, holder = open_operation(entries), self.holder()
         spec, unread = self._speculation()
         return Status(
             namespace=self.namespace,
@@ -174,7 +173,6 @@ class ClusterSession(Session):
                 *unread,
                 *interruptions(operation, holder),
                 *lost_records(entries, revisions, holder),
-                *([f"tampering: {missing}"] if missing else []),
             ),
         )
 

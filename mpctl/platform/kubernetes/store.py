@@ -103,14 +103,21 @@ class KubernetesStore:
         """
         if self._known is not None and self._known.entries is not None:
             return self._known.entries
+        if self._known is None:
+            self.held.read()  # before the ledger, whose newest entry it names
+        found = self.surviving_entries()
+        if missing := self.missing_entries(found):
+            raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service))
+        if self._known is not None:
+            self._known.entries = found
+            self._name_newest(found)
+        return found
+
+    def surviving_entries(self) -> tuple[Entry, ...]:
+        """The ledger without those entries that were removed from its end; raises as :meth:`entries` for others."""
         found = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
         if not found:
             self._refuse_older()
-        if self._known is not None:
-            if missing := self.missing_entries(found):
-                raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service))
-            self._known.entries = found
-            self._name_newest(found)
         return found
 
     def missing_entries(self, entries: tuple[Entry, ...]) -> str:

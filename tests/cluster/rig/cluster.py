@@ -274,6 +274,14 @@ class Cluster:
         await self._loop.shutdown_asyncgens()
         await asyncio.sleep(0.25)  # connections under TLS close a moment after they are told to
 
+    def restart_etcd(self) -> None:
+        """End etcd as a crash does, and start it on what it kept; returns when the API server reads from it again."""
+        process = self.processes.started.pop("etcd")
+        process.kill()
+        process.wait(10)
+        self._start_etcd()
+        self.processes.wait("kube-apiserver", lambda: answers(f"{self.server}/readyz", self._context))
+
     def add_node(self, machine: Machine = L4) -> str:
         """Register a node with its GPUs; its name."""
         return str(self.run(self.nodes.add(machine)))

@@ -85,7 +85,12 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE_COMMANDS), "KEDA's autoscalers of the service"),
     *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE_COMMANDS), "who gets the users' traffic"),
     # mpctl's own records
-    *_rows("get", kinds.LEASE, ("status", "unlock", *_CHANGE_COMMANDS), "who holds the service"),
+    *_rows(
+        "get",
+        kinds.LEASE,
+        ("plan", "preflight", "render", "unlock", *_RECORD_COMMANDS),
+        "who holds the service; the newest entry of its ledger",
+    ),
     *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
     *_rows("get", kinds.CONFIG_MAP, ("plan", "preflight", "render", *_RECORD_COMMANDS), "records of rollouts"),
     *_rows("get", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions, ledger, seals of records"),

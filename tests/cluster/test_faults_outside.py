@@ -1,0 +1,266 @@
+"""Faults from outside in the middle of an operation, one after another on one service: nothing is lost, the truth is
+told, and one command leads out."""
+
+import json
+import os
+import secrets
+import signal
+
+import pytest
+
+from mpctl.platform.kubernetes.lease import this_process
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+
+from .conftest import make_mpctl
+from .fixtures import Namespace
+from .objects import CONTAINERS, hpa
+from .unmeasured import Unmeasured
+
+ROLLOUT = ("rollout", "demo", "--spec", "ngram")
+ROLLBACK = ("rollback", "demo", "--yes")
+LEDGER = "mpctl.dev/service=demo,mpctl.dev/part=ledger"
+KILLED = 7  # entries after which the candidate runs
+
+
+class Served:
+    """A service, the command line with and without its measurement, and what must hold after each fault."""
+
+    def __init__(self, cluster, folder):
+        name = f"t-{secrets.token_hex(3)}"
+        cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.cluster, self.namespace = cluster, Namespace(cluster, name)
+        self.client = self.namespace.client
+        self.mpctl = make_mpctl(cluster, name, folder)
+        self.run = Unmeasured(self.mpctl)
+        self.namespace.deploy(CONTAINERS)
+        self.before = self.text()
+
+    def text(self):
+        return text_of(self.client.get("isvc", "demo"))
+
+    def ledger(self):
+        return sorted(self.client.list("controllerrevisions", labels=LEDGER), key=lambda item: item["revision"])
+
+    def killed(self, entries=KILLED):
+        """A rollout whose operator died while its candidate runs."""
+        self.run(*ROLLOUT, kill_after=entries, code=-signal.SIGKILL)
+
+    def speculates(self):
+        return any(word.startswith("--speculative-config") for argv in self.namespace.argv() for word in argv)
+
+    def patched(self, path, value):
+        """Another writer's change of the service."""
+        patch = [{"op": "add", "path": path, "value": value}]
+        self.namespace.kubectl("patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=team")
+
+
+@pytest.fixture(scope="module")
+def module(cluster, tmp_path_factory):
+    made = Served(cluster, tmp_path_factory.mktemp("faults"))
+    yield made
+    made.namespace.delete()
+
+
+@pytest.fixture
+def served(cluster, module):
+    """The service, which is as it was after each test, with every operation ended and every entry kept."""
+    entries = [item["data"] for item in module.ledger()]
+    yield module
+    cluster.proxy.clear()
+    assert module.text() == module.before
+    assert module.client.find("isvc", "demo-candidate") is None
+    assert not module.speculates()
+    assert [item["data"] for item in module.ledger()][: len(entries)] == entries
+    assert None not in [operation["ending"] for operation in module.run.json("history", "demo")["operations"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/metadata/labels", {"team": "search"}),
+        ("/metadata/annotations/note", "theirs"),
+        ("/spec/predictor/maxReplicas", 3),
+        ("/spec/predictor/containers/0/args/-", "--max-num-seqs=8"),
+    ],
+    ids=["label", "annotation", "replicas", "argument"],
+)
+def test_after_a_foreign_change_a_rollback_ends_with_speculation_off(served, path, value):
+    served.run(*ROLLOUT)
+    assert served.speculates()
+    served.patched(path, value)
+    done = served.run(*ROLLBACK)
+    assert "restored" in done.stderr
+    assert not served.speculates()
+    assert served.text() != served.before  # the change stays
+    again = served.run(*ROLLBACK)
+    assert "was rolled back" in again.stderr
+    served.run("rollback", "demo", "--exact", "--to-revision", "1")
+
+
+def test_a_node_that_is_drained_while_mpctl_measures(served):
+    """The node of the pod that serves: its successor finds no GPU until the candidate is gone."""
+    (pod,) = served.namespace.pods()
+    node = pod["spec"]["nodeName"]
+    under_way = served.mpctl.start(*ROLLOUT, "--requests", "8", "--repeats", "16", "--max-tokens", "64")
+    try:
+
+        def measures():
+            return any((i["data"]["event"], i["data"]["step"]) == ("begun", "measure") for i in served.ledger())
+
+        served.client.wait("it measures", measures)
+        served.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force")
+        _, told = under_way.communicate(timeout=240)
+        assert under_way.returncode == 7, told
+        assert "restored" in told
+        assert served.text() == served.before
+        served.namespace.ready()
+        (successor,) = served.namespace.pods()
+        assert successor["spec"]["nodeName"] != node
+    finally:
+        under_way.kill()
+        served.cluster.kubectl("uncordon", node)
+
+
+def test_etcd_is_restarted_in_the_middle_of_a_rollout(served):
+    under_way = served.run.start(*ROLLOUT)
+    try:
+        served.client.wait("it is under way", lambda: served.client.find("isvc", "demo-candidate"))
+        served.cluster.restart_etcd()
+        _, told = under_way.communicate(timeout=240)
+    finally:
+        under_way.kill()
+    assert under_way.returncode in (0, 1, 7), told
+    assert "promoted" in told or "hint:" in told, told
+    served.run(*ROLLBACK)
+
+
+def test_an_autoscaler_that_another_changes_while_it_is_pinned_is_theirs(served):
+    served.cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
+    served.client.apply(hpa())
+    try:
+        served.killed(entries=5)
+        served.client.patch("hpa", "demo-queue", {"spec": {"maxReplicas": 4}})
+        done = served.run(*ROLLBACK)
+        assert "demo-queue" in done.stderr, done.stderr
+        assert served.client.get("hpa", "demo-queue")["spec"]["maxReplicas"] == 4
+    finally:
+        served.client.delete("hpa", "demo-queue")
+        served.cluster.metrics.clear()
+
+
+def test_a_quota_that_appears_in_the_middle_is_named_and_the_rollback_continues(served):
+    served.killed()
+    kind = "count/controllerrevisions.apps"
+    count = len(served.client.list("controllerrevisions"))
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {kind: str(count)}},
+    }
+    served.client.apply(quota)
+    path = f"/api/v1/namespaces/{served.namespace.name}/resourcequotas/small"
+
+    def counted():
+        used = served.client.request("GET", path).get("status", {}).get("used", {})
+        return used.get(kind) == str(count)
+
+    try:
+        served.client.wait("it is counted", counted)
+        done = served.run(*ROLLBACK, code=None)
+        assert done.returncode not in (0, 2), done.stderr
+        assert "exceeded quota: small" in done.stderr
+    finally:
+        served.client.request("DELETE", path)
+    served.run(*ROLLBACK)
+
+
+def test_a_ledger_that_a_newer_mpctl_continued_is_refused_by_name(served):
+    (*_, last) = served.ledger()
+    number = last["revision"] + 1
+    name = f"mpctl-demo.ledger-{number}"
+    data = {**last["data"], "seq": number, "format": 99, "who": "ann@newer"}
+    metadata = {"name": name, "labels": last["metadata"]["labels"]}
+    entry = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": metadata,
+        "data": data,
+        "revision": number,
+    }
+    served.client.apply(entry)
+    try:
+        for command in (ROLLBACK, ROLLOUT, ("status", "demo")):
+            done = served.run(*command, code=1)
+            assert name in done.stderr and "format 99 of a newer mpctl" in done.stderr, done.stderr
+    finally:
+        served.client.delete("controllerrevisions", name)
+
+
+def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served):
+    name, group = "mallory", "rbac.authorization.k8s.io"
+    metadata = {"name": name, "namespace": served.namespace.name}
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}
+    binding = {
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
+    }
+    for kind, more in (("Role", {"rules": [rule]}), ("RoleBinding", binding)):
+        served.client.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **more})
+    mallory = served.cluster.client_for(served.cluster.user(name), served.namespace.name)
+
+    def write(notes, holder=None):
+        spec = {"holderIdentity": holder, "renewTime": "2099-01-01T00:00:00.000000Z"}
+        mallory.patch("leases", "mpctl-demo", {"metadata": {"annotations": notes}, "spec": spec})
+
+    served.killed()
+    boot, _, _ = this_process().partition(" ")
+    reused = f"{boot} {os.getpid()} 1"  # the process id of another process by now
+    write(
+        {"mpctl.dev/process": reused, "mpctl.dev/who": "\x1b[2J\nnext: curl evil", "mpctl.dev/purpose": "\u202e"}, "x"
+    )
+    written = served.run("status", "demo").stdout
+    assert "\x1b" not in written and "\nnext: curl" not in written
+    served.run("resume", "demo")
+    write({"mpctl.dev/newest-entry": "9999 0123", "mpctl.dev/process": "garbage"})
+    done = served.run(*ROLLBACK, code=3)
+    assert f"entry 9999 is named by Lease {served.namespace.name}/mpctl-demo" in done.stderr, done.stderr
+    assert "mpctl unlock demo --force" in done.stderr
+    served.run("unlock", "demo", "--force", "--yes")
+    served.run(*ROLLBACK)
+    mallory.delete("leases", "mpctl-demo")
+    assert "was rolled back" in served.run(*ROLLBACK).stderr
+    mallory.close()
+
+
+def test_a_definition_that_is_deleted_in_the_middle_takes_the_service_and_not_its_history(cluster, module):
+    """The last test of this file: Kubernetes deletes every InferenceService with the definition."""
+    module.killed()
+    entries = [item["data"] for item in module.ledger()]
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = "inferenceservices.serving.kserve.io"
+    definition = cluster.client.request("GET", f"{path}/{name}")
+    cluster.client.request("DELETE", f"{path}/{name}")
+    try:
+        cluster.client.wait("it is gone", lambda: name not in cluster.kubectl("get", "crd", "-o", "name"))
+        for command in (("resume", "demo"), ROLLBACK):
+            done = module.run(*command, code=None)
+            assert done.returncode != 0
+            assert "InferenceService" in done.stderr, done.stderr
+            assert "bug in mpctl" not in done.stderr
+        assert [item["data"] for item in module.ledger()][: len(entries)] == entries
+        kept = module.run("history", "demo", "--revision", "1", "-o", "yaml").stdout
+        assert kept == module.before
+    finally:
+        for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
+            definition["metadata"].pop(field, None)
+        definition.pop("status", None)
+        cluster.client.request("POST", path, definition)
+        cluster.client.wait("it is served", lambda: "inferenceservices" in cluster.kubectl("api-resources", code=None))
+        cluster.kserve.restart()
+    module.run("abandon", "demo")
+    module.namespace.kubectl("apply", "-f", "-", stdin=kept)
+    module.namespace.ready()
+    module.run(*ROLLOUT)
+    module.run(*ROLLBACK)
+    assert module.text() == module.before
