@@ -85,7 +85,15 @@ def _load(text: str, file: str) -> list[Any]:
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise InputError("not YAML: unprintable character", file=file, line=line) from error
-    except (YAMLError, ValueError, TypeError, AttributeError, NotImplementedError, RecursionError) as error:
+    except (
+        YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        NotImplementedError,
+        RecursionError,
+    ) as error:
         raise InputError(f"not YAML: {error}", file=file) from error  # ruamel.yaml's own errors on odd tags and keys
 
 

@@ -8,7 +8,7 @@ that YAML readers disagree about (duplicate keys, custom tags) is refused here, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -17,6 +17,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
     DocumentEndEvent,
     DocumentStartEvent,
     Event,
@@ -30,6 +32,8 @@ from ruamel.yaml.events import (
 from mpctl.errors import InputError
 
 _CORE = "tag:yaml.org,2002:"
+_DEPTH = 100  # of lists and mappings in each other; a pod of Kubernetes needs about 20
+_VALUES = 1_000_000  # of a document, counted again for every alias; manifests have thousands
 _NULLS = ("", "~", "null", "Null", "NULL")
 _PLAIN: dict[str, Any] = {**dict.fromkeys(_NULLS), "true": True, "false": False}
 
@@ -132,18 +136,16 @@ def parse(text: str, file: str) -> tuple[Document, ...]:
         position = getattr(error, "position", None)
         line = None if not isinstance(position, int) else text.count("\n", 0, position) + 1
         raise InputError("not valid YAML: unprintable character", file=file, line=line) from error
-    builder = _Builder(file, iter(events))
-    try:
-        return tuple(document for document in builder.documents() if not _empty(document.root))
     except RecursionError as error:
         raise InputError("the YAML is nested too deep", file=file, hint="remove the nested lists") from error
+    return tuple(d for d in _Builder(file, iter(events)).documents() if not _empty(d.root))
 
 
 def _events(text: str) -> list[Event]:
     """ruamel's events. It stops at tabs between tokens, which YAML allows outside indentation: they read as blanks."""
     while True:
         try:
-            return list(YAML(typ="safe", pure=True).parse(text))
+            return list(_shallow(YAML(typ="safe", pure=True).parse(text)))
         except MarkedYAMLError as error:
             at = -1 if error.problem_mark is None else error.problem_mark.index
             before = text[max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1 : max(at, 0)]
@@ -151,6 +153,16 @@ def _events(text: str) -> list[Event]:
                 raise
             rest = text[at:].lstrip("\t")
             text = text[:at] + " " * (len(text) - at - len(rest)) + rest
+
+
+def _shallow(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, which stop where they are nested too deep: reading further would take minutes."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > _DEPTH:
+            raise RecursionError
+        yield event
 
 
 _TEMPLATE_HINT = "fix the syntax at that line; render templates (Helm, Kustomize) first"
@@ -169,11 +181,13 @@ class _Builder:
     anchors: dict[str, Scalar | Sequence | Mapping] = field(default_factory=dict)
     repeated: list[Node] = field(default_factory=list)
     depth: int = 0
+    values: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)  # values of an anchored node, by its anchor
 
     def documents(self) -> Iterator[Document]:
         for event in self.events:
             if isinstance(event, DocumentStartEvent):
-                self.anchors, self.repeated = {}, []
+                self.anchors, self.repeated, self.values = {}, [], 0
                 root = self.node(next(self.events))
                 yield Document(root, tuple(self.repeated))
             elif isinstance(event, DocumentEndEvent):
@@ -190,7 +204,8 @@ class _Builder:
                 f"custom tag {tag} has no meaning for Kubernetes", file=self.file, line=line, hint="remove the tag"
             )
         start, end = event.start_mark.index, event.end_mark.index
-        anchor = event.anchor
+        anchor, before = event.anchor, self.values
+        self.values += 1
         made: Scalar | Sequence | Mapping
         if isinstance(event, ScalarEvent):
             made = Scalar(event.value, event.style or "", start, end, line, anchor, self.depth > 0)
@@ -199,13 +214,18 @@ class _Builder:
         else:
             made = self.mapping(event, start, line)
         if anchor:
-            self.anchors[anchor] = made
+            self.anchors[anchor], self.sizes[anchor] = made, self.values - before
         return made
 
     def alias(self, event: AliasEvent, line: int) -> Alias:
         target = self.anchors.get(event.anchor)
         if target is None:
             raise InputError(f"alias *{event.anchor} has no anchor before it", file=self.file, line=line)
+        self.values += self.sizes[event.anchor]
+        if self.values > _VALUES:
+            raise InputError(
+                f"aliases make more than {_VALUES} values of this file", file=self.file, line=line, hint="write it out"
+            )
         self.repeated.append(target)
         return Alias(target, event.start_mark.index, event.end_mark.index, line)
 

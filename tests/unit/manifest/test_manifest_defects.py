@@ -147,6 +147,20 @@ def test_a_file_without_a_service_names_the_kinds_it_holds():
     assert "set speculative_config there" in caught.value.hint
 
 
+def test_aliases_that_multiply_are_refused_with_their_line():
+    lines = ["x0: &x0 [a, a, a, a, a, a, a, a, a]"]
+    lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(InputError, match="aliases make more than 1000000 values") as caught:
+        load("\n".join(lines) + "\n")
+    assert caught.value.line == 7
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: "])
+def test_nesting_without_end_is_refused_before_it_is_read(opening):
+    with pytest.raises(InputError, match="nested too deep"):
+        load("kind: " + opening * 100_000)
+
+
 def test_lists_nested_too_deep_are_an_error_of_the_file():
     deep = "a: " + "[" * 1000 + "]" * 1000 + "\n---\n" + model()
     with pytest.raises(InputError, match="nested too deep"):
