@@ -39,18 +39,18 @@ class Journal:
         self._operations[operation_id] = found
         return found
 
-    def open(self, operation_id: str, plan: Plan) -> Operation:
-        """Write a plan down as a new operation."""
-        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()})
+    def open(self, operation_id: str, plan: Plan, *, then: str = "") -> Operation:
+        """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
+        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()}, then=then)
         return self._keep(_with_texts(opened(entry), plan))
 
     def begin(self, operation: Operation, step: str) -> Operation:
-        """Write down that a step is about to act."""
-        return self._extend(operation.id, Event.BEGUN, step)
+        """Write down that a step is about to act, unless an entry says so."""
+        return operation if operation.begun == step else self._extend(operation.id, Event.BEGUN, step)
 
-    def done(self, operation: Operation, step: str, result: StepResult) -> Operation:
-        """Write down what a step found out."""
-        return self._extend(operation.id, Event.DONE, step, encode(result))
+    def done(self, operation: Operation, step: str, result: StepResult, *, then: str = "") -> Operation:
+        """Write down what a step found out, and that the step ``then`` is about to act."""
+        return self._extend(operation.id, Event.DONE, step, encode(result), then=then)
 
     def fail(self, operation_id: str, reason: str) -> Operation:
         """Write down why the step that was begun could not act."""
@@ -60,11 +60,15 @@ class Journal:
         """Write down how an operation ended."""
         return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail})
 
-    def _extend(self, operation_id: str, event: Event, step: str, data: dict[str, Any] | None = None) -> Operation:
-        entry = self._append(operation_id, event, step=step, data=data)
+    def _extend(
+        self, operation_id: str, event: Event, step: str, data: dict[str, Any] | None = None, *, then: str = ""
+    ) -> Operation:
+        entry = self._append(operation_id, event, step=step, data=data, then=then)
         return self._keep(self._operations[operation_id].with_entry(entry))
 
-    def _append(self, operation_id: str, event: Event, *, step: str = "", data: dict[str, Any] | None = None) -> Entry:
+    def _append(
+        self, operation_id: str, event: Event, *, step: str = "", data: dict[str, Any] | None = None, then: str = ""
+    ) -> Entry:
         context = self._context
         entry = Entry.after(
             self._last,
@@ -74,6 +78,7 @@ class Journal:
             who=context.who,
             step=step,
             data=data,
+            then=then,
         )
         context.store.append(entry)
         self._last = entry

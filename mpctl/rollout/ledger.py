@@ -1,7 +1,8 @@
 """The ledger: an append-only, hash-chained record of what operations did.
 
-An entry names the digest of the one before it, so a removed or edited line shows. Each step writes ``begun`` before it
-acts and ``done`` after; a step that was begun and not done is repeated on resume, which every step allows.
+An entry names the digest of the one before it, so a removed or edited line shows. Each step is written down before it
+acts, by the entry that ends the step before it (``then``), and after; a step that was begun and not done is repeated on
+resume, which every step allows.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ class Event(StrEnum):
     """What a ledger entry says happened."""
 
     OPENED = "opened"  # an operation was planned and starts
-    BEGUN = "begun"  # a step is about to act
+    BEGUN = "begun"  # a step is about to act, and no entry before said so
     DONE = "done"  # the step acted
     FAILED = "failed"  # the step could not act; the reason is in data
     CLOSED = "closed"  # the operation ended; data says how
 
 
-FORMAT = 2  # 1 held the texts of manifests
+FORMAT = 3  # 1 held the texts of manifests, 2 two entries for each step
+_READABLE = (2, FORMAT)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the ledger. ``format``: of ``data``."""
+    """One entry of the ledger. ``then``: the step that is about to act; ``format``: of the entry."""
 
     seq: int
     at: str
@@ -47,6 +49,7 @@ class Entry:
     previous: str
     digest: str = field(default="")
     format: int = FORMAT
+    then: str = ""
 
     @classmethod
     def after(
@@ -59,6 +62,7 @@ class Entry:
         who: str,
         step: str = "",
         data: dict[str, Any] | None = None,
+        then: str = "",
     ) -> Entry:
         """The entry that follows ``last``, chained to it."""
         entry = cls(
@@ -70,11 +74,12 @@ class Entry:
             who=who,
             data=data or {},
             previous=last.digest if last else "",
+            then=then,
         )
         return cls(**{**entry.__dict__, "digest": entry._own_digest()})
 
     def _own_digest(self) -> str:
-        content = {k: v for k, v in self.__dict__.items() if k != "digest"}
+        content = {k: v for k, v in self.__dict__.items() if k != "digest" and (k, v) != ("then", "")}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def follows(self, last: Entry | None) -> bool:
@@ -84,7 +89,8 @@ class Entry:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {**self.__dict__, "event": self.event.value}
+        own = {k: v for k, v in self.__dict__.items() if (k, v) != ("then", "")}
+        return {**own, "event": self.event.value}
 
     @classmethod
     def from_record(cls, record: Any) -> Entry:
@@ -97,7 +103,7 @@ class Entry:
         if isinstance(record, dict) and "previous" in record and "format" not in record:
             raise OlderFormat
         entry = decode(cls, record)
-        if entry.format != FORMAT:
+        if entry.format not in _READABLE:
             raise ValueError(f"format {entry.format} of a newer mpctl")
         return entry
 

@@ -113,7 +113,7 @@ class Operation:
             case Event.BEGUN:
                 return replace(self, begun=entry.step)
             case Event.DONE:
-                return replace(self, begun="", done={**self.done, entry.step: entry.data})
+                return replace(self, begun=entry.then, done={**self.done, entry.step: entry.data})
             case Event.FAILED:
                 return replace(self, failure=str(entry.data.get("reason", "")))
             case Event.CLOSED:
@@ -133,7 +133,8 @@ class Operation:
 
 def opened(entry: Entry) -> Operation:
     """The operation that an OPENED entry begins."""
-    return Operation(id=entry.operation, plan=Plan.from_record(entry.data["plan"]), opened_at=entry.at, who=entry.who)
+    plan = Plan.from_record(entry.data["plan"])
+    return Operation(id=entry.operation, plan=plan, opened_at=entry.at, who=entry.who, begun=entry.then)
 
 
 def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:

@@ -258,6 +258,9 @@ class Platform(Protocol):
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""
 
+    def configs(self) -> tuple[str, ...]:
+        """Objects outside of the manifest that shape the service's pods, with their generations."""
+
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""
 

@@ -31,7 +31,8 @@ def text_digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class Revision:
-    """The whole service at one moment. ``spec``: its speculation, None where nobody read it; ``why`` is for people."""
+    """The whole service at one moment. ``spec``: its speculation, None where nobody read it; ``why`` is for people;
+    ``configs``: objects outside of the text that shaped its pods, with their generations, where the platform knows."""
 
     number: int
     text: str
@@ -40,6 +41,7 @@ class Revision:
     why: str
     spec: Spec | None
     operation: str
+    configs: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -7,10 +7,12 @@ revision from wherever it is. That is why it works from every point, also from t
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.arm import BASELINE
 from mpctl.gate.outcome import Outcome
+from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import in_place_of
 from mpctl.rollout.foreign import is_known, keeping
@@ -69,7 +71,9 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
     if plan.restores:
         candidate = f"revision {plan.restores} with {', '.join(plan.keeps)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
-    return journal.open(operation_id, replace(plan, baseline=baseline, goal=goal))
+    plan = replace(plan, baseline=baseline, goal=goal)
+    first = next(iter(steps_of(plan, rolls=context.platform.rolls)), "")
+    return journal.open(operation_id, plan, then=first)
 
 
 def run(context: Context, operation: Operation) -> Operation:
@@ -112,13 +116,15 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
 
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
-    for name, act in steps_of(operation.plan, rolls=context.platform.rolls).items():
-        if name in operation.done:
-            continue
+    steps = steps_of(operation.plan, rolls=context.platform.rolls)
+    left = [name for name in steps if name not in operation.done]
+    for name, following in zip_longest(left, left[1:], fillvalue=""):
         if _rejected(operation):
             break
         operation = journal.begin(operation, name)
-        operation = journal.done(operation, name, _act(act, name, context, operation))
+        result = _act(steps[name], name, context, operation)
+        ends = _rejected(replace(operation, done={**operation.done, name: encode(result)}))
+        operation = journal.done(operation, name, result, then="" if ends else following)
     return operation
 
 

@@ -31,6 +31,15 @@ def cluster():
         yield opened
 
 
+@pytest.fixture(scope="session")
+def llm_cluster(cluster):
+    """The same cluster, with KServe's manager of LLMInferenceServices."""
+    from .rig.llmisvc import LlmServices
+
+    LlmServices(cluster).start()
+    return cluster
+
+
 @dataclass
 class Namespace:
     """A namespace of the cluster."""

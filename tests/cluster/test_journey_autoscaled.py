@@ -69,7 +69,7 @@ def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(clus
     namespace.client.wait("KServe writes its limits back", lambda: limits(namespace) == (1, 3))
 
     run = Unmeasured(mpctl)
-    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     namespace.client.wait("it is held", lambda: limits(namespace) == (1, 1))
     assert {p["metadata"]["uid"] for p in namespace.pods()} == pods
     candidate = namespace.client.get("isvc", "demo-candidate")
@@ -79,7 +79,7 @@ def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(clus
     run(*ROLLOUT)  # the same command goes on: it reads the service without the pin
     namespace.client.wait("it may scale again", lambda: limits(namespace) == (1, 3))
     assert [op["ending"] for op in run.json("history")["operations"]] == ["promoted"]
-    run("rollback", kill_after=6, code=-signal.SIGKILL)
+    run("rollback", kill_after=3, code=-signal.SIGKILL)
     run("rollback")
     assert live(namespace) == before
     namespace.client.wait("it may scale again", lambda: limits(namespace) == (1, 3))

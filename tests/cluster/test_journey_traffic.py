@@ -26,7 +26,7 @@ QUESTION = "one two three four"  # the scripted engine answers with it
 ROLLOUT = ("rollout", "--spec", "ngram")
 STEPS = (*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "1s")
 OURS = ("configmaps", "leases", "controllerrevisions")  # ledger, records and the hold: written about, not changed
-AT_10 = 13  # ledger entries until 10 % are on the candidate: opened, two for each of five steps, begun, done
+AT_10 = 7  # ledger entries until 10 % are on the candidate: opened, and one for each of six steps
 
 
 def host_of(namespace):

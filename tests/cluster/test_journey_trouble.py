@@ -120,7 +120,7 @@ def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespac
 
 
 def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(cluster, namespace, service, run):
-    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     done = run("resume", code=7)
     assert "was changed by somebody at" in done.stderr
@@ -132,7 +132,7 @@ def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(cluster, name
 
 
 def test_abandon_keeps_a_foreign_edit(cluster, namespace, service, run):
-    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     run("abandon")
     assert service.text() == edited
@@ -142,7 +142,7 @@ def test_abandon_keeps_a_foreign_edit(cluster, namespace, service, run):
 
 
 def test_an_exact_rollback_records_a_foreign_edit_as_a_revision(cluster, namespace, service, run):
-    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     run("rollback", "--exact")
     assert service.text() == service.before
@@ -182,7 +182,7 @@ def replace_args(namespace, args):
 
 
 def test_a_service_deleted_during_a_rollout_leaves_nothing_behind(cluster, namespace, service, run):
-    run(*ROLLOUT, kill_after=7, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     namespace.kubectl("delete", "isvc", "demo")
     done = run("resume", "demo", code=1)
     assert "mpctl abandon demo" in done.stderr
@@ -195,7 +195,7 @@ def test_the_autoscaler_is_pinned_and_restored(cluster, namespace, service, run)
     cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
     namespace.client.apply(hpa())
     spec = namespace.client.get("hpa", "demo-queue")["spec"]
-    run(*ROLLOUT, kill_after=5, code=-signal.SIGKILL)
+    run(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
     held = namespace.client.get("hpa", "demo-queue")["spec"]
     assert (held["minReplicas"], held["maxReplicas"]) == (1, 1)
     cluster.metrics.set("queue_wait_ms", 900)  # it would want two

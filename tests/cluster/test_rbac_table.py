@@ -94,12 +94,12 @@ def every_other_command(mine):
     """What follows an interruption: unlock, resume, rollback, abandon; the candidate's engine still crashes."""
     run = Unmeasured(mine)
     begun = ("rollout", "--spec", "ngram")
-    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run(*begun, kill_after=4, code=-signal.SIGKILL)
     run("unlock", "-y")
     run("resume", code=7)
-    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run(*begun, kill_after=4, code=-signal.SIGKILL)
     run("rollback", "-y")
-    run(*begun, kill_after=7, code=-signal.SIGKILL)
+    run(*begun, kill_after=4, code=-signal.SIGKILL)
     run("abandon", "-y")
 
 

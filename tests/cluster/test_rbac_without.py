@@ -94,7 +94,7 @@ UNFINISHED = {
         "update horizontalpodautoscalers",
     ],
 }
-RESUMED = {6: "create inferenceservices", 7: "get pods/log"}  # by the ledger entry at which the rollout was killed
+RESUMED = {3: "create inferenceservices", 4: "get pods/log"}  # by the ledger entry at which the rollout was killed
 WEIGHTS = {"demo": 90, "demo-candidate": 10}
 BACK = ("rollback", "demo", "--to-revision", "4", "-y")  # two are lost, the third is what abandoning found
 BACK_ROWS = ["list scaledobjects"]

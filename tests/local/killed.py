@@ -20,7 +20,7 @@ written = []
 def append_and_die(self, entry):
     append(self, entry)
     written.append(entry.seq)
-    if when in (str(len(written)), f"{entry.event.value}:{entry.step}"):
+    if when in (str(len(written)), f"{entry.event.value}:{entry.step}", f"begun:{entry.then}"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -172,7 +172,7 @@ def running(mpctl, *arguments):
 
 def begun(mpctl, step):
     ledger = mpctl.service / "ledger.jsonl"
-    return ledger.exists() and f'"step": "{step}"' in ledger.read_text()
+    return ledger.exists() and f'"then": "{step}"' in ledger.read_text()
 
 
 def test_a_second_command_is_refused_and_names_the_holder(mpctl):

@@ -19,7 +19,13 @@ from mpctl.manifest import Service
 from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
-from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, DEPLOYMENT, INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import (
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    LLM_INFERENCE_SERVICE,
+    Kind,
+)
 from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
@@ -39,7 +45,7 @@ _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --v
 
 
 class ClusterSession(Session):
-    """One InferenceService, or one plain Deployment, of a cluster."""
+    """One InferenceService, LLMInferenceService or plain Deployment of a cluster."""
 
     store: KubernetesStore
 
@@ -239,49 +245,46 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
         return ClusterSession(client, namespace, name, console)
-    plain = plain_services(client, namespace)
-    if name is not None and (namespace, name) in plain:
-        return ClusterSession(client, namespace, name, console, DEPLOYMENT)
-    found = [*cluster_services(client, namespace, or_others=bool(plain)), *plain]
+    kinds = {(space, one): kind for space, one, kind in reversed(cluster_services(client, namespace))}
+    found = [*reversed(kinds)]
     if gone:
-        found += [pair for pair in _with_history(client, namespace) if pair not in found]
+        found += [pair for pair in _with_history(client, namespace) if pair not in kinds]
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(
         found, name, where=where, none="choose another namespace with -n or another cluster with --context"
     )
-    resource = DEPLOYMENT if (namespace, chosen) in plain else INFERENCE_SERVICE
+    resource = kinds.get((namespace, chosen), INFERENCE_SERVICE)
     return ClusterSession(client, namespace, chosen, console, resource)
 
 
-def plain_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str]]:
-    """(namespace, name) of every Deployment that starts vLLM and that no controller made, but candidates of ours."""
-    try:
-        found = client.list(DEPLOYMENT, namespace, labels=labels) or []
-    except NotPermitted:
-        return []
-    items = [one["metadata"] for one in found if serves_vllm(one)]
-    return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]
-
-
-def cluster_services(
-    client: Client, namespace: str | None, *, or_others: bool = False, labels: str = ""
-) -> list[tuple[str, str]]:
-    """(namespace, name) of every InferenceService but candidates of ours, in one namespace or in all. ``or_others``: a
-    cluster without KServe has services of another kind; ``labels``: a selector.
+def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]]:
+    """Namespace, name and kind of every service but candidates of ours, in one namespace or in all: InferenceServices,
+    LLMInferenceServices, and Deployments that start vLLM and that no controller made. Kinds that may not be listed,
+    but for InferenceServices, are left out. ``labels``: a selector.
 
     Raises:
-        InputError: the cluster has no KServe.
+        InputError: the cluster has neither KServe nor a plain service.
     """
-    found = client.list(INFERENCE_SERVICE, namespace, labels=labels)
-    if found is None and or_others:
-        return []
-    if found is None:
+    kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels)
+    listed = [(INFERENCE_SERVICE, kserve or [])]
+    for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT):
+        try:
+            found = client.list(kind, namespace, labels=labels) or []
+        except NotPermitted:
+            continue
+        listed.append((kind, [one for one in found if kind is not DEPLOYMENT or serves_vllm(one)]))
+    services = [
+        (metadata["namespace"], metadata["name"], kind)
+        for kind, items in listed
+        for metadata in (one["metadata"] for one in items)
+        if ARM_ANNOTATION not in (metadata.get("annotations") or {})
+    ]
+    if kserve is None and not services:
         raise InputError(
             f"context {client.context}: InferenceService not found, KServe is not installed",
             hint="run 'mpctl doctor' to list what is missing",
         )
-    items = [i["metadata"] for i in found]
-    return [(m["namespace"], m["name"]) for m in items if ARM_ANNOTATION not in (m.get("annotations") or {})]
+    return services
 
 
 def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
@@ -293,9 +296,6 @@ def cluster_sessions(place: Place, console: Console, *, everywhere: bool, labels
     """A session for every service of the namespace, or of all; ``labels``: only those that the selector names."""
     client = open_client(place)
     namespace = None if everywhere else place.namespace or client.namespace
-    plain = plain_services(client, namespace, labels=labels)
-    kserve = cluster_services(client, namespace, or_others=bool(plain), labels=labels)
-    return [
-        *(ClusterSession(client, ns, name, console) for ns, name in kserve),
-        *(ClusterSession(client, *pair, console, DEPLOYMENT) for pair in plain if pair not in kserve),
-    ]
+    services = cluster_services(client, namespace, labels=labels)
+    kinds = {(space, name): kind for space, name, kind in reversed(services)}  # of one name, KServe's comes first
+    return [ClusterSession(client, *pair, console, kind) for pair, kind in reversed(kinds.items())]

@@ -43,8 +43,14 @@ def add_item(text: str, view: View, value: dict[str, Any]) -> Cut:
 
 
 def cut_entry(text: str, home: View, key: str) -> Cut:
-    """Cut a key of a block mapping with its lines; the inverse of :func:`add_entry`."""
-    name, value = next((n, v) for n, v in _block_mapping(home).entries if n.value == key)
+    """Cut a key of a block mapping with its lines; the inverse of :func:`add_entry`. Of the first key behind a dash,
+    the next key takes the place."""
+    entries = _block_mapping(home).entries
+    name, value = next((n, v) for n, v in entries if n.value == key)
+    following = entries[1][0].start if name is entries[0][0] and len(entries) > 1 else None
+    dashed = text[line_start(text, name.start) : name.start].strip() == "-"
+    if dashed and following is not None and not text[content_end(text, value) : following].strip():
+        return Cut(name.start, following, "")
     if text[line_start(text, name.start) : name.start].strip():
         raise home.error(f'"{key}" shares its line with another entry', hint="put every key on a line of its own")
     return _cut_lines(text, name, max(content_end(text, value), name.end))

@@ -16,7 +16,7 @@ from typing import Any
 from mpctl.errors import MpctlError, NotPermitted, Refused
 from mpctl.manifest import Service, foreign_changes
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
@@ -30,12 +30,12 @@ from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_plain
+from mpctl.platform.kubernetes.service.shape import is_llm, is_plain
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
-    """One InferenceService, or one plain Deployment."""
+    """One InferenceService, LLMInferenceService or plain Deployment."""
 
     name = "kubernetes"
     rolls = True
@@ -100,6 +100,10 @@ class KubernetesPlatform:
         """A live manifest without the deploymentStrategy of a change."""
         return without_transition_strategy(text, known)
 
+    def configs(self) -> tuple[str, ...]:
+        """The configs that KServe merges into an LLMInferenceService; nothing is read for other kinds."""
+        return self.reader.configs(self.isvc()) if self.reader.resource is LLM_INFERENCE_SERVICE else ()
+
     def live_text(self) -> str | None:
         """Return the live manifest; None when the service was deleted."""
         isvc = self._live.read()
@@ -132,7 +136,7 @@ class KubernetesPlatform:
         return str((self.isvc().get("status") or {}).get("url") or "-")
 
     def problems(self) -> tuple[str, ...]:
-        """Return the unmet conditions of the InferenceService with KServe's reasons."""
+        """Return the unmet conditions of the service with KServe's reasons."""
         return tuple(
             f"{c.get('type')}: {c.get('message') or c.get('reason')}"
             for c in conditions(self.isvc())
@@ -176,6 +180,11 @@ class KubernetesPlatform:
             raise Refused(
                 f"{self.title} runs in Knative mode, where Knative splits the traffic",
                 hint="leave out --traffic-steps, --mirror and --keep-baseline",
+            )
+        if is_llm(isvc):
+            raise Refused(
+                f"{self.title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it",
+                hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
             )
         if is_plain(isvc):
             raise Refused(
@@ -270,7 +279,7 @@ class KubernetesPlatform:
                 phase, message = Phase.STARTING, error.message
             else:
                 own = read_service(workload.isvc, workload.runtime).speculation() is not None
-                speculates = own or bool(expected_container(workload.isvc, workload.runtime).inherited)
+                speculates = own or expected_container(workload.isvc, workload.runtime).speculates
                 if speculates is not (counters.drafts is not None):
                     matches = False
                     has = "has no" if speculates else "has"

@@ -95,6 +95,10 @@ class LocalPlatform:
         """The same text: a change sets nothing for its duration here."""
         return text
 
+    def configs(self) -> tuple[str, ...]:
+        """None: the manifest says all."""
+        return ()
+
     def live_text(self) -> str | None:
         """The live manifest; None when the service is down."""
         desired = read_desired(self.directory)

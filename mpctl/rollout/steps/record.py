@@ -64,8 +64,18 @@ def _keep_reference(context: Context, operation: Operation) -> None:
 def record_restored(context: Context, operation: Operation) -> Recorded:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
+    _note_other_configs(context, plan.restores or plan.goal.number)
     stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
     return Recorded(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
+
+
+def _note_other_configs(context: Context, number: int) -> None:
+    """Name what shaped the pods of the restored revision and has changed since: the manifest does not hold it."""
+    now = context.platform.configs()
+    then = next((r.configs for r in context.store.revisions() if r.number == number), ()) if now else ()
+    if then and then != now:
+        changed = ", ".join(one for one in now if one not in then) or "fewer configs"
+        context.progress.note(f"revision {number} is restored, but its pods start with other configs: {changed}")
 
 
 def _as_stored(context: Context, plan: Plan) -> Manifest:
@@ -97,6 +107,7 @@ def revision_of(
         why=why,
         spec=spec,
         operation=operation_id,
+        configs=context.platform.configs(),
     )
     context.store.add_revision(revision)
     return replace(manifest, number=revision.number)

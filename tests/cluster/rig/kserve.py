@@ -18,11 +18,78 @@ from .gateway import GATEWAY, GATEWAY_NAMESPACE
 from .processes import free_port
 
 if TYPE_CHECKING:
+    from .binaries import Assets
     from .cluster import Cluster
 
+KSERVE = "github.com/kserve/kserve"
 NAMESPACE = "kserve"
 RUNTIME = "kserve-vllmserver"
 IMAGE = "vllm/vllm-openai:v0.11.0"
+
+
+def documents(assets: Assets, name: str) -> list[dict]:
+    """The objects of one entry of a recipe's definitions."""
+    return [d for d in assets.documents(name) if d["kind"] != "Kustomization"]
+
+
+class Manager:
+    """A manager of KServe's as a process; its webhooks have an address of their own. ``metrics``, ``probes``: ports."""
+
+    def __init__(self, cluster: Cluster, name: str, program: str, *, metrics: int, probes: int) -> None:
+        self._cluster, self.name, self._program = cluster, name, program
+        self._metrics, self._probes = metrics, probes
+        self._port = free_port()  # the manager has no flag for the address: it listens on all of them
+
+    def start(self, *flags: str) -> None:
+        """Start it, also again; returns when it calls itself ready."""
+        cluster, host = self._cluster, self._cluster.slot.host
+        scratch = cluster.folder / self.name
+        serving = cluster.authority.sign(f"{self.name}-webhook", f"{self.name}-webhook", addresses=[host])
+        certificates = scratch / "k8s-webhook-server" / "serving-certs"
+        certificates.mkdir(parents=True, exist_ok=True)
+        (certificates / "tls.crt").write_bytes(serving.certificate.read_bytes())
+        (certificates / "tls.key").write_bytes(serving.key.read_bytes())
+        cluster.processes.start(
+            self.name,
+            [
+                self._program,
+                f"--metrics-addr={host}:{self._metrics}",
+                f"--health-probe-addr={host}:{self._probes}",
+                f"--webhook-port={self._port}",
+                "--zap-log-level=info",
+                *flags,
+            ],
+            {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(scratch), "POD_NAMESPACE": NAMESPACE},
+        )
+        from .cluster import answers
+
+        cluster.processes.wait(self.name, lambda: answers(f"http://{host}:{self._probes}/readyz"))
+
+    def restart(self) -> None:
+        """As after an upgrade or an eviction; returns when its webhooks answer again."""
+        processes = self._cluster.processes
+        processes.stop(self.name)
+        self.start()
+        processes.wait(self.name, self._hears)  # the port is open a moment after it calls itself ready
+
+    def _hears(self) -> bool:
+        try:
+            socket.create_connection((self._cluster.slot.host, self._port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def client_config(self, path: str) -> dict:
+        """Where the API server calls a webhook."""
+        bundle = base64.b64encode(self._cluster.authority.bundle.read_bytes()).decode()
+        return {"url": f"https://{self._cluster.slot.host}:{self._port}{path}", "caBundle": bundle}
+
+    def webhooks(self, document: dict) -> dict:
+        """A webhook configuration of the release, called by address."""
+        document["metadata"] = {"name": document["metadata"]["name"]}
+        for webhook in document["webhooks"]:
+            webhook["clientConfig"] = self.client_config(webhook["clientConfig"]["service"]["path"])
+        return document
 
 
 class KServe:
@@ -31,24 +98,28 @@ class KServe:
     def __init__(self, cluster: Cluster, *, gateway_api: bool) -> None:
         self._cluster = cluster
         self._gateway_api = gateway_api
+        self._manager = Manager(cluster, "kserve-manager", cluster.assets["kserve-manager"], metrics=8080, probes=8081)
 
     def start(self) -> None:
         """Definitions, configuration, manager, webhooks and runtime, in this order; returns when all is ready."""
         cluster = self._cluster
         cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        crds = self._documents("kserve-crds") + self._documents("kserve-storage-crds")
-        cluster.run(self._create(crds))
-        for crd in crds:
-            cluster.client.wait(f"{crd['metadata']['name']} is served", lambda c=crd: self._established(c))
+        self.define(self._documents("kserve-crds") + self._documents("kserve-storage-crds"))
         self.configure({})
-        self._start_manager()
+        self._manager.start()
         for document in self._documents("kserve-webhooks"):
             if document["kind"].endswith("WebhookConfiguration"):
-                cluster.client.apply(self._webhooks(document))
+                cluster.client.apply(self._manager.webhooks(document))
         for document in self._documents("kserve-runtimes"):
             if document["metadata"]["name"] == RUNTIME:
                 document["spec"]["containers"][0]["image"] = IMAGE
-                cluster.client.wait("the runtime is accepted", lambda d=document: self._try_apply(d))
+                cluster.client.wait("the runtime is accepted", lambda d=document: self.try_apply(d))
+
+    def define(self, crds: list[dict]) -> None:
+        """Create definitions; returns when all are served."""
+        self._cluster.run(self._create(crds))
+        for crd in crds:
+            self._cluster.client.wait(f"{crd['metadata']['name']} is served", lambda c=crd: self._established(c))
 
     async def _create(self, crds: list[dict]) -> None:
         await asyncio.gather(*(self._cluster.api.create(crd) for crd in crds))
@@ -75,53 +146,10 @@ class KServe:
 
     def restart(self) -> None:
         """As after an upgrade or an eviction; returns when its webhooks answer again."""
-        processes = self._cluster.processes
-        processes.stop("kserve-manager")
-        self._start_manager(port=self._port)
-        processes.wait("kserve-manager", self._hears)  # the port is open a moment after it calls itself ready
+        self._manager.restart()
 
-    def _hears(self) -> bool:
-        try:
-            socket.create_connection((self._cluster.slot.host, self._port), timeout=5).close()
-        except OSError:
-            return False
-        return True
-
-    def _start_manager(self, port: int | None = None) -> None:
-        cluster = self._cluster
-        host = cluster.slot.host
-        self._port = port or free_port()  # the manager has no flag for the address: it listens on all of them
-        scratch = cluster.folder / "kserve"
-        serving = cluster.authority.sign("kserve-webhook", "kserve-webhook", addresses=[host])
-        certificates = scratch / "k8s-webhook-server" / "serving-certs"
-        certificates.mkdir(parents=True, exist_ok=True)
-        (certificates / "tls.crt").write_bytes(serving.certificate.read_bytes())
-        (certificates / "tls.key").write_bytes(serving.key.read_bytes())
-        cluster.processes.start(
-            "kserve-manager",
-            [
-                cluster.assets["kserve-manager"],
-                f"--metrics-addr={host}:8080",
-                f"--health-probe-addr={host}:8081",
-                f"--webhook-port={self._port}",
-                "--zap-log-level=info",
-            ],
-            {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(scratch), "POD_NAMESPACE": NAMESPACE},
-        )
-        from .cluster import answers
-
-        cluster.processes.wait("kserve-manager", lambda: answers(f"http://{host}:8081/readyz"))
-
-    def _webhooks(self, document: dict) -> dict:
-        bundle = base64.b64encode(self._cluster.authority.bundle.read_bytes()).decode()
-        document["metadata"] = {"name": document["metadata"]["name"]}
-        for webhook in document["webhooks"]:
-            path = webhook["clientConfig"]["service"]["path"]
-            url = f"https://{self._cluster.slot.host}:{self._port}{path}"
-            webhook["clientConfig"] = {"url": url, "caBundle": bundle}
-        return document
-
-    def _try_apply(self, document: dict) -> bool:
+    def try_apply(self, document: dict) -> bool:
+        """Apply an object; False while the manager's webhooks do not answer yet."""
         from .api import ApiError
 
         try:
@@ -152,4 +180,4 @@ class KServe:
         return any(one["name"] == spec["names"]["plural"] for one in found.get("resources", ()))
 
     def _documents(self, name: str) -> list[dict]:
-        return [d for d in self._cluster.assets.documents(name) if d["kind"] != "Kustomization"]
+        return documents(self._cluster.assets, name)

@@ -47,19 +47,28 @@ def value_of(arguments, flag):
     return found
 
 
+def speculation(arguments):
+    """The speculative setting, as JSON or as dotted flags; None without one. What is no JSON ends the engine."""
+    prefix = "--speculative-config."
+    dotted = {w[len(prefix) :].split("=", 1)[0]: w for w in arguments if w.startswith(prefix)}
+    text = value_of(arguments, "--speculative-config")
+    if text is None and not dotted:
+        return None
+    return {**json.loads(text or "{}"), **{key: value_of(arguments, prefix + key) for key in dotted}}
+
+
 class Model:
     """What the engine does: time and counters. ``arguments`` are those after ``vllm serve``."""
 
     def __init__(self, arguments, script):
-        config = value_of(arguments, "--speculative-config")
+        config = speculation(arguments)
         self.speculating = config is not None
         self.script = {**script, **(script.get("speculating", {}) if self.speculating else {})}
         self.drafted = 2
         if self.speculating and "accept" in self.script:
-            told = json.loads(config)
-            self.drafted = int(told.get("num_speculative_tokens") or 2)
-            if "synthetic_acceptance_length" in told:
-                self.script["accept"] = (told["synthetic_acceptance_length"] - 1) / self.drafted
+            self.drafted = int(config.get("num_speculative_tokens") or 2)
+            if "synthetic_acceptance_length" in config:
+                self.script["accept"] = (config["synthetic_acceptance_length"] - 1) / self.drafted
         model = value_of(arguments, "--model") or next((w for w in arguments if not w.startswith("-")), "model")
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()

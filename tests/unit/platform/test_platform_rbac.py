@@ -29,7 +29,7 @@ def granted(documents):
 
 def test_only_a_role_that_is_asked_for_deletes_a_history():
     deletes = {(verb, resource) for *_, verb, _, resource, _ in granted(roles("operator", "chat")) if verb == "delete"}
-    assert deletes == {("delete", "inferenceservices"), ("delete", "jobs")}
+    assert deletes == {("delete", "inferenceservices"), ("delete", "jobs"), ("delete", "llminferenceservices")}
     more = granted(roles("operator", "chat", purge=True)) - granted(roles("operator", "chat"))
     assert {(verb, resource) for *_, verb, _, resource, _ in more} == {
         ("list", "configmaps"),

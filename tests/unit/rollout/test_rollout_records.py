@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -90,6 +91,17 @@ def test_a_removed_entry_is_found_at_the_place(removed):
     with pytest.raises(MpctlError, match=rf"^tampering: ledger.jsonl:{removed + 1}: the chain is broken") as caught:
         read_ledger("".join(written), where="ledger.jsonl")
     assert "find out who wrote it" in caught.value.hint
+
+
+def test_a_ledger_with_two_entries_for_each_step_is_still_read():
+    """As every entry was until format 3: without the step that acts next."""
+    older = replace(Entry.after(None, at=AT, operation="o", event=Event.BEGUN, who="x", step="s"), format=2)
+    older = replace(older, digest=older._own_digest())
+    record = older.to_record()
+    assert "then" not in record
+    assert read_ledger(older.to_line() + "\n", where="ledger") == (older,)
+    with pytest.raises(ValueError, match="format 4 of a newer mpctl"):
+        Entry.from_record({**record, "format": 4})
 
 
 def test_exchanged_entries_are_found():

@@ -57,10 +57,10 @@ def interfere(memory, where, action):
 def test_every_step_is_written_down_before_it_acts(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
-    events = [(e.event, e.step) for e in memory.disk.ledger]
+    events = [(e.event, e.step, e.then) for e in memory.disk.ledger]
     names = list(sequences.steps_of(plan(strategy), rolls=False))
-    steps_written = [pair for name in names for pair in ((Event.BEGUN, name), (Event.DONE, name))]
-    assert events == [(Event.OPENED, ""), *steps_written, (Event.CLOSED, "")]
+    steps_written = [(Event.DONE, name, then) for name, then in zip(names, (*names[1:], ""), strict=True)]
+    assert events == [(Event.OPENED, "", names[0]), *steps_written, (Event.CLOSED, "", "")]
 
 
 @both

@@ -65,10 +65,12 @@ def test_a_lost_revision_keeps_its_number(there, named, number):
     revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", None, "o") for n in there]
     world = SimpleNamespace(
         store=SimpleNamespace(revisions=lambda: revisions, entries=lambda: entries, add_revision=revisions.append),
-        platform=SimpleNamespace(read=lambda: SimpleNamespace(text="new"), added_fields=lambda arm, live: ()),
+        platform=SimpleNamespace(
+            read=lambda: SimpleNamespace(text="new"), added_fields=lambda arm, live: (), configs=lambda: ()
+        ),
         clock=Rolling(),
         who="x",
     )
-    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM)
+    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM, restores=0)
     assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)).revision == number
     assert revisions[-1].number == number

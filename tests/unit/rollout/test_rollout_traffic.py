@@ -169,7 +169,7 @@ def test_an_engine_that_is_not_reached_again_or_whose_pod_is_not_ready_is_taken_
     check(memory, BASELINE_TEXT)
     assert said in memory.operations()[0].detail
     ledger = {entry.event: entry.at for entry in memory.disk.ledger if entry.operation == "rollout-1"}
-    begun = next(e.at for e in memory.disk.ledger if (e.event, e.step) == (Event.BEGUN, "shift-10"))
+    begun = next(e.at for e in memory.disk.ledger if e.then == "shift-10")
     waited = datetime.fromisoformat(ledger[Event.FAILED]) - datetime.fromisoformat(begun)
     assert after_s <= waited.total_seconds() < after_s + 3
 

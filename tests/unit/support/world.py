@@ -119,6 +119,9 @@ class MemoryPlatform:
     def live_text(self) -> str:
         return self._world.disk.text
 
+    def configs(self) -> tuple[str, ...]:
+        return ()
+
     def scaling(self) -> None:
         return None
 

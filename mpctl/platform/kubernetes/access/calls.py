@@ -158,6 +158,19 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
     *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
+# Services of KServe's other kind. Apart from the table, because a cluster may be without them.
+LLM: tuple[Row, ...] = (
+    *_rows("get list", kinds.LLM_INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
+    *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments that a config adds to the engine's"),
+    *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments of KServe's presets", scope="kserve"),
+    *_rows(
+        "create update delete",
+        kinds.LLM_INFERENCE_SERVICE,
+        ("diff", "plan", "preflight", "render", *_CHANGE_COMMANDS),
+        "candidate, promotion and restore; a dry run of them for a preview",
+        "operator",
+    ),
+)
 _DELETING = ("history --purge", "history --prune")
 # `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
 PURGE = (
@@ -194,7 +207,7 @@ def needs(
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
     ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments.
     """
-    rows = TABLE if role == "operator" else tuple(row for row in TABLE if row.role == "reader")
+    rows = tuple(row for row in (*TABLE, *LLM) if role == "operator" or row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
     own = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
     return (*(row for row in rows if row not in left_out), *own, *(PURGE if purge else ()))

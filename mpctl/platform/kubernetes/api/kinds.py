@@ -42,6 +42,8 @@ class Kind:
 SERVING = "serving.kserve.io"
 
 INFERENCE_SERVICE = Kind(SERVING, "v1beta1", "InferenceService", "inferenceservices")
+LLM_INFERENCE_SERVICE = Kind(SERVING, "v1alpha2", "LLMInferenceService", "llminferenceservices")
+LLM_CONFIG = Kind(SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs")
 SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
 CLUSTER_SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False)
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")

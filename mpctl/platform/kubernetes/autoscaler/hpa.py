@@ -16,14 +16,14 @@ from typing import Any
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.kinds import HPA, INFERENCE_SERVICE, SCALED_OBJECT, Kind
-from mpctl.platform.kubernetes.autoscaler.kserve_pin import LIMITS, made_by_kserve
+from mpctl.platform.kubernetes.api.kinds import HPA, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SCALED_OBJECT, Kind
+from mpctl.platform.kubernetes.autoscaler.kserve_pin import HOMES, LIMITS, made_by_kserve
 
-_KINDS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE)}
+_KINDS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)}
 _FIELDS = {
     HPA.name: ("minReplicas", "maxReplicas"),
     SCALED_OBJECT.name: ("minReplicaCount", "maxReplicaCount"),
-    INFERENCE_SERVICE.name: LIMITS,
+    **dict.fromkeys(HOMES, LIMITS),
 }
 _TRIES = 5
 
@@ -56,7 +56,7 @@ def autoscaler_record(scalers: Sequence[Mapping[str, Any]], replicas: int, isvc:
         if not made_by_kserve(scaler, isvc):
             items.append(_item(scaler))
         elif limits_of(scaler) != pinned(scaler, replicas):
-            items.append(_item({**isvc, "kind": INFERENCE_SERVICE.name}))
+            items.append(_item({**isvc, "kind": isvc.get("kind", INFERENCE_SERVICE.name)}))
     return {"replicas": replicas, "items": items} if items else None
 
 
@@ -77,7 +77,7 @@ def limits_of(item: Mapping[str, Any]) -> Json:
 
 def _limits_owner(body: Mapping[str, Any], kind: str) -> Any:
     """Return the part of an object that holds its limits."""
-    return body["spec"]["predictor"] if kind == INFERENCE_SERVICE.name else body["spec"]
+    return body["spec"][HOMES[kind]] if kind in HOMES else body["spec"]
 
 
 class Autoscalers:

@@ -2,8 +2,8 @@
 
 With autoscalerClass ``hpa`` (the default) or ``keda`` KServe owns the HPA or ScaledObject ``<service>-predictor`` and
 restores its limits from the predictor's ``minReplicas`` and ``maxReplicas`` whenever the service or its Deployment
-changes, so during every rollout (KServe 0.20). These two fields are pinned instead. They are not part of the pod
-template: no pod restarts.
+changes, so during every rollout (KServe 0.20). These two fields are pinned instead; of an LLMInferenceService those
+of ``spec.scaling``. They are not part of the pod template: no pod restarts.
 
 While they are pinned, the live object reads with its recorded limits, so that plans, revisions and comparisons never
 see the pin; every write carries it. Limits other than the pinned ones are foreign changes and read as they are.
@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, SERVING
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SERVING
 
 Json = dict[str, Any]
 
 LIMITS = ("minReplicas", "maxReplicas")
+# Where the objects that KServe makes an autoscaler for have their limits, below ``spec``.
+HOMES = {INFERENCE_SERVICE.name: "predictor", LLM_INFERENCE_SERVICE.name: "scaling"}
 
 
 def made_by_kserve(scaler: Mapping[str, Any], isvc: Mapping[str, Any]) -> bool:
@@ -46,29 +48,34 @@ class KServePin:
         """Use this record from now on; None: nothing is pinned."""
         self._recorded = None
         items = scaling["items"] if scaling is not None else ()
-        self._item = next((i for i in items if i["kind"] == INFERENCE_SERVICE.name), None)
+        self._item = next((i for i in items if i["kind"] in HOMES), None)
         self._replicas = int(scaling["replicas"]) if scaling is not None else 0
 
     def without_pin(self, isvc: Json) -> Json:
         """Return the live object without the pin."""
-        predictor = isvc["spec"].get("predictor") or {}  # a plain Deployment has none, and its HPA is pinned itself
-        minimum, maximum = (predictor.get(name) for name in LIMITS)
+        key = _home(isvc)
+        home = isvc["spec"].get(key) or {}  # a plain Deployment has none, and its HPA is pinned itself
+        minimum, maximum = (home.get(name) for name in LIMITS)
         if minimum is None or minimum != maximum:
             return isvc
         item = self._pinned_item()
         if item is None or minimum != self._replicas:
             return isvc
-        unpinned = {k: v for k, v in predictor.items() if k not in LIMITS}
-        return {**isvc, "spec": {**isvc["spec"], "predictor": {**unpinned, **item["limits"]}}}
+        unpinned = {k: v for k, v in home.items() if k not in LIMITS}
+        return {**isvc, "spec": {**isvc["spec"], key: {**unpinned, **item["limits"]}}}
 
     def with_pin(self, isvc: Json) -> Json:
         """Return the object to write, with the pin."""
         if self._pinned_item() is None:
             return isvc
-        pin = dict.fromkeys(LIMITS, self._replicas)
-        return {**isvc, "spec": {**isvc["spec"], "predictor": {**isvc["spec"]["predictor"], **pin}}}
+        pin, key = dict.fromkeys(LIMITS, self._replicas), _home(isvc)
+        return {**isvc, "spec": {**isvc["spec"], key: {**isvc["spec"][key], **pin}}}
 
     def _pinned_item(self) -> Mapping[str, Any] | None:
         if self._recorded is not None:
             self.set(self._recorded())
         return self._item
+
+
+def _home(isvc: Mapping[str, Any]) -> str:
+    return HOMES.get(str(isvc.get("kind")), HOMES[INFERENCE_SERVICE.name])

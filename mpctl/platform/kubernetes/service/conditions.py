@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.platform.kubernetes.service.knative import is_knative, not_alone, of_newest, same_image
-from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_plain, shape_of
+from mpctl.platform.kubernetes.service.llm import merged_container, own_args
+from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Phase
 
 Json = Mapping[str, Any]
@@ -47,7 +48,7 @@ class ExpectedContainer:
 
     ``whole``: ``args`` are complete; otherwise they follow those of a ServingRuntime. ``env``: literal values only.
     ``inherited``: the runtime's own speculation arguments; None when the runtime cannot be read. ``resolved``: the
-    image may name the digest of its tag.
+    image may name the digest of its tag. ``merged``: KServe may append arguments of its own.
     """
 
     command: tuple[str, ...] | None
@@ -57,6 +58,13 @@ class ExpectedContainer:
     env: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] | None = None
     resolved: bool = False
+    merged: bool = False
+
+    @property
+    def speculates(self) -> bool:
+        """Whether any of it sets speculation."""
+        words = (*self.args, *(self.inherited or ()), *self.env.values())
+        return any(option in str(word) for word in words for option in _SPECULATION[:1])
 
 
 @dataclass(frozen=True)
@@ -77,19 +85,24 @@ class Health:
 
 
 def expected_container(isvc: Json, runtime: Json | None = None) -> ExpectedContainer:
-    """Return the container start that the InferenceService specifies. ``runtime``: its ServingRuntime."""
+    """Return the container start that the service specifies. ``runtime``: its ServingRuntime, or its configs."""
+    if is_llm(isvc):
+        return _expected(merged_container(isvc, runtime), whole=False, inherited=(), merged=True)
     predictor = shape_of(isvc).pod_of(isvc)
     model = None if is_plain(isvc) else predictor.get("model")
     container: Json = model if model is not None else engine_container(predictor.get("containers") or [])
+    inherited = None if runtime is None else _speculation_args(_runtime_args(runtime))
+    return _expected(container, whole=model is None, inherited=inherited, resolved=is_knative(isvc))
+
+
+def _expected(container: Json, **more: Any) -> ExpectedContainer:
     command = container.get("command")
     return ExpectedContainer(
         command=None if command is None else tuple(command),
         args=tuple(container.get("args") or ()),
-        whole=model is None,
         image=container.get("image"),
         env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
-        inherited=None if runtime is None else _speculation_args(_runtime_args(runtime)),
-        resolved=is_knative(isvc),
+        **more,
     )
 
 
@@ -104,6 +117,8 @@ def _speculation_args(args: Sequence[str]) -> tuple[str, ...]:
 def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     """Whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
     args = tuple(container.get("args") or ())
+    if expected.merged:
+        args = own_args(args, expected.args)
     if len(args) < len(expected.args) or (expected.whole and len(args) != len(expected.args)):
         return False
     tail = args[len(args) - len(expected.args) :]
@@ -113,7 +128,8 @@ def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     head = args[: len(args) - len(expected.args)]
     if expected.inherited is not None and _speculation_args(head) != expected.inherited:
         return False
-    if expected.command is not None and tuple(container.get("command") or ()) != expected.command:
+    command = tuple(container.get("command") or ())
+    if expected.command is not None and not _same_command(expected.command, command):
         return False
     if expected.whole and expected.image is not None:
         image = str(container.get("image"))
@@ -121,6 +137,10 @@ def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
             return False
     have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
     return all(_same_value(value, have.get(name, "")) for name, value in expected.env.items())
+
+
+def _same_command(asked: Sequence[str], found: Sequence[str]) -> bool:
+    return len(asked) == len(found) and all(map(_same_value, asked, found))
 
 
 def _same_value(asked: str, found: str) -> bool:

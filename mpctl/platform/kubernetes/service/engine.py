@@ -1,7 +1,7 @@
-"""An InferenceService of the API server as a :class:`mpctl.manifest.Service`.
+"""A service of the API server as a :class:`mpctl.manifest.Service`.
 
-A service with ``predictor.model`` gets part of its command line from a ServingRuntime. mpctl reads that object, so that
-preflight sees all arguments, and never changes it.
+A service with ``predictor.model`` gets part of its command line from a ServingRuntime, an LLMInferenceService from its
+configs. mpctl reads these objects, so that preflight sees all arguments, and never changes them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
+from mpctl.platform.kubernetes.service.llm import read_configs
 from mpctl.platform.kubernetes.service.manifest_text import text_of
-from mpctl.platform.kubernetes.service.shape import is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
 
 _SEPARATOR = "---\n"
 
 
 def read_service(isvc: Json, runtime: Json | None = None) -> Service:
-    """The service. ``runtime``: the ServingRuntime it uses.
+    """The service. ``runtime``: the ServingRuntime it uses, or the List of its configs.
 
     Raises:
         InputError: not a single vLLM engine.
@@ -69,12 +70,16 @@ def edited(
 def _runtime_text(runtime: Json | None) -> str:
     if runtime is None:
         return ""
-    fields = {k: runtime[k] for k in ("apiVersion", "kind", "spec")}
-    return _SEPARATOR + dump({**fields, "metadata": {"name": runtime["metadata"]["name"]}})
+    items = runtime.get("items", [runtime])
+    fields = [({k: one[k] for k in ("apiVersion", "kind", "spec")}, one["metadata"]["name"]) for one in items]
+    return "".join(_SEPARATOR + dump({**own, "metadata": {"name": name}}) for own, name in fields)
 
 
 def runtime_of(client: Client, isvc: Json, namespace: str) -> Json | None:
-    """Read the ServingRuntime of an InferenceService; None when it has its own container."""
+    """Read the ServingRuntime of an InferenceService, None when it has its own container; the configs of an
+    LLMInferenceService."""
+    if is_llm(isvc):
+        return read_configs(client, isvc, namespace)
     model = None if is_plain(isvc) else isvc["spec"]["predictor"].get("model")
     if model is None:
         return None

@@ -24,7 +24,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     with_transition_strategy,
 )
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
-from mpctl.platform.kubernetes.service.shape import is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -193,4 +193,6 @@ def _strategy(text: str) -> Any:
 def _desired(isvc: Json, workload: Workload) -> int:
     if workload.deployment is not None:
         return int(workload.deployment["spec"].get("replicas", 1))
-    return int(isvc["spec"].get("replicas", 1) if is_plain(isvc) else isvc["spec"]["predictor"].get("minReplicas") or 1)
+    if is_plain(isvc) or is_llm(isvc):
+        return int(isvc["spec"].get("replicas", 1))
+    return int(isvc["spec"]["predictor"].get("minReplicas") or 1)

@@ -39,13 +39,17 @@ def newest_revision(isvc: Json) -> str:
     return str(_predictor(isvc).get("latestCreatedRevision") or f"{isvc['metadata']['name']}-predictor-00001")
 
 
+def child_name(parent: str, suffix: str) -> str:
+    """Name of an object that a controller makes for another one, shortened like Knative's kmeta.ChildName."""
+    if len(parent) <= _LONGEST_NAME - len(suffix):
+        return parent + suffix
+    digest = hashlib.md5(parent.encode(), usedforsecurity=False).hexdigest()
+    return f"{parent[: _LONGEST_NAME - _DIGEST - len(suffix)]}{digest}{suffix}"
+
+
 def deployment_of(revision: str) -> str:
-    """Name of a revision's Deployment, shortened like Knative's kmeta.ChildName."""
-    suffix = "-deployment"
-    if len(revision) <= _LONGEST_NAME - len(suffix):
-        return revision + suffix
-    digest = hashlib.md5(revision.encode(), usedforsecurity=False).hexdigest()
-    return f"{revision[: _LONGEST_NAME - _DIGEST - len(suffix)]}{digest}{suffix}"
+    """Name of a revision's Deployment."""
+    return child_name(revision, "-deployment")
 
 
 def of_newest(isvc: Json, pods: Sequence[Json]) -> list[Json]:

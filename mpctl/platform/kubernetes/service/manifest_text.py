@@ -17,11 +17,11 @@ from typing import Any
 from mpctl.errors import InputError, Refused
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
-from mpctl.platform.kubernetes.service.shape import OF_DEPLOYMENT, OF_KSERVE, is_plain, shape_of
+from mpctl.platform.kubernetes.service.llm import candidate_spec
+from mpctl.platform.kubernetes.service.shape import SHAPES, is_llm, is_plain, shape_of
 
 Json = dict[str, Any]
 
-_KINDS = (OF_KSERVE.resource.name, OF_DEPLOYMENT.resource.name)
 CANDIDATE_LABEL = "mpctl.dev/candidate-of"
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
@@ -59,7 +59,7 @@ _OWNER_TRACES = (
 
 
 def text_of(record: Mapping[str, Any]) -> str:
-    """The canonical text of an InferenceService."""
+    """The canonical text of a service's object."""
     kept = {k: copy.deepcopy(v) for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in kept["metadata"].items() if k not in _SERVER_METADATA}
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
@@ -78,7 +78,7 @@ def object_of(text: str) -> Json:
     """Parse a text made by :func:`text_of`.
 
     Raises:
-        InputError: not an InferenceService or a Deployment.
+        InputError: not a kind of service.
     """
     import yaml
 
@@ -86,8 +86,8 @@ def object_of(text: str) -> Json:
         record = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise InputError(f"the recorded service is not YAML: {error}") from error
-    if not isinstance(record, dict) or record.get("kind") not in _KINDS:
-        raise InputError("the recorded service is not an InferenceService or a Deployment")
+    if not isinstance(record, dict) or record.get("kind") not in SHAPES:
+        raise InputError(f"the recorded service is not one of {', '.join(SHAPES)}")
     return record
 
 
@@ -123,7 +123,12 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
     if is_plain(record):
         return _candidate_deployment(record, arm_id, labels, annotations, namespace=namespace, pods=pods)
-    predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
+    if is_llm(record):
+        spec, own = candidate_spec(record["spec"], service, pods), {}
+    else:
+        predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
+        spec = {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}}
+        own = {_AUTOSCALER_CLASS: "none"}
     return {
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],
@@ -131,10 +136,10 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
             "name": candidate_name(service),
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
-            "annotations": {**annotations, _AUTOSCALER_CLASS: "none", ARM_ANNOTATION: arm_id}
+            "annotations": {**annotations, **own, ARM_ANNOTATION: arm_id}
             | ({} if retained_for is None else {RETAINED_ANNOTATION: retained_for}),
         },
-        "spec": {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}},
+        "spec": spec,
     }
 
 
@@ -174,6 +179,8 @@ def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
     restoring it restarts no pod.
     """
     record = object_of(text)
+    if is_llm(record):
+        return None  # KServe sets it
     takes_first = _removed_first(shape_of(record).strategy_of(record) or {}, replicas)
     needed = takes_first == 0 if downtime else takes_first >= replicas
     return with_transition_strategy(text, downtime=downtime) if needed else None

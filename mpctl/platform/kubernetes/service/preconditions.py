@@ -6,13 +6,14 @@ from mpctl.errors import Refused
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import HPA
 from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
+from mpctl.platform.kubernetes.service import llm
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative, require_changeable, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_plain
+from mpctl.platform.kubernetes.service.shape import is_llm, is_plain
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -32,6 +33,8 @@ class Preconditions:
         isvc = self._live.require()
         if is_knative(isvc):
             require_changeable(isvc, self._live.title, self._live.desired_replicas(isvc), downtime=downtime)
+        if is_llm(isvc):
+            llm.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
         workload = self._reader.workload(isvc)
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
@@ -86,7 +89,7 @@ class Preconditions:
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
         """Warn of an HPA that KServe will delete: it has the predictor's name and another owner (KServe 0.20)."""
-        if is_knative(isvc) or is_plain(isvc):
+        if is_knative(isvc) or is_plain(isvc) or is_llm(isvc):
             return ()
         name = deployment_name(isvc)
         for item in self._client.list(HPA, self._reader.namespace) or []:

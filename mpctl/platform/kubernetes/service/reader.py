@@ -19,6 +19,7 @@ from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.service import llm
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,
@@ -29,7 +30,7 @@ from mpctl.platform.kubernetes.service.conditions import (
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
-from mpctl.platform.kubernetes.service.shape import engine_container, is_plain, pod_selector
+from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
@@ -66,7 +67,7 @@ class _Stuck:
 
 @dataclass(frozen=True)
 class Workload:
-    """An arm's InferenceService with its Deployment, pods and ServingRuntime (None without one)."""
+    """An arm's service object with its Deployment, pods and ServingRuntime or configs (None without one)."""
 
     isvc: Json
     deployment: Json | None
@@ -98,7 +99,7 @@ class ServiceReader:
         self._runtimes: dict[str, Json] = {}
 
     def isvc(self, name: str) -> Json | None:
-        """Return an InferenceService or a plain Deployment; None when not found."""
+        """Return a service's object; None when not found."""
         return self.client.get(self.resource, name, self.namespace)
 
     def workload(self, isvc: Json) -> Workload:
@@ -121,6 +122,10 @@ class ServiceReader:
                 return None
             self._runtimes[name] = found
         return self._runtimes[name]
+
+    def configs(self, isvc: Json) -> tuple[str, ...]:
+        """The configs that KServe merged into an LLMInferenceService, as texts; empty for other kinds."""
+        return llm.config_texts(isvc, self._runtime(isvc)) if is_llm(isvc) else ()
 
     def health(self, read: Callable[[], Workload | None]) -> tuple[Workload | None, Health]:
         """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist."""
@@ -305,9 +310,11 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def deployment_name(isvc: Json) -> str:
-    """Name of the Deployment: the service's own, KServe's in Standard mode, the newest revision's in Knative mode."""
+    """Name of the Deployment: its own, KServe's in Standard mode, the newest revision's in Knative mode."""
     if is_plain(isvc):
         return str(isvc["metadata"]["name"])
+    if is_llm(isvc):
+        return llm.deployment_of(isvc)
     return deployment_of(newest_revision(isvc)) if is_knative(isvc) else f"{isvc['metadata']['name']}-predictor"
 
 

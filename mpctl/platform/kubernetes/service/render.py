@@ -8,14 +8,14 @@ from mpctl.errors import InputError
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of
-from mpctl.platform.kubernetes.service.shape import OF_DEPLOYMENT, OF_KSERVE, is_plain
+from mpctl.platform.kubernetes.service.shape import SHAPES, is_plain
 from mpctl.rollout.ports import Arm
 
 Json = dict[str, Any]
 
 
 def candidate_manifest(text: str, name: str) -> str:
-    """The second InferenceService or Deployment for the service ``name`` in the manifest ``text``: one pod, not scaled,
+    """The second object for the service ``name`` in the manifest ``text``: one pod, not scaled,
     without traffic.
 
     mpctl's own marks are left out: what another tool applied must not be taken for a candidate that mpctl may remove.
@@ -27,11 +27,10 @@ def candidate_manifest(text: str, name: str) -> str:
     import yaml
 
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    kinds = (OF_KSERVE.resource.name, OF_DEPLOYMENT.resource.name)
-    isvc = next((d for d in documents if d.get("kind") in kinds and d["metadata"]["name"] == name), None)
+    isvc = next((d for d in documents if d.get("kind") in SHAPES and d["metadata"]["name"] == name), None)
     if isvc is None:
         raise InputError(
-            f"{name} is no InferenceService and no Deployment; only these have a candidate",
+            f"{name} has no candidate; these kinds have one: {', '.join(SHAPES)}",
             field="--candidate",
             hint="render the changed service under another name",
         )

@@ -1,8 +1,8 @@
-"""The two kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
+"""The three kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
 
-An InferenceService has its pod in ``spec.predictor``; KServe makes the Deployment. A plain Deployment is its own
-workload. Its number of replicas belongs to whoever scales it: it is no part of a recorded manifest, and every write
-keeps the live one.
+An InferenceService has its pod in ``spec.predictor``, an LLMInferenceService what it adds to KServe's presets in
+``spec.template`` (see ``llm``); KServe makes their Deployments. A plain Deployment is its own workload. Its number of
+replicas belongs to whoever scales it: it is no part of a recorded manifest, and every write keeps the live one.
 """
 
 from __future__ import annotations
@@ -12,33 +12,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.manifest.engine import starts as engine_starts
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
 
 Json = dict[str, Any]
 
 CONTAINER = "kserve-container"
+LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 # Written by the Deployment's controller.
 _REVISION = "deployment.kubernetes.io/revision"
+# KServe's labels of the pods that decode, on one node (`singleNodeLabels` in KServe 0.20).
+_NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llminferenceservice-workload"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits.
-    ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service."""
+    """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits
+    (empty where they cannot be set), ``limits`` of the mapping with ``minReplicas`` and ``maxReplicas``. ``scaled``:
+    whether ``spec.replicas`` belongs to whoever scales the service."""
 
     resource: Kind
     pod: tuple[str, ...]
     strategy: tuple[str, ...]
+    limits: tuple[str, ...] = ()
     scaled: bool = False
 
     def pod_of(self, record: Mapping[str, Any]) -> Json:
-        """The mapping that holds containers, volumes and claims."""
+        """The mapping that holds containers, volumes and claims; empty where the service leaves it to presets."""
         return _at(record["spec"], self.pod)
 
     def strategy_of(self, record: Mapping[str, Any]) -> Any:
         """The limits of a rolling update; None without any."""
-        return _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1])
+        return _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1]) if self.strategy else None
 
     def set_strategy(self, record: Json, value: Any) -> None:
         """Set the limits of a rolling update; None removes them."""
@@ -69,18 +74,25 @@ class Shape:
         return {**record, "spec": spec, "metadata": metadata}
 
 
-OF_KSERVE = Shape(INFERENCE_SERVICE, ("predictor",), ("predictor", "deploymentStrategy"))
+OF_KSERVE = Shape(INFERENCE_SERVICE, ("predictor",), ("predictor", "deploymentStrategy"), ("predictor",))
+OF_LLM = Shape(LLM_INFERENCE_SERVICE, ("template",), (), ("scaling",))
 OF_DEPLOYMENT = Shape(DEPLOYMENT, ("template", "spec"), ("strategy",), scaled=True)
+SHAPES = {shape.resource.name: shape for shape in (OF_KSERVE, OF_LLM, OF_DEPLOYMENT)}
 
 
 def shape_of(record: Mapping[str, Any]) -> Shape:
     """The shape of an object; of KServe's where the kind is not written."""
-    return OF_DEPLOYMENT if record.get("kind") == DEPLOYMENT.name else OF_KSERVE
+    return SHAPES.get(str(record.get("kind")), OF_KSERVE)
 
 
 def is_plain(record: Mapping[str, Any]) -> bool:
     """Whether the service is a Deployment without KServe."""
     return shape_of(record) is OF_DEPLOYMENT
+
+
+def is_llm(record: Mapping[str, Any]) -> bool:
+    """Whether the service is an LLMInferenceService."""
+    return shape_of(record) is OF_LLM
 
 
 def serves_vllm(deployment: Mapping[str, Any]) -> bool:
@@ -91,9 +103,11 @@ def serves_vllm(deployment: Mapping[str, Any]) -> bool:
 
 
 def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the first."""
-    found = [c for c in containers if c.get("name") == CONTAINER] or [c for c in containers if starts_vllm(c)]
-    return (found or list(containers) or [{}])[0]
+    """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the one that
+    KServe's presets name, else the first."""
+    tests = (lambda c: c.get("name") == CONTAINER, starts_vllm, lambda c: c.get("name") == LLM_CONTAINER)
+    found = next((c for test in tests for c in containers if test(c)), None)
+    return found if found is not None else next(iter(containers), {})
 
 
 def starts_vllm(container: Mapping[str, Any]) -> bool:
@@ -104,6 +118,8 @@ def starts_vllm(container: Mapping[str, Any]) -> bool:
 
 def pod_selector(record: Mapping[str, Any]) -> str:
     """The label selector of the service's pods."""
+    if is_llm(record):
+        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
     if not is_plain(record):
         return f"{ISVC_LABEL}={record['metadata']['name']}"
     selector = record["spec"]["selector"]
@@ -117,5 +133,5 @@ def pod_selector(record: Mapping[str, Any]) -> str:
 
 def _at(home: Mapping[str, Any], path: tuple[str, ...]) -> Json:
     for key in path:
-        home = home[key]
+        home = home.get(key) or {}
     return home  # type: ignore[return-value]

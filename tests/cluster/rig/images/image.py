@@ -19,6 +19,10 @@ def scripted(arguments):
         from engine import serve
 
         serve(arguments[1:], host=os.environ["RIG_ADDRESS"])
+    elif arguments == ["--version"]:
+        from engine import VERSION
+
+        sys.stdout.write(f"{VERSION}\n")
     elif arguments[:2] == ["bench", "serve"]:
         from bench import bench
 

@@ -96,7 +96,7 @@ def test_a_model_deployment_has_no_candidate(cli, offline):
     file = DATA / "modelplane-model-deployment-v2.yaml"
     done = cli("render", "-f", str(file), "--spec", "none", "--candidate")
     assert (done.code, done.out) == (2, "")
-    assert "is no InferenceService and no Deployment" in done.err
+    assert "has no candidate; these kinds have one: InferenceService, LLMInferenceService, Deployment" in done.err
 
 
 def test_a_refusal_prints_no_manifest(cli, offline):

@@ -1,0 +1,114 @@
+"""LLMInferenceService: what KServe merges below it, and what its Deployment's container must look like. Pure but for
+one read.
+
+KServe merges presets, the configs in ``baseRefs`` and the service into one pod template. Containers and variables merge
+by name; ``args`` of a stronger layer replace those below as a whole. The engine is container ``main``. The Deployment's
+strategy cannot be set (KServe 0.20): with one replica a new pod starts before the old one stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpctl.errors import Refused
+from mpctl.manifest.engine.evaluated import VARIABLE
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.kinds import LLM_CONFIG
+from mpctl.platform.kubernetes.service.knative import child_name
+from mpctl.platform.kubernetes.service.shape import LLM_CONTAINER
+
+Json = dict[str, Any]
+
+_ROUTER_PRESETS = ("router-route", "scheduler", "scheduler-latency-predictor", "tokenizer", "tracing")
+_TRACING = "--otlp-traces-endpoint"  # KServe appends it, and what follows, to the arguments (spec.tracing)
+
+
+def deployment_of(record: Mapping[str, Any]) -> str:
+    """Name of the Deployment that KServe makes."""
+    return child_name(str(record["metadata"]["name"]), "-kserve")
+
+
+def applied_configs(record: Mapping[str, Any]) -> list[Json]:
+    """The configs that KServe merged, the weakest first: ``name``, ``namespace``, ``source``."""
+    return [dict(one) for one in (record.get("status") or {}).get("appliedConfigs") or ()]
+
+
+def config_texts(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The applied configs as a revision records them: where from, namespace, name, and generation where it was read."""
+    read = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (configs or {}).get("items", ())}
+    texts = []
+    for ref in applied_configs(record):
+        found = read.get((ref.get("namespace"), ref["name"]))
+        generation = "" if found is None else f", generation {found['metadata'].get('generation')}"
+        texts.append(f"{ref.get('source')} {ref.get('namespace')}/{ref['name']}{generation}")
+    return tuple(texts)
+
+
+def read_configs(client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+    """Read the configs that shape the pods, as a List, the weakest first; None until KServe reports them.
+
+    Raises:
+        NotPermitted: they may not be read.
+    """
+    refs = [one for one in applied_configs(record) if not str(one["name"]).endswith(_ROUTER_PRESETS)]
+    found = [client.get(LLM_CONFIG, ref["name"], ref.get("namespace") or namespace) for ref in refs]
+    return {"kind": "List", "items": [one for one in found if one is not None]} if refs else None
+
+
+def container_of(record: Mapping[str, Any]) -> Json:
+    """Container ``main`` of a service or a config; empty where it has none."""
+    containers = ((record.get("spec") or {}).get("template") or {}).get("containers") or ()
+    return next((dict(one) for one in containers if one.get("name") == LLM_CONTAINER), {})
+
+
+def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> Json:
+    """The fields of container ``main`` that start the engine, merged as KServe merges them. ``configs`` None: unknown,
+    so variables that only a config may set are left out."""
+    layers = [container_of(one) for one in (*(() if configs is None else configs["items"]), record)]
+    env: dict[str, Json] = {} if configs is None else {VARIABLE: {"name": VARIABLE, "value": ""}}
+    for layer in layers:
+        env |= {one["name"]: one for one in layer.get("env") or ()}
+    strongest = {key: one[key] for one in layers for key in ("args", "command", "image") if one.get(key)}
+    return {**strongest, "env": list(env.values())}
+
+
+def own_args(args: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a Deployment's container without those that KServe appends for tracing."""
+    found = tuple(args)
+    end = found.index(_TRACING) if _TRACING in found and _TRACING not in expected else len(found)
+    return found[:end]
+
+
+def candidate_spec(spec: Mapping[str, Any], name: str, pods: int) -> Json:
+    """The spec of a candidate: the same model name, fixed replicas, and no route, so that requests reach it only where
+    mpctl sends them."""
+    own = {key: value for key, value in spec.items() if key not in ("scaling", "router")}
+    model = spec.get("model") or {}
+    return {**own, "model": {**model, "name": model.get("name") or name}, "replicas": pods}
+
+
+def require_changeable(record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool) -> None:
+    """Refuse what KServe cannot do with this service.
+
+    Raises:
+        Refused: with the reason and the remedy.
+    """
+    spec = record["spec"]
+    if spec.get("worker") is not None:
+        raise Refused(
+            f"{title} runs on several nodes (spec.worker): a LeaderWorkerSet is replaced group by group, and a "
+            f"candidate would need a second group of nodes",
+            hint="edit the manifest with 'mpctl render -f' and apply it with your own tools",
+        )
+    if side_by_side and spec.get("prefill") is not None:
+        raise Refused(
+            f"{title} has prefill pods of its own: a candidate beside it would prefill by itself, so the two would "
+            f"not be alike",
+            hint="use --strategy in-place, which changes the decode pods alone",
+        )
+    if downtime:
+        raise Refused(
+            f"{title}: KServe gives an LLMInferenceService no update strategy, so no old pod can stop first",
+            hint="add capacity first with 'mpctl capacity'",
+        )

@@ -1,0 +1,164 @@
+"""LLMInferenceServices with KServe's real manager, webhooks and presets: rolled out and rolled back exactly.
+
+What counts is what the engine's process received: KServe's preset passes every argument through a shell's ``eval``.
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from mpctl.platform.kubernetes.access.calls import LLM
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+
+from .objects import ANY_SPEED, CLAIM
+from .roles import Granted
+from .unmeasured import Unmeasured
+
+CONFIG = """\
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceServiceConfig
+metadata: {name: ours}
+spec:
+  template:
+    containers:
+    - name: main
+      env: [{name: TEAM, value: chat}]
+"""
+SERVICE = """\
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata:
+  name: chat
+  labels: {team: chat}
+spec:
+  model: {uri: "hf://Qwen/Qwen3-8B", name: qwen}
+  replicas: 1
+  baseRefs: [{name: ours}]
+  template:
+    resourceClaims: [{name: gpu, resourceClaimTemplateName: one-l4}]
+    containers:
+    - name: main
+      resources:
+        requests: {cpu: "1", memory: 2Gi}
+        claims: [{name: gpu, request: gpu}]
+"""
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+NGRAM = ("--spec", "ngram")
+EAGLE3 = ("--spec", "eagle3", "--staging-mode", "engine")
+HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3"
+
+
+@pytest.fixture
+def chat(llm_cluster, namespace):
+    """A service of one pod that serves."""
+    llm_cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    for text in (CLAIM, CONFIG, SERVICE):
+        namespace.client.apply(text)
+    namespace.client.wait("the engine is ready", lambda: namespace.settled("chat-kserve"))
+    yield namespace
+    for kind in ("llmisvc", "llminferenceserviceconfig"):
+        for found in namespace.client.list(kind):
+            namespace.client.delete(kind, found["metadata"]["name"])
+    namespace.client.wait("the services are gone", lambda: not namespace.client.list("llmisvc"))
+
+
+@pytest.fixture
+def operator(cluster, namespace):
+    granted = Granted(cluster, namespace.name)
+    granted.apply()
+    yield granted
+    granted.remove()
+
+
+def live(namespace):
+    return text_of(namespace.client.get("llmisvc", "chat"))
+
+
+def received(namespace):
+    """Arguments of the only engine's process, as the system has them: after the preset's shell."""
+    selector = "app.kubernetes.io/name=chat,kserve.io/component=workload"
+    pods = [p for p in namespace.client.list("pods", labels=selector) if "deletionTimestamp" not in p["metadata"]]
+    (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in pods)
+    words = Path(f"/proc/{pod.units[0].process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    return [word.replace(str(pod.folder), "") for word in words[words.index("serve") :]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(NGRAM, {"method": "ngram"}, id="ngram", marks=pytest.mark.journey),
+        pytest.param(EAGLE3, {"method": "eagle3", "model": HEAD}, id="eagle3"),
+    ],
+)
+def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_path, spec, expected):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    before, plain = live(chat), received(chat)
+    mpctl = mpctl.as_user(operator.user)
+    (status,) = mpctl.json("status")["items"]
+    assert (status["metadata"]["name"], status["status"]["state"]) == ("chat", "Ready")
+
+    done = mpctl("rollout", "chat", *spec, "--policy", str(policy), *QUICK)
+    assert "promoted: service" in done.stderr
+    own = [word for word in received(chat) if word not in plain]
+    flags = dict(word.removeprefix("--speculative-config.").split("=", 1) for word in own)
+    assert flags.items() >= expected.items()
+    assert received(chat)[: len(plain)] == plain
+    assert chat.client.find("llmisvc", "chat-candidate") is None
+    configs = mpctl.json("history", "chat")["revisions"][0]["configs"]
+    assert any(text.startswith("UserRef") and text.endswith("/ours, generation 1") for text in configs)
+    assert "Preset kserve/kserve-config-llm-template, generation 1" in configs
+
+    mpctl("rollback", "chat")
+    assert live(chat) == before
+    assert received(chat) == plain
+    assert {row.key for row in LLM} <= chat.cluster.proxy.rules()
+    assert [op["ending"] for op in mpctl.json("history", "chat")["operations"]] == ["promoted", "rolled back"]
+
+
+def test_a_rejected_candidate_leaves_the_service_unchanged(chat, mpctl):
+    chat.cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05, "slow": 4}})
+    before = live(chat)
+    done = mpctl("rollout", "chat", *NGRAM, *QUICK, "--max-tokens", "8", code=5)
+    assert "gate rejected the candidate" in done.stderr
+    assert live(chat) == before
+    assert chat.client.find("llmisvc", "chat-candidate") is None
+
+
+def test_in_place_the_pods_roll_and_what_cannot_be_done_is_refused_with_the_reason(chat, mpctl):
+    before, run = live(chat), Unmeasured(mpctl)
+    refused = mpctl("rollout", "chat", *NGRAM, "--strategy", "in-place", "--accept-downtime", *QUICK, code=4)
+    assert "no update strategy" in refused.stderr
+    refused = mpctl("rollout", "chat", *NGRAM, "--traffic-steps", "10", *QUICK, code=4)
+    assert "HTTPRoute" in refused.stderr
+    run("rollout", "chat", *NGRAM, "--strategy", "in-place")
+    assert any(word.startswith("--speculative-config.method=ngram") for word in received(chat))
+    run("rollback", "chat")
+    assert live(chat) == before
+
+
+def test_killed_at_every_step_it_resumes_or_rolls_back(chat, mpctl):
+    run, before = Unmeasured(mpctl), live(chat)
+    run("rollout", "chat", *NGRAM)
+    promoted = live(chat)
+    run("rollback", "chat")
+    entries = chat.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
+    rollout = [entry["data"] for entry in entries if entry["data"]["operation"] == "rollout-1"]
+    begun = [number for number, entry in enumerate(sorted(rollout, key=lambda e: e["seq"]), 1) if number % 2]
+    failures = []
+    for number in begun:
+        way_on = ("resume", "rollback")[number // 2 % 2]
+        killed = run("rollout", "chat", *NGRAM, kill_after=number, code=None)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        done = run(way_on, "chat", code=None)
+        wrong = "" if done.returncode == 0 else done.stderr[-600:]
+        if live(chat) != (promoted if way_on == "resume" else before):
+            wrong += "; the live object is another"
+        if chat.client.find("llmisvc", "chat-candidate") is not None:
+            wrong += "; a candidate is left"
+        if wrong:
+            failures.append(f"killed after entry {number}, {way_on}: {wrong}")
+        if way_on == "resume":
+            run("rollback", "chat")
+    assert not failures, "\n".join(failures)

@@ -1,0 +1,205 @@
+"""LLMInferenceServices on a cluster: KServe's merge is followed; what KServe cannot do is refused with a reason."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from mpctl.errors import Refused
+from mpctl.platform.kubernetes.autoscaler.hpa import autoscaler_record
+from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.service.conditions import assess_health, expected_container, port_of
+from mpctl.platform.kubernetes.service.engine import edited, read_service
+from mpctl.platform.kubernetes.service.llm import config_texts, read_configs, require_changeable
+from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
+from mpctl.platform.kubernetes.service.reader import deployment_name
+from mpctl.platform.kubernetes.service.shape import engine_container, pod_selector
+from mpctl.rollout.ports import Phase
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
+VARIABLE = "VLLM_ADDITIONAL_ARGS"
+API = "serving.kserve.io/v1alpha2"
+START = 'eval "exec vllm serve /mnt/models --served-model-name {{ .Spec.Model.Name }} ${VLLM_ADDITIONAL_ARGS} $@"'
+REFS = [
+    {"name": "kserve-config-llm-template", "namespace": "kserve", "source": "Preset"},
+    {"name": "kserve-config-llm-router-route", "namespace": "kserve", "source": "Preset"},
+    {"name": "ours", "namespace": "chat", "source": "UserRef"},
+]
+LIVE = {
+    "apiVersion": API,
+    "kind": "LLMInferenceService",
+    "metadata": {"name": "qwen", "namespace": "chat", "uid": "u", "resourceVersion": "7", "labels": {"team": "chat"}},
+    "spec": {
+        "model": {"uri": "hf://org/qwen", "name": "qwen"},
+        "baseRefs": [{"name": "ours"}],
+        "replicas": 2,
+        "router": {"route": {}, "gateway": {}},
+        "template": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
+    },
+    "status": {"appliedConfigs": REFS, "url": "http://gateway/chat/qwen"},
+}
+
+
+def config(name, namespace, container, generation=1):
+    metadata = {"name": name, "namespace": namespace, "generation": generation}
+    spec = {"template": {"containers": [{"name": "main", **container}]}}
+    return {"apiVersion": API, "kind": "LLMInferenceServiceConfig", "metadata": metadata, "spec": spec}
+
+
+PRESET = config(
+    "kserve-config-llm-template",
+    "kserve",
+    {"command": ["/bin/bash", "-c", START, "--"], "image": "ghcr.io/llm-d/llm-d-cuda:v0.8.0"},
+)
+OURS = config("ours", "chat", {"env": [{"name": "HF_HOME", "value": "/models"}]}, generation=4)
+CONFIGS = {"kind": "List", "items": [PRESET, OURS]}
+
+
+class Reads:
+    """A client that knows the two configs."""
+
+    def get(self, kind, name, namespace):
+        found = {("kserve", PRESET["metadata"]["name"]): PRESET, ("chat", "ours"): OURS}
+        return found[namespace, name]
+
+
+def with_setting(value):
+    changed = copy.deepcopy(LIVE)
+    changed["spec"]["template"]["containers"][0]["env"] = [{"name": VARIABLE, "value": value}]
+    return changed
+
+
+def deployed(env=(), args=()):
+    """What KServe makes: the preset's start with the service's variables and arguments."""
+    container = {"name": "main", "command": ["/bin/bash", "-c", START, "--"], "args": list(args)}
+    container["env"] = [{"name": "HF_HOME", "value": "/models"}, *({"name": n, "value": v} for n, v in env)]
+    container["ports"] = [{"containerPort": 8000}]
+    status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+    spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    return {"metadata": {"generation": 1}, "spec": spec, "status": status}
+
+
+def pod(deployment):
+    return {
+        "metadata": {"name": "p"},
+        "spec": deployment["spec"]["template"]["spec"],
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def phase(record, deployment, configs=CONFIGS):
+    return assess_health(record, deployment, [pod(deployment)], runtime=configs).phase
+
+
+def test_the_configs_that_shape_the_pods_are_read_and_named_with_their_generations():
+    assert read_configs(Reads(), LIVE, "chat") == CONFIGS
+    assert read_configs(Reads(), {**LIVE, "status": {}}, "chat") is None
+    assert config_texts(LIVE, CONFIGS) == (
+        "Preset kserve/kserve-config-llm-template, generation 1",
+        "Preset kserve/kserve-config-llm-router-route",
+        "UserRef chat/ours, generation 4",
+    )
+
+
+def test_a_setting_goes_into_the_services_variable_and_out_again_exactly():
+    text = edited(LIVE, CONFIGS, NGRAM)
+    (container,) = object_of(text)["spec"]["template"]["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == VARIABLE
+    assert "{" not in variable["value"]
+    assert read_service(object_of(text), CONFIGS).speculation() == NGRAM
+    assert edited(object_of(text), CONFIGS, None) == text_of(LIVE)
+
+
+def test_a_deployment_of_the_arm_before_is_no_ready_arm():
+    changed = with_setting("--speculative-config.method=ngram")
+    plain, speculating = deployed(), deployed([(VARIABLE, "--speculative-config.method=ngram")])
+    assert phase(LIVE, plain) is Phase.READY
+    assert phase(changed, speculating) is Phase.READY
+    assert phase(changed, plain) is Phase.STARTING
+    assert phase(LIVE, speculating) is Phase.STARTING
+
+
+def test_a_variable_that_only_a_config_sets_is_expected_and_unknown_without_the_config():
+    base = config("ours", "chat", {"env": [{"name": VARIABLE, "value": "--max-model-len 2048"}]})
+    configs = {"kind": "List", "items": [PRESET, base]}
+    served = deployed([(VARIABLE, "--max-model-len 2048")])
+    assert phase(LIVE, served, configs) is Phase.READY
+    assert phase(LIVE, deployed(), configs) is Phase.STARTING
+    assert phase(LIVE, served, None) is Phase.READY
+
+
+def test_what_kserve_appends_for_tracing_is_no_difference():
+    record = copy.deepcopy(LIVE)
+    record["spec"]["template"]["containers"][0]["args"] = ["--max-model-len=2048"]
+    traced = deployed(args=["--max-model-len=2048", "--otlp-traces-endpoint", "http://t", "--collect-detailed-traces"])
+    assert phase(record, traced) is Phase.READY
+    assert phase(record, deployed(args=["--max-model-len=4096"])) is Phase.STARTING
+
+
+def test_speculation_of_a_config_is_known():
+    base = config("ours", "chat", {"args": ["--speculative-config.method=ngram"]})
+    assert expected_container(LIVE, {"kind": "List", "items": [PRESET, base]}).speculates
+    assert not expected_container(LIVE, CONFIGS).speculates
+
+
+def test_names_are_those_that_kserve_gives():
+    assert deployment_name(LIVE) == "qwen-kserve"
+    assert pod_selector(LIVE) == "app.kubernetes.io/name=qwen,app.kubernetes.io/component=llminferenceservice-workload"
+    (container,) = deployed()["spec"]["template"]["spec"]["containers"]
+    assert engine_container([{"name": "log"}, container])["name"] == "main"
+    assert port_of(container) == 8000
+
+
+def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
+    scaled = copy.deepcopy(LIVE)
+    del scaled["spec"]["replicas"], scaled["spec"]["model"]["name"]
+    scaled["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3}
+    made = candidate_of(text_of(scaled), "arm-1", namespace="chat")
+    assert (made["kind"], made["metadata"]["name"]) == ("LLMInferenceService", "qwen-candidate")
+    assert made["spec"]["model"]["name"] == "qwen"
+    assert made["spec"]["replicas"] == 1
+    assert made["spec"].keys() & {"router", "scaling"} == set()
+    assert made["spec"]["baseRefs"] == [{"name": "ours"}]
+    assert transition_text(text_of(LIVE), 2, downtime=True) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "asked", "reason"),
+    [
+        ({"worker": {"containers": []}}, {"side_by_side": False, "downtime": False}, "several nodes"),
+        ({"prefill": {"replicas": 1}}, {"side_by_side": True, "downtime": False}, "prefill pods of its own"),
+        ({}, {"side_by_side": False, "downtime": True}, "no update strategy"),
+    ],
+)
+def test_what_kserve_cannot_do_is_refused_with_the_reason(more, asked, reason):
+    with pytest.raises(Refused, match=reason):
+        require_changeable({**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", **asked)
+
+
+def test_the_decode_pods_of_a_service_with_prefill_change_in_place():
+    split = {**LIVE, "spec": {**LIVE["spec"], "prefill": {"replicas": 1}}}
+    require_changeable(split, "service chat/qwen", side_by_side=False, downtime=False)
+
+
+def test_kserves_autoscaler_is_pinned_through_spec_scaling():
+    live = copy.deepcopy(LIVE)
+    live["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3, "wva": {"hpa": {}}}
+    owner = {"apiVersion": API, "kind": "LLMInferenceService", "uid": "u"}
+    hpa = {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "qwen-kserve-hpa", "uid": "h", "ownerReferences": [owner]},
+        "spec": {"minReplicas": 1, "maxReplicas": 3},
+    }
+    record = autoscaler_record([hpa], 2, live)
+    (item,) = record["items"]
+    assert (item["kind"], item["name"], item["limits"]) == (
+        "LLMInferenceService",
+        "qwen",
+        {"minReplicas": 1, "maxReplicas": 3},
+    )
+    pin = KServePin(lambda: record)
+    pinned = pin.with_pin(live)
+    assert pinned["spec"]["scaling"] == {"minReplicas": 2, "maxReplicas": 2, "wva": {"hpa": {}}}
+    assert pin.without_pin(pinned) == live
