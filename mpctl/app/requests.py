@@ -52,14 +52,15 @@ class SpeculationRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequest:
-    """What is sent, how, and for how long. ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``:
-    where the load client runs, auto, job or local; ``load_pods``: of the Job; None: as an unfinished rollout has it,
-    else one; ``policy``: a file with the gate's limits, ``limits``: a record of them in its place; ``rounds``: None
-    chooses as many as the prompts allow, 24 at most, or those that find ``detect``, a gain as a share of the time per
-    token."""
+    """What is sent, how, and for how long. ``workloads``: files that are split into classes; ``concurrency``: () means
+    1, or none with ``requests_per_s``; ``load``: where the load client runs, auto, job or local; ``load_pods``: of the
+    Job; None: as an unfinished rollout has it, else one; ``policy``: a file with the gate's limits, ``limits``: a
+    record of them in its place; ``rounds``: None chooses as many as the prompts allow, 24 at most, or those that find
+    ``detect``, a gain as a share of the time per token."""
 
     prompts: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
     requests: int = 4
     rounds: int | None = None
     detect: float | None = None

@@ -13,7 +13,8 @@ from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
 from mpctl.errors import InputError
 from mpctl.experiment.built_in import BUILT_IN, built_in_prompts
-from mpctl.experiment.workload import Traffic, Workload, read_prompts
+from mpctl.experiment.prompt_files import read_classes, read_prompts
+from mpctl.experiment.workload import Traffic, Workload
 
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
 _MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options
@@ -33,6 +34,7 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
     traffic = (
         *(read_traffic(text) for text in request.prompts),
         *(_read_dataset(text, load) for text in request.datasets),
+        *(kind for file in request.workloads for kind in read_split(file)),
     )
     planned = Workload(
         traffic=traffic or (read_traffic(BUILT_IN[0]),),
@@ -74,6 +76,18 @@ def read_traffic(text: str) -> Traffic:
     name, path = _named(source)
     prompts, repeated = read_prompts(read_file(path, "the prompts"), file=path)
     return Traffic(name, prompts, share, repeated)
+
+
+def read_split(file: str) -> tuple[Traffic, ...]:
+    """The classes of a file, each with its part of the requests as its share."""
+    found = read_classes(read_file(file, "the requests"), file=file)
+    named: dict[str, Traffic] = {}
+    for name, prompts in found.items():
+        kind = Traffic(_class_name(name), prompts.texts, float(prompts.count), prompts.count - len(prompts.texts))
+        if kind.name in named:
+            raise InputError(f"two categories are the class {kind.name}", file=file)
+        named[kind.name] = kind
+    return tuple(named.values())
 
 
 def _read_dataset(text: str, load: Loader | None) -> Traffic:

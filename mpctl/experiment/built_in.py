@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from mpctl.experiment.workload import read_prompts
+from mpctl.experiment.prompt_files import read_prompts
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 

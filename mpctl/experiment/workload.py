@@ -286,34 +286,3 @@ def round_order(
         toss = hashlib.sha256(f"{seed}\n{cell.key}\n{repeat}".encode()).digest()[0]
         order.extend((cell, arm) for arm in (arms if toss % 2 == 0 else arms[::-1]))
     return tuple(order)
-
-
-def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
-    """Return the distinct prompts of a file in ``vllm bench serve``'s custom format, and its number of duplicates.
-
-    Raises:
-        InputError: a line is no JSON object with a non-empty string "prompt", or the file has no line.
-    """
-    prompts: dict[str, None] = {}
-    seen = 0
-    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"not JSON: {error.msg}", file=file, line=number) from error
-        prompt = record.get("prompt") if isinstance(record, dict) else None
-        if not isinstance(prompt, str) or not prompt:
-            raise InputError(
-                "needs a non-empty string",
-                file=file,
-                line=number,
-                field="prompt",
-                hint='one JSON object per line: {"prompt": "..."}',
-            )
-        prompts[prompt] = None
-        seen += 1
-    if not prompts:
-        raise InputError("holds no prompts", file=file, hint='one JSON object per line: {"prompt": "..."}')
-    return tuple(prompts), seen - len(prompts)

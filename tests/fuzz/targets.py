@@ -16,9 +16,9 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.block import Block, BlockError, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.prompt_files import read_prompts
 from mpctl.experiment.raw import corrected
 from mpctl.experiment.run import Run
-from mpctl.experiment.workload import read_prompts
 from mpctl.fleet.reader import read_fleet
 from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked

@@ -7,14 +7,14 @@ from dataclasses import replace
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.session.base import Session
-from mpctl.app.workload import read_traffic
+from mpctl.app.workload import read_split, read_traffic
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
 from mpctl.rollout.revision import text_digest
 
 
-def run(session: Session, prompts: tuple[str, ...] = ()) -> Outcome:
-    """Continue a rollout, rollback or retirement from its last finished step. ``prompts``: classes of traffic as the
-    rollout was given them, since no record keeps their texts.
+def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> Outcome:
+    """Continue a rollout, rollback or retirement from its last finished step. ``prompts`` and ``workloads``: classes of
+    traffic as the rollout was given them, since no record keeps their texts.
 
     Raises:
         Conflict: another operator works on the service.
@@ -26,7 +26,8 @@ def run(session: Session, prompts: tuple[str, ...] = ()) -> Outcome:
         if operation is None:
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         confirm_resume(session, operation)
-        given = {kind.name: kind.prompts for kind in map(read_traffic, prompts)}
+        kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
+        given = {kind.name: kind.prompts for kind in kinds}
         with session.context() as context:
             return carry_out(session, replace(context, prompts=given), operation)
 

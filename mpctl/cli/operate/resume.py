@@ -20,17 +20,18 @@ from mpctl.cli.settings import in_context
     metavar="[NAME=]FILE",
     help="Prompts of the rollout again; needed while it measures, unless they are built in; repeatable.",
 )
+@option("--workload", type=File(), multiple=True, metavar="FILE", help="The same for a file of several classes.")
 @ask_options
 @output_option
 @shared_options
 @in_context
-def command(context: CliContext, /, name: str | None, prompts: tuple[str, ...]) -> None:
+def command(context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]) -> None:
     """Continue an interrupted rollout, rollback or retire from its last finished step.
 
-    Prompts are never stored. While a rollout measures prompts of a file, name the file again with --prompts. An
-    operation that another user opened is shown as a diff against the live service and confirmed first.
+    Prompts are never stored. While a rollout measures prompts of a file, name the file again with --prompts or
+    --workload. An operation that another user opened is shown as a diff against the live service and confirmed first.
     """
     from mpctl.app.operate import resume
     from mpctl.cli.operate.outcome import conclude
 
-    conclude(context, resume.run(context.open_session(name, gone=True), prompts))
+    conclude(context, resume.run(context.open_session(name, gone=True), prompts, workload))

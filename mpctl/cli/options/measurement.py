@@ -21,6 +21,7 @@ class MeasurementOptions(TypedDict):
 
     prompts: tuple[str, ...]
     dataset: tuple[str, ...]
+    workload: tuple[str, ...]
     requests: int
     repeats: int | None
     detect: float | None
@@ -43,6 +44,14 @@ measurement_options = all_of(
         multiple=True,
         metavar="[NAME=]FILE|SET[:SHARE]",
         help="Traffic class: a JSONL file, or edits (default), rag, chat, math, fresh; repeatable.",
+        **_SECTION,
+    ),
+    option(
+        "--workload",
+        type=File(),
+        multiple=True,
+        metavar="FILE",
+        help="Traffic classes of one file, by category or kind; each share is its part of the requests.",
         **_SECTION,
     ),
     option(
@@ -141,6 +150,7 @@ def measurement_request(given: MeasurementOptions) -> MeasurementRequest:
     return MeasurementRequest(
         prompts=given["prompts"],
         datasets=given["dataset"],
+        workloads=given["workload"],
         requests=given["requests"],
         rounds=given["repeats"],
         detect=given["detect"],

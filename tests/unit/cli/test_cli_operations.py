@@ -64,6 +64,7 @@ ROLLOUTS = [
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
     (["--temperature", "0,0.7", "--max-tokens", "9"], measured(temperatures=(0.0, 0.7), max_tokens=9)),
     (["--reuse-prompts", "--no-calibrate"], measured(reuse_prompts=True, calibrate=False)),
+    (["--workload", "log.jsonl"], measured(workloads=("log.jsonl",))),
     (["--load-pods", "4"], measured(load_pods=4)),
     (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
     (

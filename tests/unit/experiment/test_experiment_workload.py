@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.workload import Traffic, Workload, read_prompts, round_order
+from mpctl.experiment.prompt_files import read_prompts
+from mpctl.experiment.workload import Traffic, Workload, round_order
 
 few = settings(max_examples=60, deadline=None)
 

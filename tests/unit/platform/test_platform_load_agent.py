@@ -12,6 +12,7 @@ import time
 import httpx
 import pytest
 
+from mpctl.experiment.prompt_files import CHAT
 from mpctl.platform.kubernetes.load_job import job_manifest as load_job
 from mpctl.platform.load import PACED, WORKER
 
@@ -19,21 +20,25 @@ from mpctl.platform.load import PACED, WORKER
 CLIENT = """
 import asyncio, json, os
 def add_cli_args(parser): pass
+class Request:
+    request_overrides = {"seed": 1}
+    def __init__(self, line): self.prompt = json.loads(line)["prompt"]
 async def get_request(lines):
-    for line in lines: yield line
+    for line in lines: yield Request(line), 1.0
 def main(words):
     given = dict(w[2:].partition("=")[::2] for w in words)
     lines = open(given["dataset-path"]).read().splitlines()
     if given.get("model") == "broken":
         raise ValueError("no such model")
     async def request():
-        async for line in get_request(lines): pass
-    asyncio.run(request())
+        return [r.request_overrides async for r, _ in get_request(lines)]
+    overrides = asyncio.run(request())
     with open("sent.jsonl", "a") as sent:
         sent.write(json.dumps([len(lines), os.environ.get("OPENAI_API_KEY")]) + "\\n")
     if given.get("model") != "mute":
         with open(given["result-filename"], "w") as result:
-            json.dump({"prompts": [json.loads(line)["prompt"] for line in lines]}, result)
+            prompts = [json.loads(line)["prompt"] for line in lines]
+            json.dump({"prompts": prompts, **({"messages": overrides} if prompts[0][:1] == chr(30) else {})}, result)
 """
 PARSER = """
 from argparse import ArgumentParser
@@ -189,6 +194,13 @@ def test_finished_blocks_are_kept_for_a_while(agent):
 def test_prompts_arrive_as_they_are(agent):
     prompts = ["a\nb", "\u2028", "ä" * 300_000, '"']
     assert agent.send("one", None, prompts=prompts).json()["result"] == {"prompts": prompts}
+
+
+def test_a_conversation_is_sent_as_messages(agent):
+    messages = [{"role": "user", "content": "hi"}]
+    text = CHAT + json.dumps({"messages": messages, "tools": [1]})
+    sent = agent.send("one", None, prompts=[text, "plain"]).json()["result"]["messages"]
+    assert sent == [{"seed": 1, "messages": messages, "tools": [1]}, {"seed": 1}]
 
 
 def test_a_server_of_known_timing_beside_it(agent):

@@ -75,7 +75,7 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
             if "samples" in request:
                 Path(request["result"]).write_text(json.dumps(prompts_of(parser.parse_args(request["samples"]))))
             else:
-                with at_barrier(client, request.get("barrier")) as waited:
+                with hooked(client, request.get("barrier")) as waited:
                     client.main(parser.parse_args(request["arguments"]))
                 answer = {"ok": True, "waited": sum(waited)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
@@ -84,30 +84,46 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
         answers.flush()
 
 
+CHAT = "\x1echat "  # of mpctl.experiment.prompt_files
+
+
 @contextmanager
-def at_barrier(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[float]]:
-    """Let the client wait at ``barrier`` right before its first request, when everything is loaded; the seconds that it
-    waited are part of its own duration. A client without the function that is known here waits before all of it."""
+def hooked(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[float]]:
+    """Let the client wait at ``barrier`` right before its first request, when everything is loaded, and send a
+    conversation as messages. The seconds that it waited are part of its own duration. A client without the function
+    that is known here waits before all of it."""
     waited: list[float] = []
     generate = getattr(client, "get_request", None)
-    if barrier is None or generate is None:
+    if generate is None:
         if barrier is not None:
             barrier()
         yield waited
         return
 
     async def held(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
-        begin = time.perf_counter()
-        await asyncio.to_thread(barrier)
-        waited.append(time.perf_counter() - begin)
-        async for request in generate(*arguments, **options):
-            yield request
+        if barrier is not None:
+            begin = time.perf_counter()
+            await asyncio.to_thread(barrier)
+            waited.append(time.perf_counter() - begin)
+        async for sent in generate(*arguments, **options):
+            as_messages(sent[0] if isinstance(sent, tuple) else sent)
+            yield sent
 
     client.get_request = held
     try:
         yield waited
     finally:
         client.get_request = generate
+
+
+def as_messages(request: Any) -> None:
+    """Let a request be sent as the messages and tools that its text holds."""
+    text = getattr(request, "prompt", None)
+    if not isinstance(text, str) or not text.startswith(CHAT):
+        return
+    if not hasattr(request, "request_overrides"):
+        raise ValueError("this vLLM's bench client cannot send conversations; vLLM 0.32 can")
+    request.request_overrides = {**(request.request_overrides or {}), **json.loads(text.removeprefix(CHAT))}
 
 
 def prompts_of(options: Any) -> list[Any]:

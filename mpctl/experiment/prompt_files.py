@@ -1,0 +1,209 @@
+"""Files of prompts and conversations, read by their structure.
+
+A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a chat
+or an agent's session. The answers in between are those of the file, so that both arms get the same requests. Sessions
+take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to eight at
+once. A request with several messages or with tools is a text that begins with :data:`CHAT`, behind which its JSON
+stands; the load client sends it as messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.errors import InputError
+
+CHAT = "\x1echat "
+_AT_ONCE = 8
+_NESTED = ("request", "body", "request_body")  # where logs of gateways and servers keep what was sent
+_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "function": "tool"}
+_HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The requests of one class: distinct, in the order they are sent. ``count``: with repeats."""
+
+    texts: tuple[str, ...]
+    count: int
+
+
+def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
+    """Return the distinct requests of a file and its number of duplicates.
+
+    Raises:
+        InputError: the file is not JSON, a record has no known structure, or there is none.
+    """
+    found = _distinct(_in_turns([session for _, session in _sessions(text, file)]))
+    return found.texts, found.count - len(found.texts)
+
+
+def read_classes(text: str, *, file: str) -> dict[str, Prompts]:
+    """Return the requests of a file by class: the record's category where it has one, else ``tools`` (a tool is offered
+    or was called), ``sessions`` (several turns) or ``chat``.
+
+    Raises:
+        InputError: as for :func:`read_prompts`.
+    """
+    classes: dict[str, list[list[str]]] = {}
+    for name, session in _sessions(text, file):
+        classes.setdefault(name, []).append(session)
+    return {name: _distinct(_in_turns(sessions)) for name, sessions in classes.items()}
+
+
+def _distinct(texts: Sequence[str]) -> Prompts:
+    return Prompts(tuple(dict.fromkeys(texts)), len(texts))
+
+
+def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
+    """The requests of all sessions: one of each of the running sessions, then the next of each."""
+    waiting, order = list(reversed(sessions)), list[str]()
+    running: list[Iterator[str]] = []
+    while waiting or running:
+        while waiting and len(running) < _AT_ONCE:
+            running.append(iter(waiting.pop()))
+        still = []
+        for session in running:
+            request = next(session, None)
+            if request is not None:
+                order.append(request)
+                still.append(session)
+        running = still
+    return order
+
+
+def _sessions(text: str, file: str) -> list[tuple[str, list[str]]]:
+    found = [(place, record) for place, record in _records(text, file)]
+    if not found:
+        raise InputError("holds no prompts", file=file, hint=_HINT)
+    return [_session(record, file, line) for line, record in found]
+
+
+def _records(text: str, file: str) -> Iterator[tuple[int, Any]]:
+    """Every record with its line, or with its number in a JSON list."""
+    if text.lstrip()[:1] == "[":
+        listed = _loads(text, file, None)
+        yield from enumerate(listed, start=1)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
+        if line.strip():
+            yield number, _loads(line, file, number)
+
+
+def _loads(text: str, file: str, line: int | None) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"not JSON: {error.msg}", file=file, line=line or error.lineno) from error
+    except (RecursionError, ValueError) as error:
+        raise InputError("not JSON that can be read: too deep, or a number too long", file=file, line=line) from error
+
+
+def _session(record: Any, file: str, line: int) -> tuple[str, list[str]]:
+    """The class and the requests of one record."""
+    try:
+        kind, requests = _requests(record)
+    except _UnknownError as error:
+        raise InputError(error.why, file=file, line=line, field=error.field, hint=_HINT) from error
+    category = record.get("category")
+    return (category if isinstance(category, str) and category.strip() else kind), requests
+
+
+class _UnknownError(Exception):
+    def __init__(self, why: str, field: str) -> None:
+        super().__init__(why)
+        self.why, self.field = why, field
+
+
+def _requests(record: Any) -> tuple[str, list[str]]:
+    if not isinstance(record, dict):
+        raise _UnknownError("needs a non-empty string", "prompt")
+    for key in _NESTED:
+        inner = _nested(record.get(key))
+        if inner is not None:
+            return _requests(inner)
+    tools = record.get("tools")
+    if isinstance(record.get("messages"), list):
+        return _conversation(record["messages"], tools, "messages")
+    if isinstance(record.get("conversations"), list):
+        return _conversation(record["conversations"], tools, "conversations")
+    if isinstance(record.get("turns"), list):
+        return _turns(record["turns"])
+    for key in ("prompt", "question", "instruction"):
+        if key in record or (key == "prompt" and not {"question", "instruction"} & record.keys()):
+            return "chat", [_text(record.get(key), key)]
+    raise _UnknownError("needs a non-empty string", "prompt")
+
+
+def _nested(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str) or not value or value.startswith(CHAT):
+        raise _UnknownError("needs a non-empty string", field)
+    return value
+
+
+def _turns(turns: Sequence[Any]) -> tuple[str, list[str]]:
+    """Questions without answers: only the first can be asked without an answer of the model under test."""
+    if not turns:
+        raise _UnknownError("needs a non-empty list of strings", "turns")
+    return "chat", [_text(turns[0], "turns")]
+
+
+def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, list[str]]:
+    """One request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
+    of questions without answers only the first is asked, as in :func:`_turns`."""
+    messages = [_message(one, field) for one in listed]
+    if not {"assistant", "tool"} & {one["role"] for one in messages}:
+        asked = [i for i, one in enumerate(messages) if one["role"] == "user"]
+        messages = messages[: asked[0] + 1] if asked else messages
+    ends = [i for i, one in enumerate(messages) if one["role"] in ("user", "tool") and _is_last(messages, i)]
+    if not ends:
+        raise _UnknownError("has no message of a user", field)
+    if field == "messages" and ends[-1] == len(messages) - 1:
+        ends = ends[-1:]
+    offered = tools if isinstance(tools, list) and tools else None
+    called = offered or any(one["role"] == "tool" or "tool_calls" in one for one in messages)
+    kind = "tools" if called else "sessions" if sum(one["role"] == "user" for one in messages) > 1 else "chat"
+    return kind, [_request(messages[: end + 1], offered) for end in ends]
+
+
+def _is_last(messages: Sequence[Mapping[str, Any]], at: int) -> bool:
+    """Whether an answer follows, or nothing: several results of tools are one turn."""
+    return at + 1 == len(messages) or messages[at + 1]["role"] == "assistant"
+
+
+def _message(one: Any, field: str) -> dict[str, Any]:
+    if not isinstance(one, dict):
+        raise _UnknownError("needs messages with a role and a content", field)
+    role = one.get("role", one.get("from"))
+    content = one.get("content", one.get("value"))
+    if not isinstance(role, str) or not _is_content(content, one):
+        raise _UnknownError("needs messages with a role and a text", field)
+    kept = {key: one[key] for key in ("tool_calls", "tool_call_id", "name") if one.get(key)}
+    return {"role": _ROLES.get(role, role), "content": content, **kept}
+
+
+def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
+    if content is None:
+        return bool(message.get("tool_calls"))
+    if isinstance(content, list):
+        return all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content)
+    return isinstance(content, str)
+
+
+def _request(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+    (only, *more) = messages
+    if not more and tools is None and isinstance(only["content"], str) and only["content"]:
+        return _text(only["content"], "messages")
+    return CHAT + json.dumps({"messages": list(messages), **({"tools": list(tools)} if tools else {})}, sort_keys=True)
