@@ -46,10 +46,10 @@ def test_the_default_windows_take_every_gpu_at_once() -> None:
 
 def test_scaling_down_waits_for_the_window_and_goes_one_by_one() -> None:
     limits = Limits(1000, 1, 16)
-    loads = [(float(t), 1000.0 if t == 0 else 0.0) for t in range(0, 1500, 15)]
+    loads = [(float(t), 1000.0 if t == 0 else 0.0) for t in range(0, 1800, 15)]
     course = run(loads, limits, 4)
     steps = [(loads[i][0], n) for i, n in enumerate(course) if i and n != course[i - 1]]
-    assert steps == [(600.0, 3), (900.0, 2), (1200.0, 1)]
+    assert steps == [(900.0, 3), (1200.0, 2), (1500.0, 1)]
 
 
 def test_limits_hold() -> None:
