@@ -25,6 +25,8 @@ _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_na
 _KINDS = sorted({row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len)[::-1]
 # How speculators' configurations name a method, where that is not the kind of its checkpoint.
 _SPECULATORS = {row.name.replace("-", ""): row.checkpoint for row in METHODS.values()}
+_SPECULATORS |= {one.name.lower(): row.checkpoint for row in METHODS.values() for one in row.variants}
+_VARIANTS = {name: row.checkpoint for row in METHODS.values() for one in row.variants for name in one.architectures}
 # Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
@@ -43,6 +45,7 @@ class ModelFacts:
     ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
     ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``medusa_heads`` how many
     tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
+    ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
     ``shape`` the dimensions, None where incomplete.
     """
 
@@ -68,6 +71,8 @@ class ModelFacts:
     mtp_layers: int | None = None
     medusa_heads: int | None = None
     mask_token: bool | None = None
+    architectures: tuple[str, ...] | None = None
+    block_size: int | None = None
     shape: Shape | None = None
 
     @property
@@ -152,6 +157,8 @@ def describe_model(
         mtp_layers=_mtp_layers(config),
         medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
         mask_token=_names_mask_token(config),
+        architectures=(tuple(map(str, config.get("architectures") or [])) or None) if head else None,
+        block_size=_block_size(config),
         shape=shape_of(config),
     )
 
@@ -219,6 +226,12 @@ def _names_mask_token(config: Mapping[str, Any]) -> bool:
     return inside or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
+def _block_size(config: Mapping[str, Any]) -> int | None:
+    part = config.get("dflash_config")
+    inside = part.get("block_size") if isinstance(part, Mapping) else None
+    return _whole(inside) or _whole(config.get("block_size")) or _whole(config.get("dspark_block_size"))
+
+
 def _mtp_layers(config: Mapping[str, Any]) -> int | None:
     """Return the number of MTP layers that the configuration names, at the top or in a part; None when unknown."""
     parts = (config, config.get("text_config"), config.get("mtp_config"))
@@ -241,6 +254,9 @@ def _template_thinks(template: str) -> bool | None:
 
 def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
     said = str(config.get("speculators_model_type") or "")
+    variant = next((_VARIANTS[str(n)] for n in config.get("architectures") or [] if str(n) in _VARIANTS), None)
+    if variant is not None:
+        return variant
     names = " ".join(config.get("architectures") or []).lower() + (_SPECULATORS.get(said) or said)
     for kind in _KINDS:
         if kind.replace("_", "") in names.replace("_", ""):

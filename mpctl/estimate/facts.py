@@ -61,6 +61,8 @@ def facts_of(
         target_mtp_layers=target.mtp_layers,
         medusa_heads=draft.medusa_heads,
         draft_mask_token=draft.mask_token,
+        draft_architectures=draft.architectures,
+        draft_block_size=draft.block_size,
         target_name=target_name_of(service, target.name),
         target_is_moe=target.moe,
         thinking=_thinking(service, target),

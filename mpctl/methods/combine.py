@@ -22,6 +22,7 @@ def check_combination(method: Method, settings: Mapping[str, Json]) -> None:
     _lookup(method, settings)
     _parallel(method, settings)
     _only(method, settings)
+    _adaptive(method, settings)
     _needs_k(method, settings)
     _synthetic(settings)
     if _SCHEDULE in settings:
@@ -66,6 +67,25 @@ def _only(method: Method, settings: Mapping[str, Json]) -> None:
             "must be greedy with use_heterogeneous_vocab",
             field="draft_sample_method",
             hint="remove it: greedy is default",
+        )
+
+
+def _adaptive(method: Method, settings: Mapping[str, Json]) -> None:
+    """vLLM sizes verification by the draft's confidence or by acceptance that it estimates from the draft's logits."""
+    if settings.get("enable_adaptive_verification") is not True:
+        return
+    if method.adaptive_since is None:
+        others = sorted(row.name for row in METHODS.values() if row.adaptive_since)
+        raise InputError(
+            f"has no meaning with {method.name}, whose drafts have no probabilities on Model Runner V2",
+            field="enable_adaptive_verification",
+            hint=f"remove it; it goes with {', '.join(others)}",
+        )
+    if not method.own_confidence and settings.get("use_local_argmax_reduction") is True:
+        raise InputError(
+            "leaves no logits to estimate acceptance from, which enable_adaptive_verification does",
+            field="use_local_argmax_reduction",
+            hint="set one of the two",
         )
 
 

@@ -1,7 +1,7 @@
 """The keys of ``--speculative-config``, their types and their limits.
 
-Taken from vLLM 0.32.0 (vllm/config/speculative.py) as the real class judged them. We are stricter where it accepts
-what nobody means: ``true`` as K 1, "5" as K 5, a dynamic schedule that overlaps.
+Taken from vLLM 0.32.0 and 0.33.0 (vllm/config/speculative.py), as the real class of 0.32.0 judged them. We are
+stricter where it accepts what nobody means: ``true`` as K 1, "5" as K 5, a dynamic schedule that overlaps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mpctl.errors import InputError
 from mpctl.methods.method import KeyGroup
 from mpctl.methods.table import METHODS
 from mpctl.methods.version_limits import REMOVED
+from mpctl.methods.versions import Version
 
 Kind = Literal["count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"]
 
@@ -26,18 +27,22 @@ LARGE_K = 32
 
 @dataclass(frozen=True)
 class Key:
-    """A key: its kind, allowed values and the group of methods it acts on; the engine ignores it elsewhere."""
+    """A key: its kind, allowed values and the group of methods it acts on; the engine ignores it elsewhere. ``since``:
+    the first release that knows it, None where 0.32 does; an older one exits at start-up."""
 
     name: str
     kind: Kind
     choices: tuple[str, ...] = ()
     group: KeyGroup | None = None
+    since: Version | None = None
 
     @property
     def acts_on(self) -> frozenset[str]:
         """The methods on which it has an effect."""
         return frozenset(row.name for row in METHODS.values() if self.group is None or self.group in row.key_groups)
 
+
+_NEXT = (0, 33, 0)
 
 _ALL = (
     Key("num_speculative_tokens", "count"),
@@ -71,6 +76,12 @@ _ALL = (
     Key("index_share_for_mtp_iteration", "bool"),
     Key("dspark_draft_topk", "count"),
     Key("draft_load_config", "object", group="draft"),
+    Key("disable_lookahead_block_hashes", "bool", group="draft", since=_NEXT),
+    Key("draft_lm_head_quantization", "choice", ("fp8", "nvfp4"), "draft", _NEXT),
+    Key("xpress_topc", "whole", group="draft", since=_NEXT),
+    Key("fly_window_size", "count", since=_NEXT),
+    Key("fly_entropy_threshold", "number", since=_NEXT),
+    Key("fly_entropy_top_k", "count", since=_NEXT),
 )
 
 KEYS: Mapping[str, Key] = MappingProxyType({key.name: key for key in _ALL})

@@ -21,6 +21,19 @@ class Floor:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Drafts of a method with more in them than the method's own, told by their architecture; Model Runner V2 alone
+    runs them. ``k_below_block``: K must be one less than the checkpoint's block size; ``own_keys``: keys that no other
+    draft takes."""
+
+    name: str
+    architectures: tuple[str, ...]
+    since: Version
+    k_below_block: bool = False
+    own_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Method:
     """A method of speculative decoding. Rules, dialects and the catalogue ask the row and name no method.
 
@@ -36,11 +49,14 @@ class Method:
     states. ``draft_positions``: its position table limits requests; ``positions_stretched_since``: the vLLM release
     that stretches it. ``max_model_len_fails``: that key stopped the engine in published runs. ``prompt_states``: reads
     the hidden states of every prompt token. ``target_layers``: without a draft it needs layers of the target's own.
-    ``one_head_per_token``: the checkpoint's heads limit K. ``head_layers``: decoder layers of its published heads;
+    ``one_head_per_token``: the checkpoint's heads limit K. ``variants``: drafts of other architectures that run under
+    this method's name. ``head_layers``: decoder layers of its published heads;
     ``head_inputs``: vectors of the hidden size that they join.
 
     The engine. ``remembers_answers``: drafts also from answers to earlier requests. ``v1_runner``,
-    ``v2_runner``: which model runner has a proposer. ``busy_above``: concurrency above which
+    ``v2_runner``: which model runner has a proposer. ``adaptive_since``: the release from which the engine can verify
+    fewer drafts under load by itself; None where its drafts have no probabilities. ``own_confidence``: by a confidence
+    that the draft learned. ``busy_above``: concurrency above which
     it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
     ``published_ratios``: ratios with a baseline were published, so a prediction can rest on them.
     ``notes``: true for every run, shown in docs/reference/methods.md.
@@ -69,6 +85,7 @@ class Method:
     prompt_states: bool = False
     target_layers: bool = False
     one_head_per_token: bool = False
+    variants: tuple[Variant, ...] = ()
     head_layers: int = 0
     head_inputs: int = 2
     disables_async_scheduling: bool = False
@@ -76,6 +93,8 @@ class Method:
     prefix_caching_crashes: bool = False
     remembers_answers: bool = False
     busy_above: int | None = None
+    adaptive_since: Version | None = None
+    own_confidence: bool = False
     v1_runner: bool = True
     v2_runner: bool = True
     engines: tuple[tuple[str, str], ...] = ()

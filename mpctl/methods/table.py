@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mpctl.methods.method import Floor, KeyGroup, Method
+from mpctl.methods.method import Floor, KeyGroup, Method, Variant
 
 SGLANG, TENSORRT_LLM = "sglang", "tensorrt-llm"
 
@@ -17,9 +17,11 @@ _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
 _LOOKUP_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
 _MODELPLANE = "Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code"
+_ESTIMATED = (0, 33, 0)  # adaptive verification by acceptance estimated from the draft's probabilities
 _K3 = (("num_speculative_tokens", 3),)
 _ONE_LOOKUP = "its n-gram lookup has one form, ngram"
 _ONE_BY_ONE = "its EAGLE3 drafts one token after the other"
+_V1_ALONE = "Only Model Runner V1 runs it, which vLLM 0.33 calls deprecated: a later release may not have it."
 _HOST = "Async scheduling is off, as the proposer needs the last tokens on the host: about 8 % per step (A10G)."
 _COVERAGE = (
     "It proposes in some steps only, so acceptance length overstates the gain: read tokens per step and coverage."
@@ -79,6 +81,7 @@ _ROWS = (
             _HOST,
             _COVERAGE,
             "Earlier answers are replayed: a second pass over the same prompts is not a measurement.",
+            _V1_ALONE,
             "It slowed down above 20 concurrent requests in the field (ArcticInference #185, #47).",
         ),
     ),
@@ -90,6 +93,7 @@ _ROWS = (
         defaults=_K3,
         defaults_source="Alauda guide (K 3 on Llama-3.1-8B) and vLLM's acceptance test (K 3)",
         floor=Floor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
+        adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="optional",
         name_marker=(2, "eagle3"),
@@ -126,7 +130,10 @@ _ROWS = (
         missing_in=((SGLANG, _ONE_BY_ONE), (TENSORRT_LLM, _ONE_BY_ONE.replace("EAGLE3", "Eagle3"))),
         head_layers=4,
         head_inputs=3,
-        notes=("Throughput falls off a cliff with JSON schema requests (vLLM #42004): use eagle3 for such a service.",),
+        notes=(
+            "Throughput falls off a cliff with JSON schema requests (vLLM #42004): use eagle3 for such a service.",
+            _V1_ALONE,
+        ),
     ),
     Method(
         "eagle",
@@ -136,6 +143,7 @@ _ROWS = (
         defaults=_K3,
         defaults_source="vLLM #20780: EAGLE-LLaMA3.1-Instruct-8B measured at K 3",
         floor=Floor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
+        adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="optional",
         name_marker=(1, "eagle-"),
@@ -157,6 +165,7 @@ _ROWS = (
         defaults=_K3,
         defaults_source="vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)",
         floor=Floor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
+        adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("use_heterogeneous_vocab",),
         parallel_drafting="optional",
@@ -176,6 +185,7 @@ _ROWS = (
         defaults=(("num_speculative_tokens", 1),),
         defaults_source="vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer",
         floor=Floor((0, 11, 0), "vLLM PR #25232: one name, mtp, for every model; earlier engines know *_mtp only"),
+        adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("index_share_for_mtp_iteration",),
         k_from="draft",
@@ -186,7 +196,10 @@ _ROWS = (
         prefix_caching_crashes=True,
         engines=((SGLANG, "NEXTN"), (TENSORRT_LLM, "MTP")),
         head_layers=1,
-        notes=("Negative at high batch: +3.4 % at 1, -23 % at 256 (Qwen3.8 recipe).",),
+        notes=(
+            "Negative at high batch: +3.4 % at 1, -23 % at 256 (Qwen3.8 recipe).",
+            "vLLM 0.33 takes only K 1 for Parse 3.5, and drafts for DeepSeek V4.1 with dspark alone.",
+        ),
     ),
     Method(
         "medusa",
@@ -219,6 +232,7 @@ _ROWS = (
         disables_async_scheduling=True,
         v1_runner=False,
         v2_runner=False,
+        ceiling=Floor((0, 33, 0), "the wheel of vLLM 0.33.0 has no MLP speculator"),
         notes=("vLLM 0.32.0 has no proposer for it; it ended with the V0 engine.",),
     ),
     Method(
@@ -229,13 +243,22 @@ _ROWS = (
         defaults=(("num_speculative_tokens", 7),),
         defaults_source="speculators' DFlash cards: K 7 (blocks of 8); z-lab's blocks of 16 use K 15",
         floor=Floor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
+        adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="implied",
         name_marker=(3, "dflash"),
         checkpoint="dflash",
+        variants=(
+            Variant("DFlash2", ("DFlash2DraftModel", "DFlash2BeamDraftModel"), (0, 33, 0)),
+            Variant("LiLiCorr", ("LiLiCorrDraftModel",), (0, 33, 0), k_below_block=True),
+            Variant("XPress", ("Qwen3XPressModel", "DFlashQwen3XPressModel"), (0, 33, 0), own_keys=("xpress_topc",)),
+        ),
         for_one_target=True,
         prompt_states=True,
         engines=((SGLANG, "DFLASH"), (TENSORRT_LLM, "DFlash")),
+        notes=(
+            "DFlash2, LiLiCorr and XPress heads need vLLM 0.33 and Model Runner V2; elsewhere they run as plain ones.",
+        ),
         head_layers=5,
     ),
     Method(
@@ -246,7 +269,9 @@ _ROWS = (
         defaults=(("num_speculative_tokens", 7),),
         defaults_source="deepseek-ai/dspark_*_block7 cards: K equals the trained block size, 7",
         key_groups=_DRAFT,
-        own_keys=("dspark_draft_topk", "enable_adaptive_verification"),
+        own_keys=("dspark_draft_topk",),
+        adaptive_since=(0, 32, 0),
+        own_confidence=True,
         parallel_drafting="implied",
         k_from="draft",
         name_marker=(4, "dspark"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.app.change.checkpoint import Checkpoint
 from mpctl.app.change.staging import Staged, staging_findings
@@ -72,6 +72,7 @@ def check(
         temperature=load.temperature,
         engine_log=log,
     )
+    facts = replace(facts, gpu=gpu)
     memory, no_memory = None, ""
     try:
         memory = estimate_memory(target, draft.facts, gpu=gpu, log=log, concurrency=load.concurrency)

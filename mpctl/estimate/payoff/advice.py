@@ -9,12 +9,11 @@ from mpctl.estimate.payoff.cell import LOOKUPS, Cell
 from mpctl.estimate.payoff.grid import Choice
 from mpctl.estimate.payoff.weights import PRECISIONS
 from mpctl.estimate.shape import GIB
+from mpctl.methods.preflight.releases import SCHEDULED_SINCE, VARIABLE_GRAPHS
 from mpctl.methods.versions import Version, show
 
-_SCHEDULED_SINCE: Version = (0, 33, 0)
 _LEAST_ACCEPTED = 0.5
 _DRAFT_SHARE = 0.2
-_VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")  # GPUs whose default attention replays decode graphs of any length
 _ADAPTIVE = "vLLM 0.33.0, adaptive_verification.py and flash_attn.py; not with LoRA, pipelines or --enforce-eager"
 _GUIDE = "DigitalOcean decision framework for speculative decoding on vLLM, 2026-07"
 
@@ -74,9 +73,9 @@ def _mixed(classes: int) -> Advice | None:
 
 def _adaptive(cell: Cell) -> Advice | None:
     """Verification that follows the load by itself, where the engine and the GPU's attention kernels allow it."""
-    if cell.engine is None or cell.engine < _SCHEDULED_SINCE or cell.draft_weights is None:
+    if cell.engine is None or cell.engine < SCHEDULED_SINCE or cell.draft_weights is None:
         return None
-    name, ready = "adaptive verification", cell.gpu.name.startswith(_VARIABLE_GRAPHS)
+    name, ready = "adaptive verification", cell.gpu.name.startswith(VARIABLE_GRAPHS)
     text = "enable_adaptive_verification=true verifies fewer tokens under load by itself"
     if not ready:
         text += "; on this GPU the engine starts with it only with --attention-backend TRITON_ATTN"
@@ -92,9 +91,9 @@ def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel
     if data_parallel > 1:
         return f"one K: vLLM drops a schedule under data parallelism (it would be {text})"
     if engine is None:
-        return f"{text}, from vLLM {show(_SCHEDULED_SINCE)} on; older engines do not honour it"
-    if engine < _SCHEDULED_SINCE:
-        return f"one K: vLLM {show(engine)} does not honour a schedule; from {show(_SCHEDULED_SINCE)} on {text}"
+        return f"{text}, from vLLM {show(SCHEDULED_SINCE)} on; older engines do not honour it"
+    if engine < SCHEDULED_SINCE:
+        return f"one K: vLLM {show(engine)} does not honour a schedule; from {show(SCHEDULED_SINCE)} on {text}"
     return text
 
 
@@ -104,7 +103,7 @@ def _pays(choice: Choice) -> bool:
 
 def honours_schedule(engine: Version | None) -> bool:
     """Whether an engine is known to draft by a schedule."""
-    return engine is not None and engine >= _SCHEDULED_SINCE
+    return engine is not None and engine >= SCHEDULED_SINCE
 
 
 def schedule_setting(ranges: Sequence[tuple[int, int, int]]) -> str:

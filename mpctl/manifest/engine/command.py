@@ -55,7 +55,7 @@ BOOLEANS = frozenset((
     "--enable-scale-out", "--enable-shm-tensor-arena", "--enable-trace-replay", "--fail-on-environ-validation",
     "--grpc", "--jit-monitor-verbose", "--long-prefill-token-threshold-adaptive", "--mm-device-do-normalize",
     "--return-sampling-mask", "--sleep-mode-offload-cudagraph", "--swa-bounded-replay", "--tokens-only",
-    "--trust-request-mm-kwargs", "--use-fp64-gumbel", "--use-replayssm",
+    "--trust-request-mm-kwargs", "--use-fp64-gumbel", "--use-replayssm", "--monokernel",
 ))  # fmt: skip
 
 # Flags that take every word up to the next flag.

@@ -11,7 +11,6 @@ from mpctl.methods.version_limits import removed_flags
 from mpctl.methods.versions import parse_version, show
 
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
-_SCHEDULE = "num_speculative_tokens_per_batch_size"
 
 
 @rule(
@@ -203,27 +202,6 @@ def gpu_needed(spec: Spec, facts: Facts) -> Outcome:
 
 
 @rule(
-    "dynamic-k",
-    source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374",
-    todo="use one K; `mpctl bench --concurrency` compares K at each",
-    asks=("data_parallel", "v2_runner"),
-    applies=sets_key(_SCHEDULE),
-)
-def dynamic_k(spec: Spec, facts: Facts) -> Outcome:
-    """A batch-size schedule for K collapses on one runner, is ignored on the other and dropped under data parallel."""
-    if facts.data_parallel is not None and facts.data_parallel > 1:
-        return "refuse", f"the engine drops the K schedule with data parallel size {facts.data_parallel}"
-    if facts.v2_runner and not method_of(spec).drafts_in_one_pass and method_of(spec).loads_weights:
-        return "warn", f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says"
-    if facts.v2_runner is False:
-        return (
-            "warn",
-            "on Model Runner V1 throughput collapses where the batch crosses a threshold, and graphs go piecewise",
-        )
-    return "warn", "a K schedule is honoured only by some runner and method combinations"
-
-
-@rule(
     "draft-tensor-parallel",
     source="vLLM 0.32.0, _verify_and_get_draft_tp",
     todo="leave draft_tensor_parallel_size out, or set it to 1",
@@ -285,7 +263,6 @@ RULES = (
     async_scheduling,
     model_runner,
     gpu_needed,
-    dynamic_k,
     draft_tensor_parallel,
     kserve_storage_uris,
 )

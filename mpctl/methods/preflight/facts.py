@@ -24,7 +24,8 @@ class Facts:
     its table from those to the target's tokens. ``draft_trained_for``: the target a head's configuration names.
     ``target_mtp_layers``: how many layers of the target's own checkpoint draft. ``medusa_heads``: how many heads
     the draft holds. ``draft_mask_token``: its configuration names a token that fills the places drafted in one pass.
-    ``device``: what the engine runs on, "CPU" or "GPU".
+    ``draft_architectures`` and ``draft_block_size``: as the draft's configuration has them.
+    ``device``: what the engine runs on, "CPU" or "GPU"; ``gpu``: the GPU's name.
     """
 
     engine_version: str | None = None
@@ -55,6 +56,8 @@ class Facts:
     target_mtp_layers: int | None = None
     medusa_heads: int | None = None
     draft_mask_token: bool | None = None
+    draft_architectures: tuple[str, ...] | None = None
+    draft_block_size: int | None = None
     target_is_moe: bool | None = None
     thinking: bool | None = None
     enable_lora: bool | None = None
@@ -67,6 +70,7 @@ class Facts:
     temperature: float | None = None
     v2_runner: bool | None = None
     device: str | None = None
+    gpu: str | None = None
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None
     plain_secrets: tuple[str, ...] = ()

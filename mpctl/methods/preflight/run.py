@@ -5,13 +5,16 @@ from __future__ import annotations
 from mpctl.methods.preflight import draft as rules_draft
 from mpctl.methods.preflight import engine as rules_engine
 from mpctl.methods.preflight import match as rules_match
+from mpctl.methods.preflight import releases as rules_releases
 from mpctl.methods.preflight import traffic as rules_traffic
 from mpctl.methods.preflight.facts import Facts
 from mpctl.methods.preflight.findings import Finding, ordered
 from mpctl.methods.preflight.rule import Rule
 from mpctl.methods.spec import Spec
 
-RULES: tuple[Rule, ...] = rules_engine.RULES + rules_draft.RULES + rules_match.RULES + rules_traffic.RULES
+RULES: tuple[Rule, ...] = (
+    rules_engine.RULES + rules_releases.RULES + rules_draft.RULES + rules_match.RULES + rules_traffic.RULES
+)
 
 
 def preflight_findings(spec: Spec, facts: Facts) -> tuple[Finding, ...]:

@@ -415,3 +415,25 @@ def test_the_targets_name_from_its_storage():
         "    model:\n      modelFormat: {name: vLLM}\n      storageUri: hf://Qwen/Qwen3-8B:main\n"
     )
     assert target_name_of(select(load(text), None)) == "Qwen/Qwen3-8B"
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"architectures": ["DFlash2DraftModel"]}, "dflash"),
+        ({"architectures": ["LiLiCorrDraftModel"]}, "dflash"),
+        ({"architectures": ["Qwen3XPressModel"]}, "dflash"),
+        ({"speculators_model_type": "dflash2"}, "dflash"),
+        ({"speculators_model_type": "xpress"}, "dflash"),
+        ({"architectures": ["Qwen3DSparkModel"]}, "dspark"),
+    ],
+)
+def test_heads_that_run_under_another_methods_name_are_told_by_their_architecture(config, kind):
+    found = describe_model({**config, "block_size": 8})
+    assert (found.draft_kind, found.block_size) == (kind, 8)
+    assert found.architectures == (tuple(config["architectures"]) if "architectures" in config else None)
+
+
+def test_the_block_size_may_stand_in_a_part_of_the_configuration():
+    found = describe_model({"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}})
+    assert found.block_size == 16

@@ -18,6 +18,9 @@ DSPARK = {"method": "dspark", "num_speculative_tokens": 7}
 DFLASH = EAGLE3 | {"method": "dflash"}
 MEDUSA = EAGLE3 | {"method": "medusa"}
 NONE = None
+ADAPTIVE = {"enable_adaptive_verification": True}
+DFLASH2, LILICORR = ("DFlash2DraftModel",), ("LiLiCorrDraftModel",)
+K7, TOPC = {"num_speculative_tokens": 7}, {"xpress_topc": 32}
 
 # rule, configuration, facts, severity or None when silent.
 TABLE = [
@@ -47,6 +50,37 @@ TABLE = [
     ("engine-too-new", MEDUSA, {"engine_version": "v0.34.1"}, "refuse"),
     ("engine-too-new", MEDUSA, {"engine_version": "0.32.0"}, None),
     ("engine-too-new", EAGLE3, {"engine_version": "0.33.0"}, None),
+    ("key-too-new", EAGLE3 | {"draft_lm_head_quantization": "fp8"}, {"engine_version": "0.32.0"}, "refuse"),
+    ("key-too-new", EAGLE3 | {"draft_lm_head_quantization": "fp8"}, {"engine_version": "0.33.0"}, None),
+    ("key-too-new", EAGLE3, {"engine_version": "0.32.0"}, None),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.32.0", "gpu": "H100"}, "refuse"),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0", "gpu": "H100"}, None),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0", "gpu": "L4"}, "refuse"),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0"}, "note"),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "L4", "argv": ("--attention-backend=TRITON_ATTN",)}, None),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "L4", "argv": ("--attention_backend", "TRITON_ATTN")}, None),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"gpu": "L4", "argv": ("--attention-backend", "X")},
+        "refuse",
+    ),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "enable_lora": True}, "refuse"),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("-pp", "2")}, "refuse"),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("--pipeline-parallel-size=1",)}, None),
+    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("--enforce-eager",)}, "refuse"),
+    ("adaptive-verification", DSPARK | ADAPTIVE, {"engine_version": "0.32.0", "gpu": "H200"}, None),
+    ("adaptive-verification", DSPARK, {"engine_version": "0.32.0", "gpu": "L4"}, None),
+    ("draft-variant", DFLASH, {"draft_architectures": DFLASH2, "engine_version": "0.32.0"}, "refuse"),
+    ("draft-variant", DFLASH, {"draft_architectures": DFLASH2, "engine_version": "0.33.0"}, None),
+    ("draft-variant", DFLASH, {"draft_architectures": DFLASH2, "v2_runner": False}, "refuse"),
+    ("draft-variant", DFLASH, {"draft_architectures": DFLASH2, "argv": ("--watermark-config", "{}")}, "refuse"),
+    ("draft-variant", DFLASH, {"draft_architectures": ("DFlashDraftModel",), "engine_version": "0.32.0"}, None),
+    ("draft-variant", DFLASH | K7, {"draft_architectures": LILICORR, "draft_block_size": 8}, None),
+    ("draft-variant", DFLASH | K7, {"draft_architectures": LILICORR, "draft_block_size": 16}, "refuse"),
+    ("draft-variant", DFLASH | TOPC, {"draft_architectures": ("Qwen3XPressModel",)}, None),
+    ("draft-variant", DFLASH | TOPC, {"draft_architectures": DFLASH2}, "refuse"),
+    ("draft-variant", DFLASH, {}, None),
     ("removed-flags", NGRAM, {"argv": ("vllm", "serve", "--speculative-model=/d")}, "refuse"),
     ("removed-flags", NGRAM, {"argv": ("--num_speculative_tokens", "5")}, "refuse"),
     ("removed-flags", NONE, {"argv": ("--use-v2-block-manager",)}, "warn"),
@@ -80,6 +114,11 @@ TABLE = [
     ("dynamic-k", EAGLE3 | SCHEDULE, {"data_parallel": 1, "v2_runner": False}, "warn"),
     ("dynamic-k", EAGLE3 | SCHEDULE, {}, "warn"),
     ("dynamic-k", EAGLE3, {"data_parallel": 2}, None),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"v2_runner": True, "engine_version": "0.33.0"}, None),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"v2_runner": True, "engine_version": "0.32.0"}, "warn"),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"v2_runner": False, "engine_version": "0.33.0"}, "warn"),
+    ("dynamic-k", EAGLE3 | SCHEDULE, {"data_parallel": 2, "engine_version": "0.33.0"}, "refuse"),
+    ("dynamic-k", SUFFIX | SCHEDULE, {"engine_version": "0.33.0"}, "refuse"),
     ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 2}, {"tensor_parallel": 4}, "refuse"),
     ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 4}, {"tensor_parallel": 4}, None),
     ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 1}, {"tensor_parallel": 4}, None),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.methods import METHODS
+from mpctl.errors import InputError
+from mpctl.methods import METHODS, build
 from mpctl.methods.dialects import DIALECTS
 
 ROOT = Path(__file__).parents[3]
@@ -50,3 +51,22 @@ def test_the_page_has_every_note():
     page = (ROOT / "docs" / "reference" / "methods.md").read_text(encoding="utf-8")
     section = page.partition("<!-- notes: begin -->\n")[2].partition("\n<!-- notes: end -->")[0]
     assert section == notes_section(), "paste notes_section() between the marks"
+
+
+def test_what_verifies_adaptively_runs_on_model_runner_v2():
+    adaptive = [row for row in METHODS.values() if row.adaptive_since]
+    assert adaptive
+    assert all(row.v2_runner and row.loads_weights for row in adaptive)
+
+
+@pytest.mark.parametrize("name", ["ngram", "suffix", "p-eagle"])
+def test_drafts_without_probabilities_do_not_verify_adaptively(name):
+    with pytest.raises(InputError, match="has no meaning with"):
+        build(name, draft="/d" if name == "p-eagle" else None, sets=("enable_adaptive_verification=true",))
+
+
+def test_an_estimate_of_acceptance_needs_logits():
+    sets = ("enable_adaptive_verification=true", "use_local_argmax_reduction=true")
+    with pytest.raises(InputError, match="leaves no logits"):
+        build("eagle3", draft="/d", sets=sets)
+    build("dspark", sets=sets)
