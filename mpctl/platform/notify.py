@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from mpctl.errors import MpctlError
 from mpctl.platform import http
@@ -17,9 +18,19 @@ def post(url: str, body: Any) -> None:
     Raises:
         MpctlError: there is no answer, or it refuses.
     """
-    answer = http.request("POST", url, json=body, seconds=_SECONDS)
+    receiver = _receiver(url)
+    try:
+        answer = http.request("POST", url, json=body, seconds=_SECONDS)
+    except http.NoAnswer as error:
+        raise MpctlError(error.message.replace(url, receiver)) from None
     if not 200 <= answer.status < 300:
-        raise MpctlError(f"{url} answered {answer.status}")
+        raise MpctlError(f"{receiver} answered {answer.status}")
+
+
+def _receiver(url: str) -> str:
+    """Scheme and host of a URL, whose path, query and user are secrets of many receivers."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def post_alert(url: str, record: Mapping[str, Any]) -> None:

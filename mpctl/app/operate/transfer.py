@@ -5,19 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mpctl import __version__, bounded
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, Tampered
-from mpctl.platform.local.files import write_text
+from mpctl.platform.local.files import part_of_path, write_text
+from mpctl.records import decode
 from mpctl.rollout.ledger import Entry, checked, lost_revisions
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.revision import Revision
 
 _KIND = "History"
 _FORMAT = 1
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The fields of an export."""
+
+    format: int
+    kind: str
+    mpctl: str
+    service: str
+    namespace: str
+    revisions: list[dict[str, Any]]
+    entries: list[dict[str, Any]]
+    records: dict[str, dict[str, dict[str, Any]]]
 
 
 def export(session: Session) -> dict[str, Any]:
@@ -29,8 +45,7 @@ def export(session: Session) -> dict[str, Any]:
     entries, revisions = session.store.entries(), session.store.revisions()
     if not entries and not revisions:
         raise MpctlError(f"nothing is recorded about {session.title}")
-    held = [name for operation in operations(entries) for name in (operation.id, operation.plan.workload) if name]
-    records = {name: session.store.load_all(name) for name in dict.fromkeys(held)}
+    records = {name: session.store.load_all(name) for name in _measured(entries)}
     body = {
         "format": _FORMAT,
         "kind": _KIND,
@@ -65,6 +80,10 @@ def read_export(path: str) -> dict[str, Any]:
     body = {key: value for key, value in document.items() if key != "sha256"}
     if document.get("sha256") != _digest(body):
         raise Tampered(f"{path} was changed after it was exported", hint="export it again; nothing was imported")
+    try:
+        decode(_Body, body)
+    except ValueError as error:
+        raise InputError(f"not a history that mpctl exported: {error}", file=path) from error
     return body
 
 
@@ -74,6 +93,7 @@ def restore(session: Session, document: Mapping[str, Any], *, path: str) -> tupl
 
     Raises:
         Conflict: the service has another history, or the exported one has an unfinished operation.
+        InputError: a name in it would lead out of the place of the records.
         Tampered: a revision or an entry does not have its digest.
         Cancelled: the user declined.
     """
@@ -88,6 +108,9 @@ def restore(session: Session, document: Mapping[str, Any], *, path: str) -> tupl
             f"{operation.id} of service {document['service']} was unfinished when it was exported",
             hint="finish or roll it back where it runs, then export again",
         )
+    for names in (_measured(entries), *document["records"].values()):
+        for name in names:
+            part_of_path(name)
     if missing := lost_revisions(entries, revisions):
         raise InputError(f"revision {missing[0]} is missing", file=path)
     session.console.confirm(
@@ -98,12 +121,19 @@ def restore(session: Session, document: Mapping[str, Any], *, path: str) -> tupl
         _require_beginning(session, revisions, entries)
         for revision in revisions[len(session.store.revisions()) :]:
             session.store.add_revision(revision)
-        for name, records in document["records"].items():
-            if not session.store.load_all(name):
+        for name in _measured(entries):
+            records = document["records"].get(name)
+            if records and not session.store.load_all(name):
                 session.store.save_all(name, records)
         for entry in entries[len(session.store.entries()) :]:
             session.store.append(entry)
     return len(revisions), len(entries)
+
+
+def _measured(entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Names under which the operations of a ledger keep records."""
+    held = [name for operation in operations(entries) for name in (operation.id, operation.plan.workload) if name]
+    return tuple(dict.fromkeys(held))
 
 
 def _require_beginning(session: Session, revisions: tuple[Revision, ...], entries: tuple[Entry, ...]) -> None:

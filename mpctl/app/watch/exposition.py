@@ -109,7 +109,12 @@ def _against(value: float | None, measured: float | None, digits: int) -> str:
 
 def _labels(watched: Watched, **more: str) -> str:
     pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **more}
-    return "{" + ",".join(f'{name}="{value}"' for name, value in pairs.items()) + "}"
+    return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items()) + "}"
+
+
+def _label(value: str) -> str:
+    """A label's value as the text exposition writes it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _finding(watched: Watched) -> float:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -181,13 +181,15 @@ def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
     from mpctl.errors import MpctlError
     from mpctl.platform import notify
 
-    try:
-        if given["webhook"] is not None:
-            notify.post(given["webhook"], event.to_record())
-        if given["alertmanager"] is not None and event.kind == "signal":
-            notify.post_alert(given["alertmanager"], event.to_record())
-    except MpctlError as error:
-        context.terminal.warn(f"event not delivered: {error.message}")
+    receivers: list[tuple[Callable[[str, Any], None], str | None]] = [(notify.post, given["webhook"])]
+    if event.kind == "signal":
+        receivers.append((notify.post_alert, given["alertmanager"]))
+    for send, url in receivers:
+        try:
+            if url is not None:
+                send(url, event.to_record())
+        except MpctlError as error:
+            context.terminal.warn(f"event not delivered: {error.message}")
 
 
 def _once(context: CliContext, watcher: Watcher) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import bounded
-from mpctl.errors import MpctlError, NotPermitted
+from mpctl.errors import InputError, MpctlError, NotPermitted
 
 RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
 
@@ -45,13 +45,25 @@ def service_dir(namespace: str, name: str) -> Path:
     """The directory of one service; it may not exist yet.
 
     Raises:
+        InputError: a name would lead elsewhere.
         NotPermitted: another user put it there, or a link to somewhere else.
     """
     root = state_root()
-    path = root / "local" / namespace / name
+    path = root / "local" / part_of_path(namespace) / part_of_path(name)
     for folder in (root / "local", path.parent, path):
         _require_own(folder)
     return path
+
+
+def part_of_path(name: str) -> str:
+    """Return a name that may come from a file of others, as one part of a path.
+
+    Raises:
+        InputError: it would lead elsewhere.
+    """
+    if not name or name.startswith(".") or set(name) & set("/\\\0"):
+        raise InputError(f"{name!r} is not a name")
+    return name
 
 
 def _require_own(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from mpctl import bounded, escaping
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.deletion import RecordedFiles
-from mpctl.platform.local.files import RESTORE, naming, read_json, try_lock, write_json
+from mpctl.platform.local.files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
@@ -79,7 +79,10 @@ class LocalStore:
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation."""
-        write_json(self._directory / "operations" / operation / f"{name}.json", record)
+        write_json(self._record(operation, name), record)
+
+    def _record(self, operation: str, name: str) -> Path:
+        return self._directory / "operations" / part_of_path(operation) / f"{part_of_path(name)}.json"
 
     def save_all(
         self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
@@ -94,7 +97,7 @@ class LocalStore:
         Raises:
             MpctlError: the file is damaged.
         """
-        path = self._directory / "operations" / operation / f"{name}.json"
+        path = self._record(operation, name)
         record = read_json(path)
         if record is not None and not isinstance(record, dict):
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
@@ -102,7 +105,7 @@ class LocalStore:
 
     def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
         """Every record of an operation by its name; raises as :meth:`load`."""
-        paths = sorted((self._directory / "operations" / operation).glob("*.json"))
+        paths = sorted((self._directory / "operations" / part_of_path(operation)).glob("*.json"))
         found = {path.stem: self.load(operation, path.stem) for path in paths}
         return {name: record for name, record in found.items() if record is not None}
 

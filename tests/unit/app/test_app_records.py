@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutReque
 from mpctl.errors import Conflict, InputError, Tampered
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.local.store import LocalStore
+from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import operations
 from mpctl.rollout.retention import prunable
 
@@ -164,3 +166,48 @@ def test_a_file_that_is_no_export_is_named(tmp_path):
     path.write_text("{}")
     with pytest.raises(InputError, match="not a history"):
         read_export(str(path))
+
+
+def rechained(entries, rename):
+    """The entries as somebody else writes them, each with its digest."""
+    made, last = [], None
+    for entry in entries:
+        text = json.dumps({**entry.to_record(), "previous": last.digest if last else "", "digest": ""})
+        forged = Entry.from_record(json.loads(rename(text)))
+        last = replace(forged, digest=forged._own_digest())
+        made.append(last.to_record())
+    return made
+
+
+@pytest.mark.parametrize("evil", ["../../../../evil", "/tmp/evil", "a/b", "..", ".hidden", "a\\b", "a\0b"])
+@pytest.mark.parametrize("where", ["operation", "record"])
+def test_an_import_writes_no_file_out_of_the_place_of_the_records(after_three, tmp_path, evil, where):
+    document = export(after_three)
+    operation = document["entries"][0]["operation"]
+    if where == "operation":
+        document["entries"] = rechained(
+            after_three.store.entries(), lambda text: text.replace(json.dumps(operation), json.dumps(evil))
+        )
+        document["records"][evil] = document["records"].pop(operation)
+    else:
+        document["records"][operation][evil] = {"a": 1}
+    session = MemorySession()
+    session.store = LocalStore(tmp_path / "deep" / "er" / "svc", "x")
+    with pytest.raises(InputError, match="is not a name"):
+        restore(session, document, path="svc.json")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="is not a name"):
+        session.store.save(evil, "a", {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"records": []}, {"revisions": {}}, {"service": 7}, {"entries": [1]}, {"records": {"a": {"b": 1}}}, {"more": 1}],
+)
+def test_an_export_of_another_form_is_named(after_three, tmp_path, change):
+    document = {**export(after_three), **change}
+    body = {key: value for key, value in document.items() if key != "sha256"}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    write_export(tmp_path / "x.json", json.dumps({**body, "sha256": digest}))
+    with pytest.raises(InputError, match="not a history that mpctl exported: "):
+        read_export(str(tmp_path / "x.json"))

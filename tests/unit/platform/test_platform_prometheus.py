@@ -139,6 +139,16 @@ def test_an_alert_is_raised_and_resolved_under_one_name(server):
         notify.post(server.url, {})
 
 
+@pytest.mark.parametrize("status", [500, None])
+def test_a_receivers_url_is_a_secret_that_no_message_shows(server, status):
+    server.status = status or 200
+    port = server.url.rpartition(":")[2] if status else "1"
+    with pytest.raises(MpctlError) as caught:
+        notify.post(f"http://user:PLANTED@127.0.0.1:{port}/services/PLANTED?token=PLANTED", {})
+    assert caught.value.message.startswith(f"http://127.0.0.1:{port}")
+    assert "PLANTED" not in f"{caught.value.message}{caught.value.hint}"
+
+
 def test_a_listener_answers_its_pages_and_frees_its_port():
     listener = Listener("127.0.0.1:0", {"/healthz": lambda: (200, "ok\n")})
     try:
