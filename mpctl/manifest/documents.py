@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mpctl.errors import InputError
-from mpctl.manifest.kinds.adapter import ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
 from mpctl.manifest.kinds.leader_worker_set import LEADER_WORKER_SET
 from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
@@ -43,16 +43,21 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
     """
     documents = parse(text, file)
     whole = ManifestFile(text, documents, tuple(View(file, "", document.root) for document in documents))
-    for root in whole.roots:
-        _check_kind(root)
     adapters = RUNTIMES if runtimes else ADAPTERS
-    served = [
-        (i, document, root, found)
-        for i, (document, root) in enumerate(zip(documents, whole.roots, strict=True))
-        if (found := next((one for one in adapters if one.is_read(root)), None))
-    ]
+    served, problem = [], None
+    for i, (document, root) in enumerate(zip(documents, whole.roots, strict=True)):
+        try:
+            _check_kind(root)
+        except InputError as error:
+            if name is None:
+                raise
+            problem = problem or error
+            continue
+        if (found := next((one for one in adapters if one.is_read(root)), None)) is not None:
+            served.append((i, document, root, found))
     if not served:
-        raise no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
+        _require_readable(whole, adapters)
+        raise problem or no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
     services: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root, adapter in served:
         place = Place(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
@@ -122,6 +127,13 @@ def _check_kind(root: View) -> None:
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
     for adapter in (*ADAPTERS, *RUNTIMES):
         adapter.require_version(root)
+
+
+def _require_readable(whole: ManifestFile, adapters: Sequence[Adapter]) -> None:
+    """Name the reason why no object of a kind that may be anything could be looked at, where the file mentions vLLM."""
+    for root in whole.roots if "vllm" in whole.text.lower() else ():
+        for adapter in adapters:
+            adapter.require_readable(root)
 
 
 def _load_again(text: str, file: str, name: str | None, runtimes: bool) -> tuple[Service, ...]:

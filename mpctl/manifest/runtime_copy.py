@@ -11,6 +11,7 @@ import copy
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load, load_one
 from mpctl.manifest.engine.command import parse
+from mpctl.manifest.kinds.adapter import ManifestFile
 from mpctl.manifest.kinds.inference_service import COPY_OF
 from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
@@ -21,7 +22,6 @@ from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, Scalar
 from mpctl.manifest.text.yaml_tree import parse as parse_yaml
 
-_KINDS = ("ServingRuntime", "ClusterServingRuntime")
 _UNENDED = " # the line above had no line break"
 
 
@@ -150,11 +150,11 @@ def _runtime_name(service: Service) -> View:
 
 def _runtime(service: Service, name: str) -> tuple[View, int] | None:
     """The runtime of the file that a name means, and its document's number: a namespace's own before the cluster's."""
-    roots = [View(service.file, "", document.root) for document in parse_yaml(service.text, service.file)]
-    for kind in _KINDS:
-        for number, root in enumerate(roots):
-            if text_of(root.get("kind")) == kind and text_of(root.at("metadata", "name")) == name:
-                return root, number
+    documents = parse_yaml(service.text, service.file)
+    file = ManifestFile(service.text, documents, tuple(View(service.file, "", one.root) for one in documents))
+    for root in (*file.of_kind("ServingRuntime"), *file.of_kind("ClusterServingRuntime")):
+        if text_of(root.at("metadata", "name")) == name:
+            return root, file.number(root)
     return None
 
 

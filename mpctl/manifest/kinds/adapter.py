@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mpctl.errors import InputError
 from mpctl.manifest.service import Kind, Place, Service
 from mpctl.manifest.text.view import View, text_of
-from mpctl.manifest.text.yaml_tree import Document
+from mpctl.manifest.text.yaml_tree import Document, Mapping, resolve
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,11 @@ class ManifestFile:
 
     def of_kind(self, *kinds: str) -> tuple[View, ...]:
         """The documents of some kinds, in order."""
-        return tuple(root for root in self.roots if text_of(root.get("kind")) in kinds)
+        return tuple(root for root in self.roots if _identity(root)[0] in kinds)
+
+    def number(self, root: View) -> int:
+        """The place of a document among the file's."""
+        return next(i for i, one in enumerate(self.roots) if one is root)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Adapter:
         except InputError:
             return self.own  # its reader names the place; of a kind that may be anything, it is no service
 
+    def require_readable(self, root: View) -> None:
+        """Raise :class:`InputError` where it cannot be told whether an object of this kind is an engine."""
+        if _identity(root) in [(self.kind, api) for api in self.apis]:
+            self.serves(root)
+
     def require_version(self, root: View) -> None:
         """Refuse a document of this kind's name under an API that is not read.
 
@@ -68,6 +77,8 @@ class Adapter:
 
 
 def _identity(root: View) -> tuple[str | None, str | None]:
+    if not isinstance(resolve(root.node), Mapping):
+        return None, None
     return text_of(root.get("kind")), text_of(root.get("apiVersion"))
 
 

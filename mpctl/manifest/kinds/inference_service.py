@@ -153,10 +153,10 @@ def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
     """By name; KServe takes a namespace's own runtime before a cluster-wide one."""
     found: dict[str, _Runtime] = {}
     for kind in ("ClusterServingRuntime", "ServingRuntime"):
-        for number, root in enumerate(file.roots):
-            if text_of(root.get("kind")) == kind and (container := runtime_container(root)) is not None:
+        for root in file.of_kind(kind):
+            if (container := runtime_container(root)) is not None:
                 copy_of = text_of(root.at("metadata", "annotations", COPY_OF))
-                found[root.need("metadata").need("name").text()] = _Runtime(number, container, copy_of)
+                found[root.need("metadata").need("name").text()] = _Runtime(file.number(root), container, copy_of)
     return found
 
 

@@ -60,6 +60,35 @@ def test_a_neighbour_that_is_no_vllm_service_does_not_matter_to_a_named_one():
         load_one(text, "iris")
 
 
+@pytest.mark.parametrize(
+    "neighbour",
+    [
+        "apiVersion: v1\nkind: List\nitems: []\n",
+        model().replace("serving.kserve.io", "ome.io").replace("name: llm", "name: other"),
+        "- no object\n",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {template: {spec: {<<: {}}}}\n",
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_neighbour_that_cannot_be_read_does_not_matter_to_a_named_service(neighbour, behind):
+    text = "---\n".join((model(), neighbour) if behind else (neighbour, model()))
+    changed = load_one(text, "llm").with_speculation(NGRAM)
+    assert neighbour in changed.text
+    assert load_one(changed.text, "llm").with_speculation(None).text == text
+    with pytest.raises(InputError):
+        load_one(neighbour, "llm")
+
+
+def test_a_workload_of_vllm_that_cannot_be_looked_at_is_refused_with_its_place():
+    text = (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    spec:\n"
+        "      containers:\n      - <<: {image: vllm/vllm-openai}\n"
+    )
+    with pytest.raises(InputError, match="merge keys") as caught:
+        load(text)
+    assert caught.value.line == 8
+
+
 def test_a_setting_inherited_from_a_runtime_of_the_file_is_not_called_absent():
     runtime = (
         "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\nmetadata: {name: own-vllm}\n"
