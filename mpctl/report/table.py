@@ -45,7 +45,7 @@ def tail_text(tail: Tail | None) -> str:
     if tail is None or (tail.value_ms is None and not tail.why):
         return formatting.milliseconds(None)
     if tail.value_ms is None:
-        return "not measurable"
+        return "n/a"
     value = formatting.milliseconds(tail.value_ms)
     if tail.source == "engine":
         return f"≤ {value}"
