@@ -68,14 +68,13 @@ def record(watched: Watched) -> dict[str, Any]:
 
 
 def conditions(watched: Watched) -> list[dict[str, str]]:
-    """Ready: speculation does what was measured. Stalled: a finding that only a person or the policy ends."""
-    seen = watched.seen
-    ready = "Unknown" if seen.signal is Signal.BLIND else "False" if seen.finding else "True"
-    stalled = "True" if seen.finding else "False"
-    return [
-        {"type": "Ready", "status": ready, "reason": seen.signal.value, "message": seen.text},
-        {"type": "Stalled", "status": stalled, "reason": seen.signal.value, "message": MEANINGS[seen.signal].text},
-    ]
+    """As kstatus reads them. Ready: speculation does what was measured, Unknown while nothing can be judged.
+    Reconciling: an operation of the watch is under way. Stalled: a finding that only a person or the policy ends."""
+    seen, acts = watched.seen, watched.acting is not None and not watched.acting.done()
+    ready = "Unknown" if seen.signal is Signal.BLIND else "False" if seen.finding or acts else "True"
+    found = {"Ready": ready, "Reconciling": str(acts), "Stalled": str(seen.finding and not acts)}
+    reason, message = seen.signal.value, MEANINGS[seen.signal].text
+    return [{"type": name, "status": status, "reason": reason, "message": message} for name, status in found.items()]
 
 
 def table_rows(watched: list[Watched]) -> list[list[str]]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from mpctl.app.requests import WatchInstallRequest
 from mpctl.app.watch.leader import LEASE
-from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles
+from mpctl.platform.kubernetes.access.calls import WATCH
+from mpctl.platform.kubernetes.access.rbac import Subject, granted, require_name, roles
+from mpctl.platform.kubernetes.speculation_status import definition
 from mpctl.watch.policy import WatchPolicy
 
 Json = dict[str, Any]
@@ -32,8 +34,10 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     subject = Subject("ServiceAccount", NAME, namespace)
     watched = None if request.all_namespaces else namespace
     return (
+        definition(),
         _object("v1", "ServiceAccount", namespace, {"automountServiceAccountToken": False}),
         *roles("operator" if policy.fall_back else "reader", watched, to=(subject,)),
+        *granted(f"{NAME}-status", watched, WATCH, to=(subject,)),
         *_lease_role(namespace, subject),
         _object("v1", "ConfigMap", namespace, {"data": {_POLICY_FILE: policy_text}}),
         _object("apps/v1", "Deployment", namespace, {"spec": _deployment(request)}),
@@ -75,7 +79,7 @@ def arguments(request: WatchInstallRequest) -> list[str]:
     source = ["--prometheus", request.prometheus] if request.prometheus else []
     return [
         *("watch", "run", "--platform", "kubernetes", "-n", request.namespace, *place, *source),
-        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect"),
+        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect", "--publish"),
         *("--listen", f"0.0.0.0:{PORT}", "-o", "json"),
     ]
 

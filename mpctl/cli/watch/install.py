@@ -34,8 +34,8 @@ def command(
       mpctl watch install -n ml --image registry.example.com/mpctl@sha256:... | kubectl apply -f -
       mpctl watch install -n ml -A --watch-policy watch.yaml --image registry.example.com/mpctl:0.4
 
-    Deployment with two replicas and a Lease, ServiceAccount, roles, ConfigMap with the policy, NetworkPolicy,
-    PodDisruptionBudget, PodMonitor. The roles change nothing unless the policy has fall_back: true.
+    Type SpeculationStatus, Deployment with two replicas and a Lease, ServiceAccount, roles, ConfigMap with the policy,
+    NetworkPolicy, PodDisruptionBudget, PodMonitor. The roles change nothing unless the policy has fall_back: true.
     """
     from mpctl.app.files import read_file
     from mpctl.app.requests import WatchInstallRequest

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mpctl.app.session.base import Session
     from mpctl.app.session.place import Place
     from mpctl.app.watch.events import WatchEvent
+    from mpctl.app.watch.publish import Publisher
     from mpctl.app.watch.sources import Source
     from mpctl.app.watch.watcher import Watcher
     from mpctl.watch.policy import WatchPolicy
@@ -62,6 +63,7 @@ class WatchOptions(TypedDict):
     webhook: str | None
     alertmanager: str | None
     leader_elect: bool
+    publish: bool
 
 
 @click.command("run", cls=SectionedCommand)
@@ -89,6 +91,7 @@ class WatchOptions(TypedDict):
 )
 @option("--webhook", metavar="URL", help="POST every event as JSON to this URL.")
 @option("--alertmanager", metavar="URL", help="Raise and resolve an alert per service at this Alertmanager.")
+@option("--publish", is_flag=True, help="Write a SpeculationStatus and Events per service (cluster only).")
 @option("--leader-elect", is_flag=True, help="Wait for a Lease of the namespace of -n; exit with 3 when it is lost.")
 @output_option
 @shared_options
@@ -113,18 +116,21 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
     place = context.place._replace(namespace=None) if given["all_namespaces"] else context.place
     events: list[WatchEvent] = []
     lock = threading.Lock()
+    publisher = _publisher(context) if given["publish"] else None
 
     def emit(event: WatchEvent) -> None:
         with lock:
             events.append(event)
         _send(context, given, event)
+        if publisher is not None:
+            publisher.tell(event)
 
     watcher = Watcher(
         policy, _services(context, place, name, given), reopen(context, place), emit, source=_source(given)
     )
     try:
         if given["once"]:
-            _once(context, watcher)
+            _once(context, watcher, publisher)
             return
         beat = Beat()
         with (
@@ -132,7 +138,14 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
             _listening(context, given, watcher, beat),
             _led(context, given, stop, beat) as require,
         ):
-            _run(context, watcher, beat, events, lock, stop, require)
+
+            def round_() -> None:
+                require()
+                watcher.round()
+                if publisher is not None:
+                    publisher.publish(list(watcher.watched.values()))
+
+            _run(context, watcher, beat, events, lock, stop, round_)
     finally:
         watcher.close()
 
@@ -192,7 +205,24 @@ def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
             context.terminal.warn(f"event not delivered: {error.message}")
 
 
-def _once(context: CliContext, watcher: Watcher) -> None:
+def _publisher(context: CliContext) -> Publisher:
+    from datetime import UTC, datetime
+
+    from mpctl.app.session.base import who
+    from mpctl.app.session.cluster import open_client
+    from mpctl.app.watch.publish import Publisher
+    from mpctl.platform.kubernetes.speculation_status import StatusWriter
+
+    if context.place.platform != "kubernetes":
+        raise InputError("only a cluster has objects to write", field="--publish")
+
+    def now() -> str:
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    return Publisher(StatusWriter(open_client(context.place), who()), time.monotonic, now, context.terminal.warn)
+
+
+def _once(context: CliContext, watcher: Watcher, publisher: Publisher | None) -> None:
     """Two rounds, one interval apart."""
     from mpctl.app.watch.exposition import record, table_rows
     from mpctl.watch.signals import Signal
@@ -201,6 +231,8 @@ def _once(context: CliContext, watcher: Watcher) -> None:
     time.sleep(watcher.policy.interval_s)
     watcher.round()
     rows = list(watcher.watched.values())
+    if publisher is not None:
+        publisher.publish(rows)
     context.emit(
         "WatchList",
         record=lambda: {"items": [record(w) for w in rows]},
@@ -220,7 +252,7 @@ def _run(
     events: list[WatchEvent],
     lock: threading.Lock,
     stop: threading.Event,
-    require: Callable[[], None],
+    round_: Callable[[], None],
 ) -> None:
     from mpctl.app.watch.exposition import table_rows
 
@@ -229,8 +261,7 @@ def _run(
     recent: list[str] = []
     with terminal.screen() as draw:
         while not stop.is_set():
-            require()
-            watcher.round()
+            round_()
             beat.now()
             with lock:
                 new, events[:] = list(events), []

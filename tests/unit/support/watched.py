@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
+from datetime import timedelta
 from functools import cache
 
 from session import MemorySession
@@ -10,12 +11,15 @@ from session import MemorySession
 from mpctl.app.operate import rollout
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.base import EngineCounters
+from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.rollout.operation import Ending
+from mpctl.watch.policy import WatchPolicy
 
 QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
+ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
 GOOD, BAD = 1.0, 0.0
 
 
@@ -78,3 +82,23 @@ def promoted(**more):
     session = Service(disk=disk_after_promotion().copy(), **more)
     session.memory.context.clock.sleep(3600.0)
     return session
+
+
+def watch(*sessions, policy=ACTS):
+    """A watch and its events; every round takes an interval of the services' clock."""
+    events = []
+    clock = sessions[0].memory.context.clock
+
+    def now():
+        return clock.now().timestamp()
+
+    watcher = Watcher(policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here())
+    return watcher, events
+
+
+def rounds(watcher, count=1):
+    for _ in range(count):
+        for watched in watcher.watched.values():
+            clock = watched.session.memory.context.clock
+            clock._now += timedelta(seconds=watcher.policy.interval_s)
+        watcher.round()

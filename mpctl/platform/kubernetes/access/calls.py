@@ -188,6 +188,12 @@ PURGE = (
 DEPLOYMENTS = (
     *_rows("create update delete", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "the service and its candidate", "operator"),
 )
+# `mpctl watch install`: what the watch reports of each service.
+WATCH = (
+    *_rows("create patch", kinds.SPECULATION_STATUS, ("watch",), "one per service that is watched"),
+    *_rows("patch", kinds.SPECULATION_STATUS, ("watch",), "its conditions", subresource="status"),
+    *_rows("create", kinds.EVENT, ("watch",), "what was found and done"),
+)
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.

@@ -122,6 +122,12 @@ def roles(
     )
 
 
+def granted(name: str, namespace: str | None, rows: Iterable[Row], *, to: Sequence[Subject]) -> tuple[Json, ...]:
+    """A role with these rows alone and its binding; ``namespace`` None: for all namespaces."""
+    kind = "ClusterRole" if namespace is None else "Role"
+    return tuple(_granted(kind, name, namespace, rules_of(rows), to))
+
+
 def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to: Sequence[Subject]) -> list[Json]:
     metadata: Json = {"name": name, **({"namespace": namespace} if namespace else {})}
     metadata["labels"] = {"app.kubernetes.io/managed-by": "mpctl"}

@@ -185,7 +185,9 @@ class Client:
         path = kind.path(call.namespace, call.name)
         return self._write(call, "PUT", path, _options(dry_run), body, "application/json")
 
-    def apply(self, kind: Kind, body: Json, *, force: bool = False, dry_run: bool = False) -> Json:
+    def apply(
+        self, kind: Kind, body: Json, *, force: bool = False, dry_run: bool = False, subresource: str | None = None
+    ) -> Json:
         """Server-side apply as ``mpctl``. The same body again changes nothing, so an unknown outcome is repeated.
 
         Raises:
@@ -194,7 +196,7 @@ class Client:
         call = _call("patch", kind, body)
         query = {**_options(dry_run), "force": "true" if force else "false"}
         body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
-        path = kind.path(call.namespace, call.name)
+        path = kind.path(call.namespace, call.name, subresource)
         return self._retry_unknown(lambda: self._write(call, "PATCH", path, query, body, _APPLY))
 
     def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json, *, dry_run: bool = False) -> Json:

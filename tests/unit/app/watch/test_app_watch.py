@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from session import MANIFEST
-from watched import BAD, GOOD, Here, Service, promoted
+from watched import ACTS, BAD, GOOD, Service, promoted, rounds, watch
 from world import Crash
 
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition
 from mpctl.app.watch.facts import read_facts
-from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.decision import Act
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.signals import Signal
-
-ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
-
-
-def watch(*sessions, policy=ACTS):
-    """A watch and its events; every round takes an interval of the services' clock."""
-    events = []
-    clock = sessions[0].memory.context.clock
-
-    def now():
-        return clock.now().timestamp()
-
-    watcher = Watcher(policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here())
-    return watcher, events
-
-
-def rounds(watcher, count=1):
-    for _ in range(count):
-        for watched in watcher.watched.values():
-            clock = watched.session.memory.context.clock
-            clock._now += timedelta(seconds=watcher.policy.interval_s)
-        watcher.round()
 
 
 def reasons(events):
@@ -57,7 +32,8 @@ def test_a_sound_service_is_watched_in_silence():
     assert watched.facts.reference.operation == "rollout-1"
     assert events == []
     record = exposition.record(watched)
-    assert [c["status"] for c in record["conditions"]] == ["True", "False"]
+    conditions = {c["type"]: c["status"] for c in record["conditions"]}
+    assert conditions == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
     assert record["reference"] == "rollout-1"
     text = exposition.metrics(watcher)
     assert 'mpctl_watch_pays{namespace="chat",inference_service="svc"} 1' in text

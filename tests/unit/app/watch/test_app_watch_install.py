@@ -28,15 +28,19 @@ def writes(found):
     return {pair for pair in granted if pair[1] not in ("get", "list", "watch")}
 
 
-def test_reporting_may_write_nothing_but_the_leaders_lease():
+def test_reporting_may_write_nothing_but_the_leaders_lease_and_its_own_reports():
     # A port-forward is created, too: the counters of pods are read through it.
     assert writes(made()) == {
         ("leases", "create"),
         ("leases", "patch"),
         ("leases", "update"),
         ("pods/portforward", "create"),
+        ("speculationstatuses", "create"),
+        ("speculationstatuses", "patch"),
+        ("speculationstatuses/status", "patch"),
+        ("events", "create"),
     }
-    (lease,) = [r for r in rules(made()) if "patch" in r["verbs"]]
+    (lease,) = [r for r in rules(made()) if "leases" in r["resources"] and "patch" in r["verbs"]]
     assert lease["resourceNames"] == ["mpctl-watch.leader"]
 
 
@@ -65,7 +69,7 @@ def test_the_objects_belong_together():
         selector = spec.get("podSelector") or spec["selector"]
         assert selector["matchLabels"].items() <= labels.items()
     assert found["ConfigMap", "mpctl-watch"]["data"] == {"watch.yaml": ACTS}
-    assert next(iter(yaml.safe_load_all(to_yaml(list(found.values())))))["kind"] == "ServiceAccount"
+    assert next(iter(yaml.safe_load_all(to_yaml(list(found.values())))))["kind"] == "CustomResourceDefinition"
 
 
 def test_the_container_runs_a_command_that_exists():

@@ -1,0 +1,136 @@
+"""SpeculationStatus: what the watch reports of a service, for ``kubectl wait``, Flux and Argo CD, and its Events.
+
+A type of its own, because conditions of a ConfigMap cannot be waited for, and those of an InferenceService are KServe's
+to write (docs/decisions/speculation-status.md).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.kinds import EVENT, SPECULATION_STATUS
+
+_LABELS = {"app.kubernetes.io/managed-by": "mpctl"}
+_LONGEST = 1000  # of an Event's message; the API server takes 1024 bytes
+
+
+class StatusWriter:
+    """Writes the objects of many services; the first write of each creates its object."""
+
+    def __init__(self, client: Client, instance: str) -> None:
+        self._client, self._instance = client, instance
+        self._known: dict[tuple[str, str], Json] = {}
+
+    def write(self, namespace: str, service: str, status: Mapping[str, Any]) -> None:
+        """Set the status; ``observedGeneration`` is added.
+
+        Raises:
+            MpctlError: the API server refused it or did not answer.
+        """
+        found = self._object(namespace, service)
+        metadata = {"name": service, "namespace": namespace}
+        seen = {"observedGeneration": found["metadata"]["generation"]}
+        conditions = [{**condition, **seen} for condition in status["conditions"]]
+        body = {"metadata": metadata, "status": {**status, **seen, "conditions": conditions}}
+        self._client.apply(SPECULATION_STATUS, body, force=True, subresource="status")
+
+    def tell(self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool) -> None:
+        """Create an Event on the service's SpeculationStatus.
+
+        Raises:
+            MpctlError: the API server refused it or did not answer.
+        """
+        found = self._object(namespace, service)["metadata"]
+        involved = {"apiVersion": SPECULATION_STATUS.api_version, "kind": SPECULATION_STATUS.name}
+        body = {
+            "metadata": {"name": f"{service}.{secrets.token_hex(8)}", "namespace": namespace, "labels": _LABELS},
+            "involvedObject": {**involved, "namespace": namespace, "name": service, "uid": found["uid"]},
+            "reason": reason,
+            "message": message[:_LONGEST],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": "mpctl-watch", "host": self._instance},
+            "reportingComponent": "mpctl.dev/watch",
+            "reportingInstance": self._instance,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        self._client.create(EVENT, body)
+
+    def forget(self, namespace: str, service: str) -> None:
+        """Create the object anew with the next write, in case somebody deleted it."""
+        self._known.pop((namespace, service), None)
+
+    def _object(self, namespace: str, service: str) -> Json:
+        key = (namespace, service)
+        if key not in self._known:
+            metadata = {"name": service, "namespace": namespace, "labels": _LABELS}
+            body = {"metadata": metadata, "spec": {"service": service}}
+            self._known[key] = self._client.apply(SPECULATION_STATUS, body, force=True)
+        return self._known[key]
+
+
+def definition() -> Json:
+    """The CustomResourceDefinition."""
+    text, number = {"type": "string"}, {"type": "integer", "format": "int64"}
+    condition = _object(
+        dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), text)
+        | {"observedGeneration": number}
+    )
+    condition["required"] = ["type", "status"]
+    conditions = {"type": "array", "items": condition, "x-kubernetes-list-type": "map"}
+    conditions["x-kubernetes-list-map-keys"] = ["type"]
+    named = ("signal", "message", "reference", "decision", "command", "spec")
+    status = _object(
+        dict.fromkeys(named, text)
+        | {"pays": {"type": "boolean"}, "observedGeneration": number, "conditions": conditions}
+    )
+    schema = _object({"spec": _object({"service": text}), "status": status})
+    columns = [
+        _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        _column("Signal", ".status.signal"),
+        _column("Pays", ".status.pays", "boolean"),
+        _column("Message", ".status.message"),
+    ]
+    kind = SPECULATION_STATUS
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.resource, "labels": _LABELS},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower()},
+            "versions": [version],
+        },
+    }
+
+
+def _object(properties: Json) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+def _column(name: str, path: str, kind: str = "string") -> Json:
+    return {"name": name, "type": kind, "jsonPath": path}
+
+
+def since(conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]], now: str) -> list[Json]:
+    """Conditions with ``lastTransitionTime``: that of before where the status is the same."""
+    old = {c["type"]: c for c in before}
+    return [
+        {**c, "lastTransitionTime": old[c["type"]]["lastTransitionTime"]}
+        if c["type"] in old and old[c["type"]]["status"] == c["status"]
+        else {**c, "lastTransitionTime": now}
+        for c in conditions
+    ]
