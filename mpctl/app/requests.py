@@ -133,8 +133,8 @@ class PlanRequest:
     """A plan of one or several methods. ``speculation``: the change, with the method of each in turn.
 
     ``rates``: of acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a
-    file of prompts and answers, ``tokenizer``: a directory for it; ``url``: of a running engine; ``runs``: files of
-    mpctl bench; ``prices``: a price list.
+    file of prompts and answers, ``tokenizer``: a directory for it; ``url``: of a running engine; ``measure``: start a
+    candidate of each method; ``runs``: files of mpctl bench; ``prices``: a price list.
     """
 
     methods: tuple[str, ...]
@@ -150,6 +150,7 @@ class PlanRequest:
     transcripts: str | None = None
     tokenizer: str | None = None
     url: str | None = None
+    measure: bool = False
     runs: tuple[str, ...] = ()
     prices: str | None = None
 

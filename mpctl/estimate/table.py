@@ -9,32 +9,27 @@ from typing import Any
 
 from mpctl.estimate.shape import Shape
 
-# How GPUs name themselves (nvidia-smi, DRA's productName) where that is not the table's name.
+# How GPUs name themselves (nvidia-smi, DRA's productName) and how publications name them, where that is not the table's
+# name; lower case, words joined by hyphens.
 _PRODUCTS = {
-    "h100 80gb hbm3": "H100-SXM",
-    "h100": "H100-SXM",
-    "h100 sxm": "H100-SXM",
-    "h100-sxm5": "H100-SXM",
-    "h100-nvl": "H100-SXM-94",
-    "h100-94gb": "H100-SXM-94",
-    "h100-80gb": "H100-SXM",
-    "h100 pcie": "H100-PCIe",
-    "h100 nvl": "H100-SXM-94",
-    "h200": "H200-SXM",
-    "h200-141gb": "H200-SXM",
     "a100": "A100-80GB-SXM",
     "a100-40gb": "A100-40GB-SXM",
-    "a100 40gb": "A100-40GB-SXM",
-    "a100 80gb": "A100-80GB-SXM",
-    "rtx 4090": "RTX-4090",
-    "rtx 3090": "RTX-3090",
-    "b200": "B200-SXM",
     "a100-80gb": "A100-80GB-SXM",
     "a100-sxm4-40gb": "A100-40GB-SXM",
     "a100-sxm4-80gb": "A100-80GB-SXM",
-    "a100 80gb pcie": "A100-80GB-PCIe",
-    "geforce rtx 4090": "RTX-4090",
-    "geforce rtx 3090": "RTX-3090",
+    "b200": "B200-SXM",
+    "b200-hgx": "B200-SXM",
+    "geforce-rtx-3090": "RTX-3090",
+    "geforce-rtx-4090": "RTX-4090",
+    "h100": "H100-SXM",
+    "h100-80gb": "H100-SXM",
+    "h100-80gb-hbm3": "H100-SXM",
+    "h100-80gb-sxm": "H100-SXM",
+    "h100-94gb": "H100-SXM-94",
+    "h100-nvl": "H100-SXM-94",
+    "h100-sxm5": "H100-SXM",
+    "h200": "H200-SXM",
+    "h200-141gb": "H200-SXM",
 }
 
 
@@ -86,8 +81,10 @@ def _bare(name: str) -> str:
 
 
 def find_gpu(product: str | None) -> Gpu | None:
-    """A GPU by the table's name or the product's own; None when it is not in the table."""
-    wanted = (product or "").lower().removeprefix("nvidia ").strip()
+    """A GPU by the table's name or the product's own, with or without a remark in brackets; None when it is not in the
+    table."""
+    plain = (product or "").lower().partition("(")[0].strip().removeprefix("nvidia")
+    wanted = "-".join(plain.replace("-", " ").split())
     wanted = _PRODUCTS.get(wanted, wanted).lower()
     for known, fields in _table()["gpus"].items():
         if known.lower() == wanted:

@@ -159,7 +159,7 @@ def _spans(numbers: Sequence[int]) -> str:
 
 def main() -> int:
     """Fit, write or check the file, print accuracy."""
-    from scripts.payoff.accuracy import leave_one_out, report
+    from scripts.payoff.accuracy import least_load_error, leave_one_out, predicted, report
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
@@ -172,9 +172,11 @@ def main() -> int:
         return 0
     problem = problem_of(rows)
     made = document(rows, *fit(problem))
+    sources = leave_one_out(rows, lambda row: row.source)
+    made["load_error"] = error = least_load_error(sources)
     judged = {
-        "system": leave_one_out(rows, lambda row: row.system),
-        "source": leave_one_out(rows, lambda row: row.source),
+        "system": predicted(leave_one_out(rows, lambda row: row.system), error),
+        "source": predicted(sources, error),
     }
     made["accuracy"] = {f"one_{name}_left_out": found.record() for name, found in judged.items()}
     print(f"{len(rows)} rows fitted, {len(reasons)} left out (--excluded lists them with the reason)")

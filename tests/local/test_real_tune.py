@@ -14,7 +14,7 @@ LOAD = ("--requests", "4", "--repeats", "5", "--concurrency", "1", "--max-tokens
 def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     before, processes = engine.live_text(), sorted(p.pid for p in engine.engines())
     policy = engine.policy(f"{LAX}min_tokens_per_step: 1.1\n")
-    limit = ("--max-time", "3m", "--policy", policy)
+    limit = ("--max-time", "5m", "--policy", policy)
     done = engine(
         "bench", "--tune", "--spec", "ngram", *LOAD, *limit, "--write-spec", "best.json", "-o", "json", code=None
     )
@@ -23,8 +23,8 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     assert engine.live_text() == before
     assert sorted(p.pid for p in engine.engines()) == processes
     tried = [one for one in status["tried"] if not one["failed"]]
-    assert len(tried) >= 2
-    assert status["seconds"] <= 180
+    assert len(tried) + len(status["untried"]) == 5, "K 5, 3 and 2, and two more windows"
+    assert status["seconds"] <= 300 or len(tried) == 1
     assert tried[0]["rounds"] == max(one["rounds"] for one in tried)
     if done.returncode == 0:
         assert json.loads((engine.directory / "best.json").read_text()) == status["best"]

@@ -11,7 +11,7 @@ from mpctl.errors import InputError
 from mpctl.estimate.payoff.acceptance import Acceptance, from_length
 from mpctl.estimate.payoff.constants import fitted
 from mpctl.estimate.payoff.grid import Grid, table
-from mpctl.estimate.payoff.question import Published, Question, read_questions
+from mpctl.estimate.payoff.question import Published, Question, Unanswerable, read_questions
 from mpctl.estimate.payoff.record import grid_record
 from mpctl.staging.catalogue import Catalogue, Draft
 
@@ -32,22 +32,34 @@ class Answered:
 class Answers:
     """All of a file, in its order."""
 
-    answered: tuple[Answered, ...]
+    cells: tuple[Answered | Unanswerable, ...]
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {"cells": [one.to_record() for one in self.answered]}
+        return {"cells": [_record(one) for one in self.cells]}
+
+
+def _record(one: Answered | Unanswerable) -> dict[str, Any]:
+    if isinstance(one, Answered):
+        return one.to_record()
+    return {"id": one.id, "refused": {"reason": one.reason, "hint": one.hint}}
 
 
 def run(file: str, catalogue: str | None) -> Answers:
-    """Answer every question of a file. ``catalogue``: the user's drafts.
+    """Answer every question of a file that can be answered. ``catalogue``: the user's drafts.
 
     Raises:
-        InputError: the file cannot be read, or a question lacks what an answer needs.
+        InputError: the file cannot be read, or every question lacks what an answer needs.
     """
     questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
     posterior = fitted()
-    return Answers(tuple(Answered(q, table(q.cell, q.concurrency, q.ks, posterior, q.pairs)) for q in questions))
+
+    def answered(one: Question | Unanswerable) -> Answered | Unanswerable:
+        if isinstance(one, Unanswerable):
+            return one
+        return Answered(one, table(one.cell, one.concurrency, one.ks, posterior, one.pairs))
+
+    return Answers(tuple(map(answered, questions)))
 
 
 def published(catalogue: Catalogue) -> Published:

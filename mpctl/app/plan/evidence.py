@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from mpctl.app.change import Change
 from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.change.source import Source
+from mpctl.app.plan.candidate import measure_candidates
 from mpctl.app.plan.cells import acceptance_of
 from mpctl.app.plan.measure import counters_of, replay_transcripts
 from mpctl.app.plan.runs import Learned, learned_from
@@ -61,11 +62,11 @@ class Evidence:
         )
 
 
-def gather(source: Source, request: PlanRequest) -> Evidence:
-    """Everything that is known without starting anything: earlier measurements, transcripts, a running engine.
+def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evidence:
+    """What is known: earlier measurements, transcripts, a running engine; or a candidate of each method, measured now.
 
     Raises:
-        InputError: a file or an address cannot be used.
+        InputError: a file or an address cannot be used, or nothing serves that a candidate could stand beside.
     """
     learned = learned_from(source if isinstance(source, Session) else None, request.runs)
     found = _of_runs(learned)
@@ -80,6 +81,15 @@ def gather(source: Source, request: PlanRequest) -> Evidence:
     if request.url is not None:
         method, acceptance, words = counters_of(request.url, request.methods)
         return replace(found, measured={**found.measured, method: (acceptance, words)})
+    if request.measure:
+        if not isinstance(source, Session):
+            raise InputError(
+                "nothing serves here: a file has no engine to start a candidate beside",
+                field="--measure",
+                hint="name the service instead of -f, or measure with --transcripts FILE or --url URL",
+            )
+        measured, notes = measure_candidates(source, request, methods)
+        return replace(found, measured={**found.measured, **measured}, notes=(*found.notes, *notes))
     return found
 
 

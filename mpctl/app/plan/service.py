@@ -58,12 +58,14 @@ def run(source: Source, request: PlanRequest) -> ServicePlan:
         InputError: the request cannot be used.
     """
     target = resolve_target(source, listing=request.speculation.target_listing, ask_hub=False, kserve=None)
-    evidence = gather(source, request)
+    name = target_name_of(target.service, target.name)
+    methods = _methods(request, name)
+    evidence = gather(source, request, methods)
     known = _Known(
         source=source,
         request=request,
         target=target,
-        name=target_name_of(target.service, target.name),
+        name=name,
         gpu=_gpu(source, request, evidence),
         lengths=lengths_of(request, evidence),
         evidence=evidence,
@@ -78,7 +80,7 @@ def run(source: Source, request: PlanRequest) -> ServicePlan:
         gpu=known.gpu.name if known.gpu else "unknown",
         prompt=lengths.prompt,
         output=lengths.output,
-        methods=ranked([_method(known, method) for method in _methods(request, known.name)]),
+        methods=ranked([_method(known, method) for method in methods]),
         notes=(*lengths.notes, *evidence.notes),
     )
 

@@ -91,7 +91,12 @@ class PlanOptions(SpeculationOptions):
 @option(
     "--traffic", type=Word(_CLASSES), help="Class of traffic to screen with, where nothing is measured.", **_EVIDENCE
 )
-@option("--measure", is_flag=True, help="Measure acceptance: with --transcripts or --url.", **_EVIDENCE)
+@option(
+    "--measure",
+    is_flag=True,
+    help="Measure acceptance: a candidate answers --prompts for a minute; or --transcripts, --url.",
+    **_EVIDENCE,
+)
 @option(
     "--transcripts",
     type=File(),
@@ -131,6 +136,7 @@ def command(
       mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
       mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o html > plan.html
       mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
+      mpctl plan qwen --spec eagle3 --measure --prompts traffic.jsonl
       mpctl plan --cell cells.yaml -o json             any target, draft and GPU
       mpctl plan qwen --history                        how right earlier predictions were
 
@@ -163,12 +169,6 @@ def plan_request(given: PlanOptions) -> PlanRequest:
 
     if not given["spec"]:
         raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
-    if given["measure"] and not (given["transcripts"] or given["url"]):
-        raise InputError(
-            "nothing to measure on is named",
-            field="--measure",
-            hint="--transcripts FILE or --url URL; a candidate: 'mpctl bench run', then plan with --run FILE",
-        )
     return PlanRequest(
         methods=tuple(word.strip() for word in given["spec"].split(",") if word.strip()),
         speculation=speculation_request(given),
@@ -183,6 +183,7 @@ def plan_request(given: PlanOptions) -> PlanRequest:
         transcripts=given["transcripts"],
         tokenizer=given["tokenizer"],
         url=given["url"],
+        measure=given["measure"],
         runs=given["run"],
         prices=given["prices"],
     )

@@ -12,11 +12,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Posterior:
-    """Logarithms of the constants and their covariance."""
+    """Logarithms of the constants and their covariance. ``load_error``: standard deviation of the model's own error at
+    the knee, as a logarithm."""
 
     names: tuple[str, ...]
     logs: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
+    load_error: float
 
     @property
     def values(self) -> dict[str, float]:
@@ -43,4 +45,6 @@ def fitted() -> Posterior:
     covariance = tuple(
         tuple(spread[i] * spread[j] * lower[max(i, j)][min(i, j)] for j in range(len(names))) for i in range(len(names))
     )
-    return Posterior(names, tuple(math.log(constants[name]["value"]) for name in names), covariance)
+    return Posterior(
+        names, tuple(math.log(constants[name]["value"]) for name in names), covariance, record["load_error"]
+    )

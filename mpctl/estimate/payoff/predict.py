@@ -128,7 +128,7 @@ def _linear(cell: Cell, posterior: Posterior) -> _Linear:
     both = np.log(np.stack([found.throughput, found.time_per_token]))
     slopes = (both[:, 1:] - both[:, :1]) / _STEP
     logs = (float(both[0, 0]), float(both[1, 0]))
-    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, found), found, point)
+    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, found, posterior), found, point)
 
 
 def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float]], covariance: Vector) -> Band:
@@ -161,10 +161,11 @@ def _acceptance_sd(cell: Cell) -> float:
     return known
 
 
-def _discrepancy(cell: Cell, found: Ratios) -> float:
-    """Standard deviation of the model's own error, as a logarithm."""
+def _discrepancy(cell: Cell, found: Ratios, posterior: Posterior) -> float:
+    """Standard deviation of the model's own error, as a logarithm. It grows with the load as its square root: sources
+    that the fit has not seen lie apart from half the knee on already."""
     load, host = float(np.ravel(found.load)[0]), float(np.ravel(found.host)[0])
-    parts = [0.04, 0.08 * min(1.5, load)]
+    parts = [0.04, posterior.load_error * math.sqrt(min(1.5, load))]
     parts.append(0.10 if bool(np.ravel(found.bound)[0]) else 0.0)
     parts.append(0.12 if (cell.target.experts or 0) > 1 else 0.0)
     parts.append(0.08 if host > _HOST_BOUND else 0.0)

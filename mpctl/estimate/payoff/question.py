@@ -48,20 +48,38 @@ class Question:
     assumed: tuple[str, ...]
 
 
-def read_questions(text: str, file: str, published: Published) -> tuple[Question, ...]:
-    """The questions of a file: one at its top level, or a list under ``cells``.
+@dataclass(frozen=True)
+class Unanswerable:
+    """A question that lacks something: why, and how to give it."""
+
+    id: str
+    reason: str
+    hint: str | None
+
+
+def read_questions(text: str, file: str, published: Published) -> tuple[Question | Unanswerable, ...]:
+    """The questions of a file: one at its top level, or a list under ``cells``, of which some may lack something.
 
     Raises:
-        InputError: a field is unknown, missing or wrong; with file, line and how to give it.
+        InputError: in every question a field is unknown, missing or wrong; with file, line and how to give it.
     """
     top = document(text, file)
     if not top.has("cells"):
         return (_question(top, "cell-1", published),)
-    found = tuple(_question(node, f"cell-{i}", published) for i, node in enumerate(top.nodes("cells"), 1))
+    found: list[Question | Unanswerable] = []
+    errors = []
+    for number, node in enumerate(top.nodes("cells"), 1):
+        try:
+            found.append(_question(node, f"cell-{number}", published))
+        except InputError as error:
+            errors.append(error)
+            found.append(Unanswerable(str(node.body.get("id", f"cell-{number}")), error.message, error.hint))
     top.done()
     if not found:
         raise top.error("cells", "holds no cell")
-    return found
+    if len(errors) == len(found):
+        raise errors[0]
+    return tuple(found)
 
 
 def _question(node: Node, default_id: str, published: Published) -> Question:

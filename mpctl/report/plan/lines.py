@@ -184,8 +184,12 @@ def history_lines(record: Record) -> Iterator[str]:
 def methods_of(record: Record) -> list[Record]:
     """The methods of a service's plan, or the cells of a file as if each were one."""
     if "cells" in record:
-        return [{**cell, "method": f"{cell['id']}: {cell['answers'][0]['method']}"} for cell in record["cells"]]
+        return [{**cell, "method": _name_of(cell)} for cell in record["cells"]]
     return list(record["methods"])
+
+
+def _name_of(cell: Record) -> str:
+    return f"{cell['id']}: {cell['answers'][0]['method']}" if "answers" in cell else str(cell["id"])
 
 
 def title_of(record: Record) -> str:

@@ -133,6 +133,25 @@ def test_what_is_missing_is_named_with_how_to_give_it(cli, change, message, hint
     assert "cells.json:1" in ran.err
 
 
+def test_of_several_cells_those_that_lack_nothing_are_answered(cli):
+    first, second = answered(cli, {**CELL, "gpu": "L5"}, {**CELL, "id": "two"})
+    assert first["id"] == "one"
+    assert "cells[0].gpu: 'L5' is not in mpctl's table" in first["refused"]["reason"]
+    assert "describe it: gpu:" in first["refused"]["hint"]
+    assert second["answers"]
+    shown = cli("plan", "--cell", "cells.json")
+    assert "one: no figure" in shown.out
+    assert "two: eagle3: gain" in shown.out
+
+
+@pytest.mark.parametrize(
+    "name", ["H100-94GB (HGX, about 1.9 TB/s realised)", "H100 NVL", "NVIDIA H100 NVL", "h100-94gb"]
+)
+def test_a_gpu_may_be_named_as_its_publication_names_it(cli, name):
+    same = [one["answers"][0]["throughputRatio"] for one in answered(cli, CELL, {**CELL, "gpu": name})]
+    assert same[0] == same[1]
+
+
 def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, manifest):
     prompts = "\n".join(json.dumps({"prompt": f"rename variable {i} " * 20}) for i in range(1000))
     (cli.directory / "prompts.jsonl").write_text(prompts, encoding="utf-8")
@@ -265,7 +284,8 @@ def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
 
 def test_measuring_needs_something_to_measure_on(cli, manifest):
     ran = cli("plan", *manifest, "--spec", "ngram", "--measure")
-    assert (ran.code, "mpctl bench run" in ran.err) == (2, True)
+    assert (ran.code, "--measure: nothing serves here" in ran.err) == (2, True)
+    assert "--transcripts FILE or --url URL" in ran.err
     several = cli("plan", *manifest, "--spec", "all", "--url", "http://127.0.0.1:9")
     assert (several.code, "name it: --spec eagle3" in several.err) == (2, True)
 
