@@ -80,13 +80,14 @@ class MeasurementRequest:
 @dataclass(frozen=True, slots=True)
 class TrafficRequest:
     """How production traffic moves to the candidate. ``mirror_percent``: of the requests it gets copies of first; 0 for
-    none. ``route``: the HTTPRoute, needed where there are several."""
+    none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform."""
 
     steps_percent: tuple[int, ...] = ()
     mirror_percent: int = 0
     step_duration_s: float = 120.0
     route: str | None = None
     keep_baseline: bool = False
+    bake_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

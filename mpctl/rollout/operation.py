@@ -18,6 +18,7 @@ from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision
 
 GROWN = "grown"  # not a step that acts: an entry with the replicas that the autoscaler started meanwhile
+RETIRE_BAKED = "retire-baked"  # the step that ends a baseline retained for the bake
 
 
 class Ending(StrEnum):
@@ -87,6 +88,11 @@ class Operation:
         grown = self.result(GROWN, Grown)
         return self.plan.scaling if grown is None else {**self.plan.scaling, "replicas": grown.replicas}
 
+    @property
+    def _retains(self) -> bool:
+        """Whether it started the baseline again and has not stopped it."""
+        return bool(self.done.get("keep-baseline", {}).get("arm")) and RETIRE_BAKED not in self.done
+
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
         plan = self.plan
@@ -104,6 +110,7 @@ class Operation:
             downtime=plan.downtime,
             scaling=self.scaling,
             route=plan.route,
+            instant=plan.route is not None and self._retains,
             by=plan.by if automatic else "",
         )
 

@@ -60,6 +60,8 @@ class Plan:
     - ``by``: the program that decided it by itself, ``watch``; empty for a person.
     - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
       gets the route before anything else.
+    - ``bake_s``: how long the promoted arm is watched under users' traffic before the rollout ends; ``bake_baseline``:
+      where promoted pods are replaced, the baseline is started again for that time.
     - ``prediction``: what the payoff model said before anything was measured, None where it had no figure.
     """
 
@@ -93,6 +95,8 @@ class Plan:
     restores: int = 0
     keeps: tuple[str, ...] = ()
     prediction: dict[str, Any] | None = None
+    bake_s: float = 0.0
+    bake_baseline: bool = False
 
     @property
     def baseline_arm(self) -> Arm:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation, StepResult
+from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.steps.bake import bake
 from mpctl.rollout.steps.judge import judge
 from mpctl.rollout.steps.keep_baseline import keep_baseline
 from mpctl.rollout.steps.match import check_match
@@ -46,6 +47,8 @@ _SIDE_BY_SIDE: dict[str, Step] = {
     "keep-baseline": keep_baseline,
     "unpin": unpin,
     "verify": verify,
+    "bake": bake,
+    RETIRE_BAKED: retire,
 }
 _IN_PLACE: dict[str, Step] = {
     "record": record_baseline,
@@ -62,6 +65,7 @@ _IN_PLACE: dict[str, Step] = {
     "record-promoted": record_promoted,
     "unpin": unpin,
     "verify": verify,
+    "bake": bake,
 }
 _BACK_BESIDE: dict[str, Step] = {
     "start": start,
@@ -139,6 +143,12 @@ def _idle(plan: Plan, *, rolls: bool) -> set[str]:
         idle.add("mirror")
     if plan.route is None or (plan.kind is Kind.ROLLOUT and not (plan.traffic_steps or plan.mirror_percent)):
         idle.add("unshift")
+    if not plan.bake_s:
+        idle.add("bake")
     # Where engines are replaced, the old arm is gone by now and started again; elsewhere it simply is not stopped.
-    idle.add("retire" if rolls and plan.kind is Kind.ROLLOUT and plan.keep_baseline else "keep-baseline")
+    again = rolls and plan.kind is Kind.ROLLOUT and (plan.keep_baseline or plan.bake_baseline)
+    late = bool(plan.bake_s) and (plan.bake_baseline or not rolls)
+    idle |= set() if again else {"keep-baseline"}
+    idle |= {"retire"} if again or late else set()
+    idle |= {RETIRE_BAKED} if not late or (rolls and plan.keep_baseline) else set()
     return idle

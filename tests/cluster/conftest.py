@@ -104,6 +104,7 @@ def make_mpctl(cluster, namespace, tmp_path):
         "MPCTL_YES": "1",
         "MPCTL_VLLM": str(ROOT / "tests" / "local" / "scripted" / "python-scripted"),  # the load client
         "MPCTL_CALIBRATE": "0",
+        "MPCTL_BAKE": "0",
         "MPCTL_STATE_DIR": str(tmp_path / "state"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "HOME": str(tmp_path),

@@ -14,7 +14,7 @@ def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
     sent = f" from a Job{pods} in the cluster" if plan.load == "job" else ""
     return (
         f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
-        f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}"
+        f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}{describe_bake(plan)}"
         f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready; "
         f"a rollback takes {describe_rollback(session, plan)}"
     )
@@ -37,6 +37,13 @@ def describe_traffic(plan: Plan) -> str:
     return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
 
 
+def describe_bake(plan: Plan) -> str:
+    """How long the promoted arm is watched, as a clause that ends with a semicolon; empty without a bake."""
+    if not plan.bake_s:
+        return ""
+    return f"after a promotion it is watched for {plan.bake_s:.0f} s and rolled back if it does not do well; "
+
+
 def describe_place(session: Session, plan: Plan) -> str:
     """Where the candidate runs, what that means for the service, and how long an engine takes to start."""
     side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
@@ -57,9 +64,13 @@ def describe_place(session: Session, plan: Plan) -> str:
 
 def describe_rollback(session: Session, plan: Plan) -> str:
     """How long a rollback takes after the promotion."""
+    kept = "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
     if plan.keep_baseline:
-        return "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
-    return "as long as one engine start" + (" for each pod" if session.platform.rolls else "")
+        return kept
+    cost = "as long as one engine start" + (" for each pod" if session.platform.rolls else "")
+    if plan.bake_s and (plan.bake_baseline or (not session.platform.rolls and plan.strategy is Strategy.SIDE_BY_SIDE)):
+        return f"{kept} for a bake of {plan.bake_s:.0f} s; after that {cost}"
+    return cost
 
 
 def explain_rollback(session: Session, plan: Plan) -> str:

@@ -9,7 +9,7 @@ from mpctl.app.policy import read_policy
 from mpctl.app.requests import MeasurementRequest, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import LoadPlace
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
@@ -18,6 +18,7 @@ from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest
 
 AUTO = "auto"
+BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 
 
 def make_plan(
@@ -98,15 +99,41 @@ def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Pla
         plan = replace(plan, strategy=Strategy.IN_PLACE)
         in_place = session.platform.check(plan.arm, side_by_side=False, downtime=True)
         return plan, (f"{refused.message}; the service is changed in place", *in_place)
-    return (replace(plan, downtime=False) if side_by_side else plan), notes
+    plan, bake_notes = _with_bake(session, replace(plan, downtime=False) if side_by_side else plan, request)
+    return plan, (*notes, *bake_notes)
+
+
+def _bake_s(session: Session, plan: Plan, request: RolloutRequest) -> float:
+    """How long the promoted arm is watched. The watch itself looks at what it re-arms."""
+    if request.traffic.bake_s is not None:
+        return request.traffic.bake_s
+    side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
+    return BAKE_S if session.platform.rolls and side_by_side and not request.by else 0.0
+
+
+def _with_bake(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the time that the promoted arm is watched, and with the baseline retained meanwhile where an
+    HTTPRoute can give it the traffic back and there is capacity for it."""
+    plan = replace(plan, bake_s=_bake_s(session, plan, request))
+    beside = session.platform.rolls and plan.strategy is Strategy.SIDE_BY_SIDE and not plan.keep_baseline
+    if not (plan.bake_s and beside):
+        return plan, ()
+    try:
+        route = plan.route or session.platform.route(request.traffic.route, (), force=request.force)
+        session.platform.check(plan.arm, side_by_side=True, retain=True)
+    except (InputError, NotPermitted, Refused) as error:
+        return plan, (f"a rollback during the bake takes an engine start: {error.message}",)
+    return replace(plan, route=route, bake_baseline=True), ()
 
 
 def _with_route(session: Session, plan: Plan, request: RolloutRequest) -> Plan:
     """The plan with the users' HTTPRoute, where it shifts traffic or retains the baseline in a cluster."""
     moves = plan.traffic_steps or plan.mirror_percent
     if not (moves or (plan.keep_baseline and session.platform.rolls)):
-        if request.traffic.route is not None:
-            raise InputError("a route is only used by --mirror, --traffic-steps and --keep-baseline", field="--route")
+        if request.traffic.route is not None and not _bake_s(session, plan, request):
+            raise InputError(
+                "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake", field="--route"
+            )
         return plan
     if session.platform.rolls and plan.strategy is not Strategy.SIDE_BY_SIDE:
         raise InputError(

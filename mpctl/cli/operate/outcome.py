@@ -125,7 +125,7 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
     assert operation is not None
     if operation.ending is Ending.PROMOTED:
         terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}")
-        if (retained := operation.result("keep-baseline", Retained)) and retained.arm:
+        if plan.keep_baseline and (retained := operation.result("keep-baseline", Retained)) and retained.arm:
             terminal.note(f"{plan.baseline_text} is retained; mpctl retire {outcome.name} stops it")
         terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):

@@ -22,6 +22,7 @@ class TrafficOptions(TypedDict):
     step_duration: float
     route: str | None
     keep_baseline: bool
+    bake: float | None
 
 
 traffic_options = all_of(
@@ -54,6 +55,13 @@ traffic_options = all_of(
         help="Keep the baseline running after promotion.",
         **_SECTION,
     ),
+    option(
+        "--bake",
+        type=Duration(zero=True),
+        metavar="DURATION",
+        help="Time to watch the promoted engine (default: 10m side by side in a cluster).",
+        **_SECTION,
+    ),
 )
 
 
@@ -67,4 +75,5 @@ def traffic_request(given: TrafficOptions) -> TrafficRequest:
         step_duration_s=given["step_duration"],
         route=given["route"],
         keep_baseline=given["keep_baseline"],
+        bake_s=given["bake"],
     )

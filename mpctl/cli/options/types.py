@@ -51,9 +51,12 @@ class File(click.types.StringParamType):
 
 
 class Duration(click.ParamType[float]):
-    """``90s``, ``10m``, ``1h30m`` or plain seconds, as seconds above 0."""
+    """``90s``, ``10m``, ``1h30m`` or plain seconds, as seconds above 0; ``zero``: 0 is one, too."""
 
     name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds."""
@@ -66,7 +69,7 @@ class Duration(click.ParamType[float]):
             self.fail(f"{value!r} is no duration; write 90s, 10m or 1h30m", param, ctx)
         hours, minutes, seconds = (float(part or 0) for part in match.groups())
         total = hours * 3600 + minutes * 60 + seconds
-        if not total:
+        if not total and not self._zero:
             self.fail(f"{value!r} must be above 0", param, ctx)
         return total
 

@@ -60,7 +60,7 @@ def fitted(one, traffic=None, **changes):
 
 
 def test_without_steps_no_route_is_asked_for():
-    found, notes = fitted(session(route=None))
+    found, notes = fitted(session(route=None), {"bake_s": 0.0})
     assert (found.route, found.traffic_steps, notes) == (None, (), ("room",))
     assert explain.describe_traffic(found) == ""
 
@@ -86,8 +86,21 @@ def test_in_place_there_is_nothing_to_share_with(way):
 
 
 def test_a_route_that_nothing_uses_is_a_mistake():
-    with pytest.raises(InputError, match="only used by --mirror, --traffic-steps and --keep-baseline"):
-        fitted(session(), {"route": "users"})
+    with pytest.raises(InputError, match="only used by --mirror, --traffic-steps, --keep-baseline and --bake"):
+        fitted(session(), {"route": "users", "bake_s": 0.0})
+
+
+def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_and_room_are():
+    one = session()
+    found, _ = fitted(one)
+    assert (found.bake_s, found.bake_baseline, found.route) == (600.0, True, ROUTE)
+    assert one.platform.asked == (True, False, True)
+    assert explain.describe_rollback(one, found).startswith("one write, the baseline is retained for a bake of 600 s")
+    assert "watched for 600 s and rolled back if it does not do well" in explain.describe_bake(found)
+    alone, notes = fitted(session(route=None), {"bake_s": 60.0})
+    assert (alone.bake_s, alone.bake_baseline, alone.route) == (60.0, False, None)
+    assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
+    assert fitted(session(), strategy=Strategy.IN_PLACE)[0].bake_s == 0.0
 
 
 def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():

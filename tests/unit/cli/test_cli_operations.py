@@ -54,6 +54,7 @@ ROLLOUTS = [
     (["--node-disk", "80", "--draft-size", "1.5"], staged(node_disk_gib=80.0, draft_size_gib=1.5)),
     (["--staging-image", "r/a@sha256:ab"], staged(staging_image="r/a@sha256:ab")),
     (["--token-secret", "hub"], staged(token_secret="hub")),
+    (["--bake", "0"], shifted(bake_s=0.0)),
     (["--prompts", "edits:2", "--prompts", "a=f.jsonl"], measured(prompts=("edits:2", "a=f.jsonl"))),
     (["--dataset", "m=hf:org/x"], measured(datasets=("m=hf:org/x",))),
     (["--concurrency", "1,8"], measured(concurrency=(1, 8))),

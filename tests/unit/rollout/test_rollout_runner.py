@@ -63,6 +63,15 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     assert events == [(Event.OPENED, "", names[0]), *steps_written, (Event.CLOSED, "", "")]
 
 
+def test_a_baked_rollout_keeps_the_old_engine_until_the_end_of_the_bake():
+    memory = MemoryWorld(FASTER)
+    rollout(memory, Strategy.SIDE_BY_SIDE, bake_s=30.0)
+    steps = list(memory.operations()[0].done)
+    assert "retire" not in steps
+    assert steps[-3:] == ["verify", "bake", "retire-baked"]
+    assert len(memory.disk.engines) == 1
+
+
 @both
 @pytest.mark.parametrize("speeds", [FASTER, SLOWER])
 def test_a_promotion_leaves_the_reference_of_the_watch(strategy, speeds):

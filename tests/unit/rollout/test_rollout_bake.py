@@ -1,0 +1,85 @@
+"""A bake: the promoted arm is watched before the rollout ends, with the baseline retained where a route can return to
+it. Dying at every boundary, and an arm that does not do well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rolling import BESIDE, RollingWorld, crashes, guard
+from test_rollout_traffic import check, rollback, rollout, unmeasured  # noqa: F401
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER
+
+from mpctl.rollout.steps.bake import Baked
+
+BAKE_S = 30.0
+
+
+def baked(memory, **changes):
+    rollout(memory, **{"traffic_steps": (), "bake_s": BAKE_S, "bake_baseline": True} | changes)
+
+
+def falls_in_the_bake(memory, monkeypatch):
+    """The promoted engine restarts once the bake has begun."""
+    inner, looks = memory.context.platform.state, []
+
+    def state(arm):
+        found, unfinished = inner(arm), memory.unfinished()
+        if unfinished is not None and unfinished.begun == "bake" and arm.manifest == CANDIDATE_TEXT:
+            looks.append(arm)
+            return replace(found, restarts=len(looks) - 1)
+        return found
+
+    monkeypatch.setattr(memory.context.platform, "state", state)
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
+def test_the_promoted_arm_is_watched_and_then_the_baseline_ends(beside):
+    memory = guard(RollingWorld(FASTER))
+    baked(memory, bake_baseline=beside)
+    check(memory, CANDIDATE_TEXT)
+    (operation,) = memory.operations()
+    steps = list(operation.done)
+    assert ("keep-baseline" in steps) is beside
+    assert steps[steps.index("verify") :] == ["verify", "bake", *(["retire-baked"] if beside else [])]
+    assert operation.result("bake", Baked).seconds == BAKE_S
+
+
+def test_a_baseline_that_is_to_be_kept_stays_after_the_bake():
+    memory = guard(RollingWorld(FASTER))
+    baked(memory, keep_baseline=True)
+    check(memory, CANDIDATE_TEXT, kept=True)
+    assert BESIDE in memory.disk.engines
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
+def test_an_arm_that_does_not_do_well_in_the_bake_is_rolled_back_and_users_go_first(beside, monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    falls_in_the_bake(memory, monkeypatch)
+    baked(memory, bake_baseline=beside)
+    check(memory, BASELINE_TEXT)
+    assert memory.endings() == ["failed", "rolled back"]
+    rolled_out, back = memory.operations()
+    assert "became unhealthy under production traffic: it restarted" in rolled_out.detail
+    assert (next(iter(back.done)) == "redirect") is beside
+    assert memory.disk.sent == ([100] if beside else [])
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
+def test_died_anywhere_the_same_command_goes_on(beside):
+    def change(memory):
+        baked(memory, bake_baseline=beside)
+
+    for boundary, left in crashes(FASTER, change):
+        again = guard(left.again())
+        change(again)
+        check(again, CANDIDATE_TEXT)
+        assert set(again.endings()) == {"promoted"}, f"boundary {boundary}"
+
+
+def test_died_anywhere_a_rollback_restores_the_service():
+    for _, left in crashes(FASTER, baked):
+        if left.unfinished() is not None:
+            again = guard(left.again())
+            rollback(again)
+            check(again, BASELINE_TEXT)
