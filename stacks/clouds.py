@@ -24,6 +24,7 @@ class Cloud:
     internal_gateway: Mapping[str, str]
     disk_class: Mapping[str, Any]
     disk_key_parameter: str
+    shared_key_parameter: str | None
     driver_on_host: bool
     shared_class: Mapping[str, Any]
 
@@ -45,6 +46,8 @@ CLOUDS = {
         internal_gateway={"service.beta.kubernetes.io/aws-load-balancer-internal": "true"},
         disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
         disk_key_parameter="kmsKeyId",
+        # The file system itself has the cluster's key; folders in it have none.
+        shared_key_parameter=None,
         # The NVIDIA runtime, which is the image's default, brings the driver's libraries into the exporter.
         driver_on_host=False,
         # Access points give every claim a folder of its own, owned by the user that fetches and serves.
@@ -76,6 +79,7 @@ CLOUDS = {
         internal_gateway={"networking.gke.io/load-balancer-type": "Internal"},
         disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},
         disk_key_parameter="disk-encryption-kms-key",
+        shared_key_parameter="instance-encryption-kms-key",  # gcp-filestore-csi-driver, pkg/csi_driver/controller.go
         # No NVIDIA runtime: the exporter mounts the driver's folder.
         driver_on_host=True,
         shared_class={

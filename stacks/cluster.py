@@ -55,6 +55,7 @@ class EksCluster(Stack):
                 public_cidrs=settings.access.public_cidrs,
                 private_cidrs=settings.access.private_cidrs,
                 admins=settings.access.admins,
+                viewers=settings.access.viewers,
                 log_days=settings.log_days,
                 deletion_protection=settings.deletion_protection,
                 addons={name: pin.version for name, pin in plan.versions.pins["addons"].items()},
@@ -199,19 +200,22 @@ class GkeCluster(Stack):
         publish_next(self)
 
     def disk_key(self, project_number: str) -> list[builder.Element]:
-        """Compute Engine's use of the key for disks, where one is given."""
-        key = self.plan.settings.disk_keys.gke
-        if not key:
+        """Use of the key by Compute Engine for disks and by Filestore for shared models, where one is given."""
+        settings = self.plan.settings
+        if not settings.disk_keys.gke:
             return []
-        grant = builder.resource(
-            self,
-            "google_kms_crypto_key_iam_member",
-            "disks",
-            crypto_key_id=key,
-            role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
-            member=f"serviceAccount:service-{project_number}@compute-system.iam.gserviceaccount.com",
-        )
-        return [grant]
+        agents = {"disks": "compute-system"} | ({"models": "cloud-filer"} if settings.shared_models else {})
+        return [
+            builder.resource(
+                self,
+                "google_kms_crypto_key_iam_member",
+                name,
+                crypto_key_id=settings.disk_keys.gke,
+                role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
+                member=f"serviceAccount:service-{project_number}@{agent}.iam.gserviceaccount.com",
+            )
+            for name, agent in agents.items()
+        ]
 
     def pools(self, control: gke.Cluster, before: list[builder.Element]) -> None:
         settings = self.plan.settings

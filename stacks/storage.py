@@ -26,6 +26,8 @@ def storage_classes(plan: Plan, volume: str) -> list[Document]:
         made[0]["parameters"][cloud.disk_key_parameter] = key
     if plan.settings.shared_models:
         made.append(storage_class(SHARED, cloud.shared_class, volume))
+        if key and cloud.shared_key_parameter:
+            made[1]["parameters"][cloud.shared_key_parameter] = key
     return made
 
 

@@ -19,6 +19,7 @@ from infra.builder import Element, data, resource
 
 LOGS = ["api", "audit", "authenticator", "controllerManager", "scheduler"]
 ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+VIEW = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"  # everything but Secrets
 NODE_POLICIES = (
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",
@@ -43,6 +44,7 @@ class ClusterPlan:
     public_cidrs: Sequence[str]
     private_cidrs: Sequence[str]
     admins: Sequence[str]
+    viewers: Sequence[str]
     log_days: int
     deletion_protection: bool
     addons: Mapping[str, str]
@@ -110,7 +112,9 @@ class Cluster(Construct):
             depends_on=[logs, *before],
         )
         for index, principal in enumerate(plan.admins):
-            self.admin(index, principal)
+            self.access(f"admin_{index}", principal, ADMIN)
+        for index, principal in enumerate(plan.viewers):
+            self.access(f"viewer_{index}", principal, VIEW)
         for index, block in enumerate(plan.private_cidrs):
             self.reach(index, block)
         self.ready = [self.addon(name) for name in EARLY_ADDONS]
@@ -150,11 +154,12 @@ class Cluster(Construct):
             to_port=443,
         )
 
-    def admin(self, index: int, principal: str) -> None:
+    def access(self, name: str, principal: str, policy: str) -> None:
+        """Give a principal one of the access policies of EKS in the whole cluster."""
         entry = resource(
             self,
             "aws_eks_access_entry",
-            f"admin_{index}",
+            name,
             cluster_name=self.element["name"],
             principal_arn=principal,
             type="STANDARD",
@@ -162,10 +167,10 @@ class Cluster(Construct):
         resource(
             self,
             "aws_eks_access_policy_association",
-            f"admin_{index}",
+            name,
             cluster_name=self.element["name"],
             principal_arn=principal,
-            policy_arn=ADMIN,
+            policy_arn=policy,
             access_scope={"type": "cluster"},
             depends_on=[entry],
         )

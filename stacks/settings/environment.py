@@ -86,6 +86,7 @@ class Access:
     public_cidrs: tuple[str, ...]
     private_cidrs: tuple[str, ...]
     admins: tuple[str, ...]
+    viewers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -354,7 +355,9 @@ def access(node: Node, environ: Mapping[str, str]) -> Access:
             raise node.error("private_cidrs", f"{block} is not IPv4, which the private endpoint listens on")
         if ipaddress.ip_network(block).is_global:
             raise node.error("private_cidrs", f"{block} is a public block; it belongs to public_cidrs")
-    result = Access(public, private, node.texts("admins"))
+    result = Access(public, private, node.texts("admins"), node.texts("viewers"))
+    for principal in set(result.admins) & set(result.viewers):
+        raise node.error("viewers", f"{principal} is among the admins: EKS takes one entry for a principal")
     node.done()
     return result
 

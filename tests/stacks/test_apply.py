@@ -1,10 +1,8 @@
-"""The EKS cluster stack against the real AWS provider: `terraform validate`, and an apply against moto.
+"""The EKS cluster stack against the real AWS provider: `terraform validate`. test_day_two_apply.py applies it.
 
 Runs where a provider mirror with AWS provider 5.100.0 lies on the machine (MPCTL_TF_PLUGINS, default
 /opt/tf-plugins). The stack is written for provider 6; what 5.100.0 does not know is taken out and listed
-here. moto has no add-ons, access entries, Pod Identity associations or image releases: test_golden, test_schema and
-test_first_apply hold those. A second plan is not empty on moto (it forgets access_config and tags), so nothing is
-asserted about one.
+here.
 """
 
 from __future__ import annotations
@@ -23,14 +21,6 @@ from tests.stacks.conftest import ROOT, synthesise
 MIRROR = Path(os.environ.get("MPCTL_TF_PLUGINS", "/opt/tf-plugins"))
 # New in provider 6.
 UNKNOWN_TO_5 = (("aws_eks_cluster", "deletion_protection"),)
-NOT_IN_MOTO = (
-    "aws_eks_addon",
-    "aws_eks_pod_identity_association",
-    "aws_eks_access_entry",
-    "aws_eks_access_policy_association",
-)
-NO_DATA_IN_MOTO = ("aws_eks_addon_version", "aws_ssm_parameter")
-ENDPOINTS = ("eks", "ec2", "iam", "sts", "kms", "logs", "efs", "autoscaling")
 
 
 @pytest.fixture(scope="module")
@@ -99,79 +89,3 @@ def test_terraform_validate(terraform: str, document: dict[str, Any], tmp_path: 
     assert initialised.returncode == 0, initialised.stderr
     verdict = there.run("validate")
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr
-
-
-@pytest.mark.timeout(900)
-def test_apply_against_moto(
-    terraform: str, document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every resource that moto knows is created by the real provider, and boto3 sees the GPU pool as it
-    was meant.
-    """
-    boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
-    pytest.importorskip("moto", reason="moto is missing: pip install 'moto[server]'")
-    # Read at moto's import: without it AWS-managed policies do not exist there. Its server therefore runs
-    # in its own process.
-    import socket
-    import sys
-    import time
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "MOTO_IAM_LOAD_MANAGED_POLICIES": "true"}
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(120):
-            with socket.socket() as attempt:
-                if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.25)
-        url = f"http://127.0.0.1:{port}"
-        there = Terraform(terraform, tmp_path, for_moto(document, url))
-        assert there.run("init").returncode == 0
-        applied = there.run("apply", "-auto-approve", limit=600)
-        assert applied.returncode == 0, applied.stdout[-2000:] + applied.stderr[-3000:]
-        assert "Apply complete! Resources:" in applied.stdout
-        added = int(applied.stdout.split("Apply complete! Resources: ")[1].split(" added")[0])
-        assert added == sum(len(elements) for elements in for_moto(document, url)["resource"].values()) > 40
-        client = boto3.client(
-            "eks",
-            endpoint_url=url,
-            region_name="us-west-2",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-        )
-        names = client.list_nodegroups(clusterName="eks-l4-single-golden")["nodegroups"]
-        (gpu,) = (name for name in names if name.startswith("gpu-l4-"))
-        group = client.describe_nodegroup(clusterName="eks-l4-single-golden", nodegroupName=gpu)["nodegroup"]
-        assert group["amiType"] == "AL2023_x86_64_NVIDIA" and group["scalingConfig"]["minSize"] == 1
-        assert group["labels"]["nvidia.com/gpu.present"] == "true"
-        assert group["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-
-
-def for_moto(document: dict[str, Any], url: str) -> dict[str, Any]:
-    """The stack without what moto has not, its provider pointed at *url*."""
-    made: dict[str, Any] = json.loads(json.dumps(document))
-    resources = made["resource"]
-    gone = {f"{type_}.{name}" for type_ in NOT_IN_MOTO for name in resources.pop(type_, {})}
-    for elements in resources.values():
-        for element in elements.values():
-            element["depends_on"] = [name for name in element.get("depends_on", []) if name not in gone]
-    for type_ in NO_DATA_IN_MOTO:
-        del made["data"][type_]
-    for group in resources["aws_eks_node_group"].values():
-        del group["release_version"]
-    provider = made["provider"]["aws"][0]
-    provider.update(
-        access_key="testing",
-        secret_key="testing",
-        skip_credentials_validation=True,
-        skip_metadata_api_check="true",
-    )
-    provider["endpoints"] = [dict.fromkeys(ENDPOINTS, url)]
-    return made

@@ -102,6 +102,18 @@ def test_named_administrators_are_the_only_ones(tmp_path: Path) -> None:
     assert [entry["principal_arn"] for entry in entries.values()] == [role]
 
 
+def test_viewers_read_and_do_no_more(tmp_path: Path) -> None:
+    role = "arn:aws:iam::210987654321:role/auditor"
+    found = synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n")))
+    (entry,) = resources(found, f"{EKS}-cluster", "aws_eks_access_policy_association").values()
+    assert entry["principal_arn"] == role and entry["policy_arn"].endswith("/AmazonEKSViewPolicy")
+    config = resources(found, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
+    assert config["bootstrap_cluster_creator_admin_permissions"] is True
+    with pytest.raises(InputError) as caught:
+        synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n  admins: ['{role}']\n")))
+    assert caught.value.field == "access.viewers"
+
+
 def test_without_administrators_the_creator_is_one(synthesised: dict[str, Any]) -> None:
     config = resources(synthesised, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
     assert config["bootstrap_cluster_creator_admin_permissions"] is True

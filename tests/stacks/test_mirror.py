@@ -91,7 +91,7 @@ def test_the_script_is_where_a_stacks_folder_looks_for_it() -> None:
 
 
 def test_kserves_chart_pulls_nothing_from_elsewhere(helm: str, tmp_path: Path) -> None:  # noqa: F811
-    chart = from_module("kserve-resources", "v0.20.0")
+    chart = from_module("kserve-resources", "v0.20.0", tmp_path)
     if chart is None:
         pytest.skip("KServe's charts are in its Go module, and there is no Go")
     script = str(ROOT / "scripts" / "mirror-images")

@@ -120,8 +120,12 @@ def test_disks_take_the_customers_key_on_gke(tmp_path: Path) -> None:
     classes = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")
     (disk,) = (one["manifest"] for one in classes.values() if one["manifest"]["metadata"]["name"] == "mpctl-disk")
     assert disk["parameters"]["disk-encryption-kms-key"] == CRYPTO_KEY
-    grant = resources(stacks, f"{GKE}-cluster", "google_kms_crypto_key_iam_member")["disks"]
-    assert grant["crypto_key_id"] == CRYPTO_KEY and "@compute-system.iam.gserviceaccount.com" in grant["member"]
+    (models,) = (one["manifest"] for one in classes.values() if one["manifest"]["metadata"]["name"] == "mpctl-shared")
+    assert models["parameters"]["instance-encryption-kms-key"] == CRYPTO_KEY
+    grants = resources(stacks, f"{GKE}-cluster", "google_kms_crypto_key_iam_member")
+    for name, agent in (("disks", "compute-system"), ("models", "cloud-filer")):
+        assert grants[name]["crypto_key_id"] == CRYPTO_KEY
+        assert f"@{agent}.iam.gserviceaccount.com" in grants[name]["member"]
 
 
 def test_a_key_of_the_other_cloud_is_refused(tmp_path: Path) -> None:
