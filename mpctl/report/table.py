@@ -42,10 +42,8 @@ def _row(arm: ArmSummary, name: str, ratio: str) -> list[str]:
 
 def tail_text(tail: Tail | None) -> str:
     """A 99th percentile with its source: ``52 ms ± 9.1 ms`` by the load client, ``≤ 60 ms`` by the engine."""
-    if tail is None or (tail.value_ms is None and not tail.why):
+    if tail is None or tail.value_ms is None:
         return formatting.milliseconds(None)
-    if tail.value_ms is None:
-        return "n/a"
     value = formatting.milliseconds(tail.value_ms)
     if tail.source == "engine":
         return f"≤ {value}"
