@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.facts import Facts, read_facts
@@ -82,11 +82,12 @@ class Watcher:
         *,
         source: Source = read_engines,
         monotonic: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         actors: Executor | None = None,
     ) -> None:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
-        self._source, self._monotonic, self._now = source, monotonic, now
+        self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
+        self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
         self.watched: dict[Key, Watched] = {}
@@ -106,7 +107,7 @@ class Watcher:
         list(self._readers.map(self._read_facts, free))
         readings = self._source([w.session for w in free], self._readers, self._monotonic)
         for watched in free:
-            watched.acting = None
+            self._end_action(watched)
             self._judge(watched, readings.get(watched.key) or Reading(self._monotonic()))
         for watched in free:
             self._decide(watched)
@@ -120,6 +121,7 @@ class Watcher:
         except MpctlError as error:
             if self._listed_at is None:  # a wrong name or option, not a lost API server
                 raise
+            self._listed_at = self._monotonic()
             self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", error.message))
             return
         self._listed_at = self._monotonic()
@@ -232,8 +234,7 @@ class Watcher:
             session = self._reopen(watched.session)
             done = carry_out(session, self.policy, facts, decision)
         except MpctlError as error:
-            watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
-            watched.failures += 1
+            self._failed(watched)
             text = f"{decision.act.value} failed: {error.message}"
             event = WatchEvent(
                 *(self._time(), *watched.key, "error", f"{reason}Failed", text), finding=True, command=error.hint or ""
@@ -252,6 +253,23 @@ class Watcher:
         self._read_facts(watched)
         self._begun.pop(watched.key, None)  # the ledger has it by now
         self._emit(event)
+
+    def _end_action(self, watched: Watched) -> None:
+        """Report an action that ended in a way that nobody foresaw; it must be neither silent nor repeated at once."""
+        fault = watched.acting.exception() if watched.acting is not None else None
+        watched.acting = None
+        if fault is None:
+            return
+        self._begun.pop(watched.key, None)
+        watched.read_at = None
+        self._failed(watched)
+        text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
+        command = f"mpctl history {watched.session.name}"
+        self._emit(WatchEvent(self._time(), *watched.key, "error", "ActionFailed", text, finding=True, command=command))
+
+    def _failed(self, watched: Watched) -> None:
+        watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
+        watched.failures += 1
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="seconds")

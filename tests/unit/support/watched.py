@@ -28,8 +28,10 @@ class Here(Executor):
 
     def submit(self, call, /, *arguments):
         done = Future()
-        call(*arguments)
-        done.set_result(None)
+        try:
+            done.set_result(call(*arguments))
+        except Exception as error:  # noqa: BLE001 - as a thread's
+            done.set_exception(error)
         return done
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from session import MANIFEST
 from watched import ACTS, BAD, GOOD, Service, promoted, rounds, watch
@@ -11,6 +13,7 @@ from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition
 from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
@@ -243,3 +246,29 @@ def test_after_a_reverted_fallback_the_watch_can_fall_back_again():
     facts = read_facts(session, ACTS)
     assert facts.speculates
     assert [rung.revision for rung in facts.rungs] == [1]
+
+
+def test_a_fault_of_our_own_is_reported_and_not_repeated_at_once(monkeypatch):
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+
+    def fault(*_, **__):
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr(rollback, "run", fault)
+    session.engine.share = BAD
+    rounds(watcher, 4)
+    assert reasons(events).count("ActionFailed") == 1
+    failed = next(e for e in events if e.reason == "ActionFailed")
+    assert "KeyError: 'nobody foresaw this'" in failed.text
+    assert failed.command == "mpctl history svc"
+    assert watcher.watched["chat", "svc"].decision.act is Act.HOLD
+
+
+def test_setting_the_clock_of_the_machine_does_not_move_the_clock_of_the_watch(monkeypatch):
+    watcher = Watcher(ACTS, list, lambda s: s, lambda _: None)
+    before = watcher._now()
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert watcher._now() - before < 60.0
+    watcher.close()
