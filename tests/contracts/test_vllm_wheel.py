@@ -6,10 +6,11 @@ The wheel is 340 MB. It is fetched once, by ``pip download``, into the cache tha
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import re
+import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -22,21 +23,25 @@ from mpctl.methods.keys import INTERNAL
 from mpctl.platform import load
 
 RELEASE = "0.33.0"
+SHA256 = "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"  # of the x86-64 wheel
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vllm-wheels"
 
 
 @pytest.fixture(scope="module")
 def wheel():
     """Reads a module of the wheel as text."""
-    found = sorted(CACHE.glob(f"vllm-{RELEASE}-*.whl"))
+    found = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
     if not found:
         CACHE.mkdir(parents=True, exist_ok=True)
-        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(CACHE))
-        done = subprocess.run([*pip, f"vllm=={RELEASE}"], capture_output=True, text=True, timeout=900, check=False)
-        found = sorted(CACHE.glob(f"vllm-{RELEASE}-*.whl"))
+        pip = shutil.which("pip") or pytest.skip(f"no wheel of vLLM {RELEASE} in {CACHE}, and no pip to fetch it")
+        command_line = [pip, "download", "--quiet", "--no-deps", "--dest", str(CACHE), f"vllm=={RELEASE}"]
+        done = subprocess.run(command_line, capture_output=True, text=True, timeout=900, check=False)
+        found = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
         if not found:
             why = done.stderr.strip().splitlines() or ["pip wrote nothing"]
             pytest.skip(f"no wheel of vLLM {RELEASE}: {why[-1]}")
+    with found[0].open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == SHA256
     with zipfile.ZipFile(found[0]) as archive:
         yield lambda path: archive.read(f"vllm/{path}").decode()
 
