@@ -135,7 +135,7 @@ class PlanRequest:
 
     ``rates``: of acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a
     file of prompts and answers, ``tokenizer``: a directory for it; ``url``: of a running engine; ``measure``: start a
-    candidate of each method; ``runs``: files of mpctl bench; ``prices``: a price list.
+    candidate of each method; ``runs``: files of mpctl bench; ``prices``: a price list; ``temperature`` of the traffic.
     """
 
     methods: tuple[str, ...]
@@ -152,6 +152,7 @@ class PlanRequest:
     tokenizer: str | None = None
     url: str | None = None
     measure: bool = False
+    temperature: float = 0.0
     runs: tuple[str, ...] = ()
     prices: str | None = None
 

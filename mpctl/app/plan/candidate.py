@@ -79,7 +79,7 @@ def _measure(
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):
-            found = context.meter.send(endpoint, texts, Cell(kind, 1, 0.0), _TOKENS, salt=salt)
+            found = context.meter.send(endpoint, texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
             windows.append(Window.between(found.before, found.after))
             sent += len(texts)
             if (context.clock.now() - began).total_seconds() >= _SECONDS:

@@ -150,7 +150,7 @@ def _method(known: _Known, method: str) -> MethodPlan:
         learned=evidence.learned(cell, posterior, pairs),
         changes=what_changes(last.entry, posterior, pairs),
         cost=cost_of(last, cell.gpu.name, cell.gpus, known.prices, tokens_per_s=rate),
-        advice=advice(cell, classes=known.lengths.classes),
+        advice=advice(cell, classes=known.lengths.classes, temperature=request.temperature),
         schedule=schedule(grid.choices, cell.engine),
         assumed=() if cell.pool is not None else ("KV pool estimated from the GPU's specification",),
     )

@@ -40,6 +40,7 @@ class PlanOptions(SpeculationOptions):
     transcripts: str | None
     tokenizer: str | None
     url: str | None
+    temperature: tuple[float, ...]
     run: tuple[str, ...]
     prices: str | None
     history: bool
@@ -71,6 +72,14 @@ class PlanOptions(SpeculationOptions):
     multiple=True,
     metavar="[NAME=]FILE|SET[:SHARE]",
     help="Prompts whose lengths are used: JSONL files, or edits, rag, chat, math, fresh.",
+    **_LOAD,
+)
+@option(
+    "--temperature",
+    type=Numbers(whole=False, least=0),
+    default="0",
+    metavar="T[,T...]",
+    help="Sampling temperatures of your traffic; the highest counts.",
     **_LOAD,
 )
 @option(
@@ -184,6 +193,7 @@ def plan_request(given: PlanOptions) -> PlanRequest:
         tokenizer=given["tokenizer"],
         url=given["url"],
         measure=given["measure"],
+        temperature=max(given["temperature"], default=0.0),
         runs=given["run"],
         prices=given["prices"],
     )
