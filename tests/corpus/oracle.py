@@ -43,6 +43,35 @@ def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: boo
     return _wrong([_plain(one) for one in left], [_plain(one) for one in right], config, staged=staged)
 
 
+def wrong_copy(before: str, after: str, config: dict[str, Any]) -> str:
+    """Why a service's own copy of a runtime is wrong; empty when it is right.
+
+    Right is: one document more, a runtime with the spec of one that is there, the setting, and an offer to nobody; one
+    other value changed, the name of a service's runtime.
+    """
+    left, right = documents(before), documents(after)
+    if left is None:
+        return ""
+    if right is None:
+        return "the result is not YAML"
+    left, right = [one for one in left if one is not None], [one for one in right if one is not None]
+    if len(right) != len(left) + 1:
+        return f"{len(left)} documents became {len(right)}"
+    copied = right.pop()
+    places = list(_changes(left, right, ()))
+    if [place[1:] for place in places] != [("spec", "predictor", "model", "runtime")]:
+        return f"changed: {places}"
+    was, now = _at(left, places[0]), _at(right, places[0])
+    original = [one for one in left if "Runtime" in str(_kind(one)) and one["metadata"]["name"] == was]
+    if copied["metadata"]["name"] != now or any(f.get("autoSelect") for f in copied["spec"]["supportedModelFormats"]):
+        return "the copy has another name, or is offered"
+    for one in (*original, copied):
+        for form in one["spec"].get("supportedModelFormats") or ():
+            form.pop("autoSelect", None)
+    whys = [_wrong([{"spec": one["spec"]}], [{"spec": copied["spec"]}], config, staged=False) for one in original]
+    return "" if "" in whys else f"not the runtime with the setting: {whys}"
+
+
 def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool) -> str:
     places = list(_changes(left, right, ()))
     lines = [place for place in places if _holder(place) is not None]
