@@ -58,7 +58,7 @@ def main(planned: int, paths: list[str]) -> int:
         fired += alarms > 0
         looks += len(said)
         analysis, _ = judge_run(run, run.policy)
-        ratios = [r for c in analysis.cells for r in c.throughput_ratios]
+        ratios = [r for c in analysis.cells for r in c.round_ratios]
         told = f"{said[-1].value} at look {len(said)}"
         print(
             f"{run.id:<22}{repeats:<9}{told:<21}{f'{alarms} of {repeats} rounds':<17}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +193,14 @@ def test_rounds_that_resemble_their_neighbours_are_less_evidence():
     plain = Trimmed.of([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert alike.spread == pytest.approx(plain.spread * math.sqrt(1.5 / 0.5))
     assert Trimmed.of([0.0, 1.0] * 4, correlated=True).spread == Trimmed.of([0.0, 1.0] * 4).spread
+
+
+def test_the_table_of_equal_engines_is_printed(capsys):
+    """``scripts/aa-rounds`` prints it after twenty minutes of measuring."""
+    root = Path(__file__).parents[3]
+    spec = importlib.util.spec_from_file_location("aa_table", root / "scripts/aa_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(6, [str(root / "tests/data/run-demo.json.gz")]) in (0, 1)
+    out = capsys.readouterr().out
+    assert "of 1 measurements of equal arms decided" in out
