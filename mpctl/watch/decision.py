@@ -59,6 +59,7 @@ class Situation:
     better: str = ""
     busy: str = ""
     interrupted: str = ""
+    engine_faults: tuple[float, ...] = ()
     retry_at: float = 0.0
 
 
@@ -116,7 +117,7 @@ def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, 
     if fleet.braked(policy, situation.now):
         most = f"{fleet.most(policy)} of {fleet.services} services within {policy.fleet_window_s:.0f} s"
         return Decision(Act.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True)
-    return Decision(Act.FALL_BACK, assessment.text, situation.rungs[0])
+    return Decision(Act.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0])
 
 
 def _held(policy: WatchPolicy, situation: Situation) -> str:
@@ -147,9 +148,20 @@ def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Sit
         return Decision(Act.NOTHING, assessment.text)
     if situation.busy:
         return Decision(Act.HOLD, situation.busy)
+    if _needs_restart(situation):
+        return Decision(
+            Act.RE_ARM, f"an engine that is started afresh may accept again: {situation.better} is measured"
+        )
     if reason := _cooling(policy, situation):
         return Decision(Act.NOTHING, reason)
     return Decision(Act.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
+
+
+def _needs_restart(situation: Situation) -> bool:
+    """Whether the last fallback was from an engine whose acceptance fell to zero, for the first time in a day. That
+    fault is the engine's and ends with its process (vllm #52873), so the same spec is tried on a new one at once."""
+    recent = [at for at in situation.engine_faults if situation.now - at < _DAY_S]
+    return len(recent) == 1 and recent[0] == max(situation.changes, default=None)
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:

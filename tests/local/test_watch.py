@@ -36,7 +36,7 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
     assert faults["drift"]["secondsToReArm"] > 0
     assert promoted.live_text() == before
     whys = [operation["detail"] for operation in promoted.json("history")["operations"]]
-    assert whys[1].startswith("watch: tokens per step 1.0")
+    assert whys[1].startswith("watch: WorseDraft: tokens per step 1.0")
 
 
 def test_the_watch_streams_events_and_answers_for_itself_until_it_is_ended(promoted):

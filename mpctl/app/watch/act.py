@@ -77,7 +77,7 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
         return f"{facts.better.describe()} was measured again: {_ended(outcome.operation)}"
     assert decision.rung is not None
-    why = f"watch: {decision.reason}"
+    why = f"{WATCH}: {decision.reason}"
     request = RollbackRequest(to_revision=decision.rung.revision, why=why, by=WATCH)
     outcome = rollback.run(session, request)
     return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome.operation)}"

@@ -21,6 +21,7 @@ from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import RECORD, Reference
+from mpctl.watch.signals import Signal
 
 WATCH = "watch"
 
@@ -39,6 +40,7 @@ class Facts:
     rungs: tuple[Rung, ...] = ()
     changes: tuple[float, ...] = ()
     fallbacks: tuple[float, ...] = ()
+    engine_faults: tuple[float, ...] = ()
     better: Spec | None = None
     promotion: Plan | None = None
     interrupted: str = ""
@@ -57,6 +59,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
     changes = tuple(at for op in mine if (at := _seconds(op.closed_at or op.opened_at)) is not None)
     back = [op for op in mine if op.plan.kind is Kind.ROLLBACK and not op.plan.automatic]
     fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
+    faults = tuple(at for op in back if _of_engine(op) and (at := _seconds(op.closed_at or op.opened_at)) is not None)
     unfinished, holder = open_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
@@ -78,6 +81,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
         ),
         changes=changes,
         fallbacks=fallbacks,
+        engine_faults=faults,
         better=better,
         promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,
@@ -98,6 +102,11 @@ def _previous(every: Iterable[Operation], last: Operation) -> int | None:
     promoted."""
     promotion = last.plan if last.ending is Ending.PROMOTED else _promotion(every, last.plan.goal.digest)
     return None if promotion is None else promotion.baseline.number
+
+
+def _of_engine(operation: Operation) -> bool:
+    """Whether a fallback was from an engine whose acceptance fell to zero."""
+    return operation.plan.why.startswith(f"{WATCH}: {Signal.STEP_TO_ZERO.value}:")
 
 
 def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:

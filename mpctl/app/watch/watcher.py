@@ -218,6 +218,7 @@ class Watcher:
             better=facts.better.describe() if facts.better is not None else "",
             busy=facts.busy,
             interrupted=facts.interrupted,
+            engine_faults=facts.engine_faults,
             retry_at=watched.retry_at,
         )
         recorded = [at for w in self.watched.values() for at in w.facts.fallbacks]

@@ -36,10 +36,12 @@ class Here(Executor):
 
 
 class Engine:
-    """Counters of a service whose drafts are ``share`` of the measured ones; ``speculates``: exports them at all."""
+    """Counters of a service whose drafts are ``share`` of the measured ones, of which it ``accepts`` a share;
+    ``speculates``: exports them at all."""
 
     def __init__(self):
         self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
+        self.accepts, self.accepted = 1.0, 0.0
 
     def read(self):
         if self.why:
@@ -47,11 +49,12 @@ class Engine:
         self.generated += 10_000.0
         drafts = 5_000.0 * self.share
         self.drafts += drafts
+        self.accepted += self.accepts * drafts
         spec = {
             "drafts": self.drafts,
             "draft_tokens": 2 * self.drafts,
-            "accepted": self.drafts,
-            "per_position": (self.drafts,),
+            "accepted": self.accepted,
+            "per_position": (self.accepted,),
         }
         queue = {"queue_seconds": 0.0, "queue_count": self.generated / 10}
         counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))

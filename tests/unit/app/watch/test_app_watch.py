@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from session import MANIFEST
@@ -19,6 +20,7 @@ from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.decision import Act
 from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.reference import Reference
 from mpctl.watch.signals import Signal
 
 
@@ -72,7 +74,7 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     assert events[1].reference == "rollout-1"
     last = session.memory.operations()[-1]
     assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
-    assert last.detail.startswith("watch: no draft in")
+    assert last.detail.startswith("watch: NoDrafts: no draft in")
     session.engine.speculates = False
     rounds(watcher, 3)
     (watched,) = watcher.watched.values()
@@ -272,3 +274,29 @@ def test_setting_the_clock_of_the_machine_does_not_move_the_clock_of_the_watch(m
     monkeypatch.setattr(time, "time", lambda: 4e9)
     assert watcher._now() - before < 60.0
     watcher.close()
+
+
+def test_after_acceptance_at_zero_a_fresh_engine_is_tried_at_once_and_only_once_a_day(monkeypatch):
+    read = Reference.from_record  # of a method that loads weights: a lookup's acceptance may well be zero
+    monkeypatch.setattr(Reference, "from_record", lambda record: replace(read(record), lookup=False))
+    session = promoted()
+    watcher, events = watch(
+        session, policy=WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=36000.0, re_arm=True)
+    )
+    rounds(watcher, 2)
+    session.engine.accepts = 0.0
+    rounds(watcher, 1)
+    assert reasons(events) == ["StepToZero", "FellBack"]
+    session.engine.accepts = 1.0  # as the fault ends with the process
+    rounds(watcher, 4)
+    assert reasons(events)[2:] == ["ReArmed"]
+    last = session.memory.operations()[-1]
+    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLOUT, "watch", Ending.PROMOTED)
+    for watched in watcher.watched.values():
+        watched.session.memory.context.clock.sleep(36000.0)
+    rounds(watcher, 3)
+    session.engine.accepts = 0.0
+    rounds(watcher, 6)
+    assert reasons(events).count("FellBack") == 2
+    rounds(watcher, 20)
+    assert reasons(events).count("ReArmed") == 1  # the second time it is no accident: the cool-down holds

@@ -35,7 +35,8 @@ class Rig:
         self.faults.append(fault)
         self.back = seconds(self.session) + START_S
         engine = self.session.engine
-        engine.why, engine.share, engine.generated, engine.drafts = "connection refused", POOR if fault else GOOD, 0, 0
+        engine.why, engine.share = "connection refused", POOR if fault else GOOD
+        engine.generated = engine.drafts = engine.accepted = 0.0
 
     def mend(self):
         if self.faults and self.faults[-1]:
