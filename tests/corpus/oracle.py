@@ -108,6 +108,9 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
         match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([^=]+)(?:=(.*))?", word, re.DOTALL)
         if match is None:
             rest.append(word)
+            if re.fullmatch(r"-+[a-zA-Z][^=]*\.[^=]*", word):  # vLLM: a dotted flag takes the next word, whatever it is
+                rest += words[:1]
+                del words[:1]
             continue
         value = match[2] if match[2] is not None else (words.pop(0) if words else "")
         dotted[match[1]] = _value(value)

@@ -94,5 +94,7 @@ def test_the_oracle_finds_what_is_wrong(after, why):
 def test_the_oracle_reads_every_spelling():
     for words in (["--speculative-config", '{"a": 1}'], ["-sc", '{"a": 1}'], ["--speculative_config.a", "1"]):
         assert split(["--port=80", *words]) == ({"a": 1}, ["--port=80"])
+    taken = ["--a.b", "--speculative-config.method=ngram"]  # a dotted flag takes the next word, whatever it is
+    assert split(taken) == (None, taken)
     assert split(["--port", "80"]) == (None, ["--port", "80"])
     assert NGRAM["method"] == "ngram"
