@@ -97,30 +97,6 @@ def test_after_each_foreign_change_a_rollback_ends_with_speculation_off(served):
     served.run("rollback", "demo", "--exact", "--to-revision", "1")
 
 
-def test_a_node_that_is_drained_while_mpctl_measures(served):
-    """The node of the pod that serves: its successor finds no GPU until the candidate is gone."""
-    (pod,) = served.namespace.pods()
-    node = pod["spec"]["nodeName"]
-    under_way = served.mpctl.start(*ROLLOUT, "--requests", "8", "--repeats", "16", "--max-tokens", "64")
-    try:
-
-        def measures():
-            return any((i["data"]["event"], i["data"]["step"]) == ("begun", "measure") for i in served.ledger())
-
-        served.client.wait("it measures", measures)
-        served.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force")
-        _, told = under_way.communicate(timeout=240)
-        assert under_way.returncode == 7, told
-        assert "restored" in told
-        assert served.text() == served.before
-        served.namespace.ready()
-        (successor,) = served.namespace.pods()
-        assert successor["spec"]["nodeName"] != node
-    finally:
-        under_way.kill()
-        served.cluster.kubectl("uncordon", node)
-
-
 def test_etcd_is_restarted_in_the_middle_of_a_rollout(served):
     under_way = served.run.start(*ROLLOUT)
     try:
@@ -231,36 +207,3 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
     mallory.delete("leases", "mpctl-demo")
     assert "was rolled back" in served.run(*ROLLBACK).stderr
     mallory.close()
-
-
-def test_a_definition_that_is_deleted_in_the_middle_takes_the_service_and_not_its_history(cluster, module):
-    """The last test of this file: Kubernetes deletes every InferenceService with the definition."""
-    module.killed()
-    entries = [item["data"] for item in module.ledger()]
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    name = "inferenceservices.serving.kserve.io"
-    definition = cluster.client.request("GET", f"{path}/{name}")
-    cluster.client.request("DELETE", f"{path}/{name}")
-    try:
-        cluster.client.wait("it is gone", lambda: name not in cluster.kubectl("get", "crd", "-o", "name"))
-        for command in (("resume", "demo"), ROLLBACK):
-            done = module.run(*command, code=None)
-            assert done.returncode != 0
-            assert "InferenceService" in done.stderr, done.stderr
-            assert "bug in mpctl" not in done.stderr
-        assert [item["data"] for item in module.ledger()][: len(entries)] == entries
-    finally:
-        for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
-            definition["metadata"].pop(field, None)
-        definition.pop("status", None)
-        cluster.client.request("POST", path, definition)
-        cluster.client.wait("it is served", lambda: "inferenceservices" in cluster.kubectl("api-resources", code=None))
-        cluster.kserve.restart()
-    module.run("abandon", "demo")
-    kept = module.run("history", "demo", "--revision", "1", "-o", "yaml").stdout
-    assert kept == module.before
-    module.namespace.kubectl("apply", "-f", "-", stdin=kept)
-    module.namespace.ready()
-    module.run(*ROLLOUT)
-    module.run(*ROLLBACK)
-    assert module.text() == module.before

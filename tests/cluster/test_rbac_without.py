@@ -31,6 +31,8 @@ from .roles import without_row
 from .test_rbac_table import SCALED_OBJECT, SHARED, crash, keda  # noqa: F401
 from .unmeasured import Unmeasured
 
+# Commands run in this process, whose end would close the streams that a refused one leaves open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 # Rows by the command that misses them, in the order in which it makes the calls.
 LOOKS = {
     ("status",): ["list inferenceservices"],
