@@ -54,7 +54,7 @@ def describe_place(session: Session, plan: Plan) -> str:
             else "in place of the serving engine; the service is down while an engine starts"
         )
     if side_by_side:
-        place = "as a second InferenceService of one pod, no downtime; a promotion replaces the pods one by one"
+        place = "as a second service of one pod, no downtime; a promotion replaces the pods one by one"
     elif plan.downtime:
         place = "in place of the serving pod, which stops first; the service is down while an engine starts"
     else:

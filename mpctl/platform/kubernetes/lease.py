@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import escaping
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.kinds import LEASE
@@ -136,6 +136,7 @@ class Lease:
         self._lost = ""
         self._held_for = ""
         self._token = f"{who}/{secrets.token_hex(8)}"
+        self._written: Json | None = None  # as the server stored it: nobody else wrote it since while it is renewed
         # As the Lease was read last; while it is held, as the holder wrote the ledger.
         self.newest_entry: NewestEntry | None = None
 
@@ -251,10 +252,9 @@ class Lease:
                     )
                 dead = holder.heartbeat
             try:
-                if lease is None:
-                    self._client.create(LEASE, self._body(name, purpose, {}, acquired=True))
-                else:
-                    self._client.replace(LEASE, self._body(name, purpose, lease, acquired=True))
+                body = self._body(name, purpose, lease or {}, acquired=True)
+                write = self._client.create if lease is None else self._client.replace
+                self._written = write(LEASE, body)
                 return
             except (AlreadyExists, Stale, OutcomeUnknown):
                 continue  # read again: this command may hold it, or another one does
@@ -323,16 +323,16 @@ class Lease:
         name = lease_name(self._service)
         for _ in range(_TRIES):
             begun = self._elapsed()
-            lease = self._client.get(LEASE, name, self._namespace)
+            lease, self._written = self._written or self._client.get(LEASE, name, self._namespace), None
             holder = holder_of(lease)
             if lease is None or holder is None or holder.identity != self._token:
                 raise Conflict("it was taken by " + (holder.describe() if holder else "mpctl unlock"))
             try:
-                self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
+                self._written = self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
                 self._beaten = begun
                 return
-            except (Stale, OutcomeUnknown):
-                continue
+            except (Stale, OutcomeUnknown, InputError):  # the last: it was deleted
+                continue  # read it: this command may hold it, or another one does
         raise Unreachable("the heartbeat could not be written")
 
     def _release(self) -> None:
