@@ -19,8 +19,15 @@ import pytest
 import yaml
 
 from tests.stacks.conftest import DATA, ROOT, TODAY, production, synthesise
+from tests.stacks.test_mirror import SETTING
+from tests.stacks.test_production import ARN, CRYPTO_KEY
 
 VERSION = "checkov==3.3.30"
+# What a bank adds: own registries and keys, reserved GPUs, and callers behind a certificate and keys.
+GUARDED = f"""\
+encryption: {{eks_disk_key: "{ARN}", gke_disk_key: {CRYPTO_KEY}}}
+gpu: {{reservations: {{gpu-l4: cr-0a1b2c3d4e5f}}}}"""
+GATEWAY = "{domain: models.bank.test, tls: {secret: wildcard}, auth: {api_keys: callers}}"
 SKIPS = yaml.safe_load((DATA / "checkov-skips.yaml").read_text("utf-8"))
 
 
@@ -60,10 +67,20 @@ def findings(folder: Path, framework: str) -> tuple[list[tuple[str, str]], int]:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Path:
-    """Every stack and every document of the production environment, and of the one with everything on."""
+    """Every stack and every document of the production environment, of the one with everything on, and the stacks of
+    a bank's."""
     checkov()
     folder = tmp_path_factory.mktemp("scan")
-    for name, stacks in (("production", synthesise(production(folder))), ("rich", rich)):
+    text = Path(production(folder)["MPCTL_ENV"]).read_text("utf-8")
+    guarded = folder / "guarded.yaml"
+    guarded.write_text(
+        text.replace("serving:\n", f"{SETTING}\n{GUARDED}\nserving:\n  gateway: {GATEWAY}\n"), "utf-8"
+    )
+    for name, stacks in (
+        ("production", synthesise(production(folder))),
+        ("rich", rich),
+        ("guarded", synthesise({"MPCTL_ENV": str(guarded)})),
+    ):
         for stack, document in stacks.items():
             place = folder / "terraform" / name / stack
             place.mkdir(parents=True)
