@@ -73,9 +73,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Pa
     folder = tmp_path_factory.mktemp("scan")
     text = Path(production(folder)["MPCTL_ENV"]).read_text("utf-8")
     guarded = folder / "guarded.yaml"
-    guarded.write_text(
-        text.replace("serving:\n", f"{SETTING}\n{GUARDED}\nserving:\n  gateway: {GATEWAY}\n"), "utf-8"
-    )
+    guarded.write_text(text.replace("serving:\n", f"{SETTING}\n{GUARDED}\nserving:\n  gateway: {GATEWAY}\n"), "utf-8")
     for name, stacks in (
         ("production", synthesise(production(folder))),
         ("rich", rich),
