@@ -123,6 +123,8 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
     after = node.entries[at + 1] if at + 1 < len(node.entries) else None
     if before is None and after is None:
         raise home.error(f'"{key}" is the only key here', hint="name the model's format beside it")
+    if not (node.flow or _own_line(text, name)) and (before is not None or after is None):
+        raise home.error(f'"{key}" shares its line', hint="put every key on a line of its own, without ?")
     start, end = _extent(text, node, name, value, before, after)
     editor.cut(start, end, "")
 

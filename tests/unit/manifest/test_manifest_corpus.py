@@ -7,7 +7,7 @@ import pytest
 
 from tests.corpus.fuzz import manifest, manifests
 from tests.corpus.oracle import split, wrong
-from tests.corpus.restyle import restyled
+from tests.corpus.restyle import restyle, restyled
 from tests.corpus.run import KINDS, NGRAM, Counts, judge, texts_of
 from tests.corpus.services import services
 
@@ -52,6 +52,13 @@ def test_services_of_every_kind_in_all_forms_of_yaml_come_out_right(part):
             judge(name, text, counts)
     assert counts.clean, counts.problems
     assert counts.edits > 10
+
+
+def test_a_key_behind_a_question_mark_is_refused_and_no_fault():
+    counts = Counts()
+    judge("87", restyle(5001, 87), counts)
+    assert counts.clean, counts.problems
+    assert sum(counts.not_edited.values()) == 1
 
 
 def test_every_kind_is_among_the_services_that_are_made_up():
