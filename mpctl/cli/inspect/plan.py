@@ -91,7 +91,7 @@ class PlanOptions(SpeculationOptions):
 )
 @option(
     "--acceptance",
-    type=Numbers(whole=False, least=0),
+    type=Numbers(whole=False, least=0, repeat=True),
     metavar="RATE[,RATE...]",
     help="Acceptance rate per position, measured on your own traffic, as vLLM logs it.",
     **_EVIDENCE,

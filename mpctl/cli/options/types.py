@@ -75,12 +75,13 @@ class Duration(click.ParamType[float]):
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
-    """``1,8,32`` as numbers; ``whole`` ones, at least ``least``, or above it where ``above``."""
+    """``1,8,32`` as numbers; ``whole`` ones, at least ``least``, or above it where ``above``; each once, unless they
+    ``repeat``."""
 
     name = "numbers"
 
-    def __init__(self, *, whole: bool, least: float, above: bool = False) -> None:
-        self._whole, self._least, self._above = whole, least, above
+    def __init__(self, *, whole: bool, least: float, above: bool = False, repeat: bool = False) -> None:
+        self._whole, self._least, self._above, self._repeat = whole, least, above, repeat
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         """The numbers, in their order."""
@@ -97,7 +98,7 @@ class Numbers(click.ParamType[tuple[float, ...]]):
             if low or not math.isfinite(number):
                 self.fail(f"{word} must be {'above' if self._above else 'at least'} {self._least:g}", param, ctx)
             found.append(number)
-        if len(set(found)) != len(found):
+        if not self._repeat and len(set(found)) != len(found):
             self.fail(f"{value!r} names a number twice", param, ctx)
         return tuple(found)
 

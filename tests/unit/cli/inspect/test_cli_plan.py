@@ -296,6 +296,11 @@ def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
     assert method["cost"]["baselineMeasured"] is False
 
 
+def test_rates_of_two_positions_may_be_the_same(cli, manifest):
+    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", "--acceptance", "0.9,0.9,0.8", "-o", "json")
+    assert ran.code == 0, ran.err
+
+
 def test_measuring_needs_something_to_measure_on(cli, manifest):
     ran = cli("plan", *manifest, "--spec", "ngram", "--measure")
     assert (ran.code, "--measure: nothing serves here" in ran.err) == (2, True)
