@@ -9,13 +9,14 @@ alone because they slow both arms.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from mpctl import formatting
-from mpctl.experiment.counters import Window
+from mpctl.experiment.counters import Counters, Window
 from mpctl.watch.detect import NOTHING, UNLEARNED, Noise, Sum, limit_of, windows_to_detect
 from mpctl.watch.policy import WatchPolicy
-from mpctl.watch.reading import Between, Reading, between
+from mpctl.watch.reading import Between, Reading, between, restarted
 from mpctl.watch.reference import Expected, Reference, batch_of
 from mpctl.watch.signals import MEANINGS, Signal
 
@@ -33,7 +34,8 @@ _UNTIMED = 1.05  # tokens per step that pay where no step times are known
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is remembered of a service between readings. ``base``: the reading that the next window starts from."""
+    """What is remembered of a service between readings. ``base``: the reading that the next window starts from;
+    ``gone``: the last counters of engines that it does not have."""
 
     base: Reading | None = None
     slower: Sum = NOTHING
@@ -46,6 +48,7 @@ class State:
     is_unpaid: bool = False
     without_counters: int = 0
     restarts: tuple[float, ...] = ()
+    gone: Mapping[str, Counters] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ def assess(
     if state.base is None:
         return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
     seen = between(state.base, reading, _GAP * policy.interval_s)
+    known = {**state.gone, **state.base.engines}
+    if back := tuple(n for n in seen.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
+        seen = replace(seen, restarted=(*seen.restarted, *back))
+    if known.keys() != reading.engines.keys():
+        wanted = {name: known[name] for name in reading.failed if name in known}
+        state = replace(state, gone=wanted)
     off = state.without_counters + 1 if speculates and seen.speculating is False else 0
     if off or state.without_counters or state.restarts or seen.restarted:
         recent = tuple(at for at in state.restarts if reading.at - at < _RESTART_S)

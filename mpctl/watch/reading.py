@@ -46,28 +46,31 @@ def between(before: Reading, after: Reading, gap_s: float) -> Between:
     speculating = _speculating(after)
     if seconds <= 0:
         return Between(seconds, None, speculating=speculating, blind="the clock went back")
-    if seconds > gap_s:
-        return Between(seconds, None, speculating=speculating, blind=f"no reading for {seconds:.0f} s")
-    windows, restarted, odd = [], [], []
+    if seconds > gap_s:  # an engine that loads for minutes leaves such a gap: that it restarted is known all the same
+        names = tuple(n for n, c in after.engines.items() if n in before.engines and restarted(before.engines[n], c))
+        blind = f"no reading for {seconds:.0f} s"
+        return Between(seconds, None, restarted=names, speculating=speculating, blind=blind)
+    windows, again, odd = [], [], []
     for name, counters in after.engines.items():
         if name not in before.engines:
             continue
-        if _restarted(before.engines[name], counters):
-            restarted.append(name)
+        if restarted(before.engines[name], counters):
+            again.append(name)
             continue
         try:
             windows.append(Window.between(before.engines[name], counters))
         except CounterError as error:
             odd.append(f"{name}: {error}")
     started = tuple(name for name in after.engines if name not in before.engines)
-    blind = "" if windows else _why_blind(after, tuple(restarted), started, tuple(odd))
+    blind = "" if windows else _why_blind(after, tuple(again), started, tuple(odd))
     if windows and 2 * len(windows) < after.wanted:
         blind = f"{len(windows)} of {after.wanted} engines could be read"
     window = None if blind else windows[0] if len(windows) == 1 else Window.total(tuple(windows))
-    return Between(seconds, window, len(windows), tuple(restarted), started, speculating, blind)
+    return Between(seconds, window, len(windows), tuple(again), started, speculating, blind)
 
 
-def _restarted(before: Counters, after: Counters) -> bool:
+def restarted(before: Counters, after: Counters) -> bool:
+    """Whether an engine's counters began again between two readings."""
     if before.started != after.started:
         return True
     return (after.generation_tokens or 0.0) < (before.generation_tokens or 0.0)

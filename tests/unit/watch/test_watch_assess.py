@@ -185,3 +185,24 @@ def test_every_finding_has_a_remedy():
         assert meaning.text
         assert not meaning.finding or remedy_of(signal, "qwen").startswith("mpctl ")
         assert "SERVICE" not in remedy_of(signal, "qwen")
+
+
+def test_an_engine_that_could_not_be_read_while_it_started_again_is_known_to_have_restarted():
+    first = engine()
+    state, _ = assess(POLICY, REFERENCE, State(), Reading(0.0, {"a": first}), speculates=True)
+    for at in (15.0, 30.0, 400.0):  # longer than any gap of a scrape
+        state, seen = assess(POLICY, REFERENCE, state, Reading(at, {}, {"a": "refused"}), speculates=True)
+        assert (seen.signal, seen.restarted) == (Signal.BLIND, ())
+    back = replace(engine(), started=400.0)
+    state, seen = assess(POLICY, REFERENCE, state, Reading(415.0, {"a": back}), speculates=True)
+    assert seen.restarted == ("a",)
+    state, seen = assess(POLICY, REFERENCE, state, Reading(430.0, {"a": engine(back)}), speculates=True)
+    assert (seen.signal, seen.restarted) == (Signal.HEALTHY, ())
+
+
+def test_an_engine_that_only_missed_a_scrape_has_not_restarted():
+    first = engine()
+    state, _ = assess(POLICY, REFERENCE, State(), Reading(0.0, {"a": first}), speculates=True)
+    state, _ = assess(POLICY, REFERENCE, state, Reading(15.0, {}, {"a": "no answer"}), speculates=True)
+    _, seen = assess(POLICY, REFERENCE, state, Reading(30.0, {"a": engine(first)}), speculates=True)
+    assert seen.restarted == ()
