@@ -155,3 +155,11 @@ def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
     done = up("bench", "--tune", *one, *SMALL, "--write-spec", "best.json", code=5)
     assert "no configuration is better than what serves" in done.stderr
     assert not (up.directory / "best.json").exists()
+
+
+def test_a_gain_to_detect_chooses_the_rounds_by_calibration_on_the_serving_engine(up):
+    done = up("bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy())
+    lines = done.stderr.splitlines()
+    said = next(line for line in lines if line.endswith("at the noise of 2 calibration rounds"))
+    rounds = int(said.split()[0])
+    assert any(f"at most {rounds} rounds of 4 prompts" in line for line in lines)
