@@ -45,18 +45,24 @@ class Pace:
 
 
 def describe(calibration: Calibration) -> str:
-    """Return the calibration in one sentence, and a second one where the client does not keep up."""
+    """Return the calibration in one sentence."""
     c = calibration
     shared = f" from {c.pods} pods" if c.pods > 1 else ""
-    error = (
+    return (
         f"the load client adds {c.p50_ms:.1f} ms at p50, {c.p99_ms:.1f} ms at p99 "
         f"({c.requests} requests, {c.concurrency} at once{shared})"
     )
-    if c.needed_pods == c.pods:
-        return error
+
+
+def saturation(calibration: Calibration | None, result: Mapping[str, Any]) -> str:
+    """Why a block needs more clients than sent it, with their number; empty where it does not or is unknown."""
+    chunks = sum(1 + len(itls) for itls in result.get("itls") or ())
+    per_s = chunks / (result.get("duration") or math.inf)
+    if calibration is None or (needed := calibration.needed_pods(per_s)) == calibration.pods:
+        return ""
     return (
-        f"{error}; it is saturated: it took {c.slowdown:.1f} times as long as the server of known timing, and its own "
-        f"times include that. In a cluster, --load job --load-pods {min(c.needed_pods, c.concurrency)} shares the load"
+        f"the load client is saturated: {per_s:.0f} chunks per second arrive, and it reads "
+        f"{calibration.chunks_per_s:.0f} at most; in a cluster, --load job --load-pods {needed} shares the load"
     )
 
 
@@ -103,6 +109,7 @@ def calibrate(
         concurrency=concurrency,
         slowdown=max(float(result.get("duration") or 0.0) / _shortest_s(len(first), pace, concurrency), 1.0),
         pods=pods,
+        chunks_per_s=len(first) * pace.chunks / float(result.get("duration") or math.inf),
     )
 
 

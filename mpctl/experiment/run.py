@@ -54,7 +54,8 @@ class PromptSet:
 class Calibration:
     """The load client's own error in ms, measured against a server of known timing: at the median and at the 99th
     percentile over ``requests``, ``concurrency`` at once, shared by ``pods`` clients. ``slowdown``: the time it took
-    over the server's own; a client that is busy all the time takes longer."""
+    over the server's own, which is far faster than an engine; a client that is busy all the time takes longer, and
+    reads ``chunks_per_s`` at most."""
 
     p50_ms: float
     p99_ms: float
@@ -62,12 +63,14 @@ class Calibration:
     concurrency: int
     slowdown: float = 1.0
     pods: int = 1
+    chunks_per_s: float = 0.0
 
-    @property
-    def needed_pods(self) -> int:
-        """Number of clients that keep up with the server of known timing, at most four fifths busy; as many as there
-        are where they do."""
-        return math.ceil(self.pods * self.slowdown / _BUSY) if self.slowdown > _SATURATED else self.pods
+    def needed_pods(self, chunks_per_s: float) -> int:
+        """Number of clients that read so many chunks per second while at most four fifths busy; as many as there are
+        where the calibration did not find their limit."""
+        if self.slowdown <= _SATURATED or not self.chunks_per_s:
+            return self.pods
+        return max(self.pods, math.ceil(self.pods * chunks_per_s / (_BUSY * self.chunks_per_s)))
 
 
 @dataclass(frozen=True)

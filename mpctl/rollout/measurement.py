@@ -18,7 +18,7 @@ from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Block, BlockError
-from mpctl.experiment.calibration import describe
+from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.raw import corrected, pack
@@ -216,7 +216,7 @@ class Measurement:
                 kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated) for kind in workload.traffic
             },
             shares=workload.shares,
-            calibration=load_record(self.store, self.id, "calibration", lambda record: decode(Calibration, record)),
+            calibration=self._calibration(),
             policy=self.policy,
             blocks=chosen,
             planned=workload.repeats,
@@ -267,6 +267,12 @@ class Measurement:
             served_tokens=facts.served_tokens,
         )
         self._pending[f"conditions-{arm}"] = encode(conditions)
+
+    def _calibration(self) -> Calibration | None:
+        pending = self._pending.get("calibration")
+        if pending is not None:
+            return decode(Calibration, pending)
+        return load_record(self.store, self.id, "calibration", lambda record: decode(Calibration, record))
 
     def _calibrate(self) -> None:
         if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
@@ -320,6 +326,8 @@ class Measurement:
                 f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
                 hint="run the same command again",
             ) from error
+        if repeat == 0 and (why := saturation(self._calibration(), sent.result)):
+            self.progress.note(f"{cell.label}, {arm}: {why}")
         name = _name(cell, arm, repeat)
         self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = pack(sent.result)
         self._pending[name], self._known[name] = block.to_record(), block

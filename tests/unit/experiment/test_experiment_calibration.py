@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import MpctlError
-from mpctl.experiment.calibration import Pace, calibrate, describe, requests_for
+from mpctl.experiment.calibration import Pace, calibrate, describe, requests_for, saturation
 from mpctl.experiment.run import Calibration
 from mpctl.platform.load import PACED
 
@@ -47,21 +47,24 @@ def test_the_larger_of_first_token_and_whole_time_counts():
     assert late_end.p50_ms == pytest.approx(7.0)
 
 
-def test_a_client_that_keeps_up_needs_no_second_pod():
+def busy(chunks_per_s):
+    """A block in which so many chunks arrived per second."""
+    return {"itls": [[0.1] * 9] * 100, "duration": 1000 / chunks_per_s}
+
+
+def test_a_client_whose_limit_is_not_known_needs_no_second_pod():
     took = told([0.020] * 8, [0.020] * 8, duration=4 * PACE.request_s * 1.2)
     found = calibrate(took, truth(8), PACE, 2)
     assert found.slowdown == pytest.approx(1.2)
-    assert found.needed_pods == 1
+    assert saturation(found, busy(1e6)) == saturation(None, busy(1e6)) == ""
 
 
-@pytest.mark.parametrize(("pods", "needed"), [(1, 4), (2, 8)])
-def test_a_saturated_client_names_the_pods_that_keep_up(pods, needed):
-    """Three times the server's time is the work of three clients that are always busy."""
+@pytest.mark.parametrize(("pods", "share", "needed"), [(1, 0.79, None), (1, 2.0, 3), (2, 2.0, 5)])
+def test_a_saturated_client_names_the_pods_that_keep_up_with_the_engine(pods, share, needed):
     took = told([0.020] * 16, [0.020] * 16, duration=2 * PACE.request_s * 3.0)
     found = calibrate(took, truth(16), PACE, 8, pods=pods)
-    assert found.needed_pods == needed
-    assert "3.0 times as long as the server of known timing" in describe(found)
-    assert f"--load-pods {needed}" in describe(found)
+    said = saturation(found, busy(share * found.chunks_per_s))
+    assert (f"--load-pods {needed} " in said) if needed else not said
 
 
 def test_the_tail_is_the_slowest_of_a_hundred():
