@@ -107,7 +107,7 @@ def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_pat
     assert received(chat)[: len(plain)] == plain
     assert chat.client.find("llmisvc", "chat-candidate") is None
     configs = mpctl.json("history", "chat")["revisions"][0]["configs"]
-    assert any(text.startswith("UserRef") and text.endswith("/ours, generation 1") for text in configs)
+    assert any(text.startswith("UserRef") and "/ours" in text for text in configs)
     assert "Preset kserve/kserve-config-llm-template, generation 1" in configs
 
     mpctl("rollback", "chat")
@@ -128,9 +128,9 @@ def test_a_rejected_candidate_leaves_the_service_unchanged(chat, mpctl):
 
 def test_in_place_the_pods_roll_and_what_cannot_be_done_is_refused_with_the_reason(chat, mpctl):
     before, run = live(chat), Unmeasured(mpctl)
-    refused = mpctl("rollout", "chat", *NGRAM, "--strategy", "in-place", "--accept-downtime", *QUICK, code=4)
+    refused = mpctl("rollout", "chat", *NGRAM, "--strategy", "in-place", "--accept-downtime", *QUICK, code=9)
     assert "no update strategy" in refused.stderr
-    refused = mpctl("rollout", "chat", *NGRAM, "--traffic-steps", "10", *QUICK, code=4)
+    refused = mpctl("rollout", "chat", *NGRAM, "--traffic-steps", "10", *QUICK, code=9)
     assert "HTTPRoute" in refused.stderr
     run("rollout", "chat", *NGRAM, "--strategy", "in-place")
     assert any(word.startswith("--speculative-config.method=ngram") for word in received(chat))

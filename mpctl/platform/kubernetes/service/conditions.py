@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.platform.kubernetes.service.knative import is_knative, not_alone, of_newest, same_image
-from mpctl.platform.kubernetes.service.llm import merged_container, own_args
+from mpctl.platform.kubernetes.service.llm import evaluated_argv, merged_container, own_args
 from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Phase
 
@@ -167,7 +167,9 @@ def matches_template(pod: Json, template: Json) -> bool:
 
 
 def argv_of(container: Json) -> tuple[str, ...]:
-    """Command and arguments of a container."""
+    """Command and arguments of a container; vLLM's own where a preset of KServe's evaluates them in a shell."""
+    if (evaluated := evaluated_argv(container)) is not None:
+        return evaluated
     return (*(container.get("command") or ()), *(container.get("args") or ()))
 
 

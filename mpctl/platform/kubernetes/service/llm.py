@@ -8,6 +8,7 @@ strategy cannot be set (KServe 0.20): with one replica a new pod starts before t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,9 +40,10 @@ def config_texts(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -
     read = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (configs or {}).get("items", ())}
     texts = []
     for ref in applied_configs(record):
-        found = read.get((ref.get("namespace"), ref["name"]))
+        space = ref.get("namespace") or record["metadata"].get("namespace")
+        found = read.get((space, ref["name"]))
         generation = "" if found is None else f", generation {found['metadata'].get('generation')}"
-        texts.append(f"{ref.get('source')} {ref.get('namespace')}/{ref['name']}{generation}")
+        texts.append(f"{ref.get('source')} {space}/{ref['name']}{generation}")
     return tuple(texts)
 
 
@@ -71,6 +73,20 @@ def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | Non
         env |= {one["name"]: one for one in layer.get("env") or ()}
     strongest = {key: one[key] for one in layers for key in ("args", "command", "image") if one.get(key)}
     return {**strongest, "env": list(env.values())}
+
+
+def evaluated_argv(container: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The arguments that vLLM gets from the variable and ``args`` through a preset's ``eval``; None for another start,
+    and where a quote is not closed."""
+    script = " ".join(map(str, container.get("command") or ()))
+    if "eval" not in script or "$@" not in script:
+        return None
+    given = [str(one.get("value", "")) for one in container.get("env") or () if one.get("name") == VARIABLE]
+    try:
+        words = [word for text in (*given, *(container.get("args") or ())) for word in shlex.split(str(text))]
+    except ValueError:
+        return None
+    return ("vllm", "serve", *words)
 
 
 def own_args(args: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ import copy
 import pytest
 
 from mpctl.errors import Refused
+from mpctl.manifest import speculation_of
 from mpctl.platform.kubernetes.autoscaler.hpa import autoscaler_record
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
-from mpctl.platform.kubernetes.service.conditions import assess_health, expected_container, port_of
+from mpctl.platform.kubernetes.service.conditions import argv_of, assess_health, expected_container, port_of
 from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.llm import config_texts, read_configs, require_changeable
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
@@ -136,6 +137,13 @@ def test_what_kserve_appends_for_tracing_is_no_difference():
     traced = deployed(args=["--max-model-len=2048", "--otlp-traces-endpoint", "http://t", "--collect-detailed-traces"])
     assert phase(record, traced) is Phase.READY
     assert phase(record, deployed(args=["--max-model-len=4096"])) is Phase.STARTING
+
+
+def test_the_engines_own_arguments_are_read_through_the_presets_shell():
+    served = pod(deployed([(VARIABLE, "--speculative-config.method=ngram")], args=["--seed '1 2'"]))
+    (container,) = served["spec"]["containers"]
+    assert argv_of(container) == ("vllm", "serve", "--speculative-config.method=ngram", "--seed", "1 2")
+    assert speculation_of(argv_of(container)) == {"method": "ngram"}
 
 
 def test_speculation_of_a_config_is_known():
