@@ -13,7 +13,6 @@ import json
 import math
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -204,15 +203,10 @@ def by_aiperf(program: str) -> Callable[[str, int, Path], Figures]:
         count = requests_of(streams)
         data = folder / "prompts.jsonl"
         data.write_text("".join(json.dumps({"text": f"request {n}"}) + "\n" for n in range(count)), encoding="utf-8")
-        words = f"""profile --model timed --url {url} --endpoint-type chat --streaming --tokenizer local/demo
+        words = f"""profile --model timed --url {url} --endpoint-type chat --streaming --tokenizer builtin
             --input-file {data} --custom-dataset-type single_turn --concurrency {streams} --request-count {count}
             --output-artifact-dir {folder / "out"} --ui none --use-server-token-count"""
-        # It looks its tokenizer up in the hub's cache, whatever its path is.
-        cached = folder / "hub" / "models--local--demo"
-        shutil.copytree(TOKENIZER, cached / "snapshots" / "0")
-        (cached / "refs").mkdir()
-        (cached / "refs" / "main").write_text("0", encoding="utf-8")
-        cpu = run([program, *words.split()], folder, HOME=str(folder), HF_HOME=str(folder))
+        cpu = run([program, *words.split()], folder, HOME=str(folder))
         (file,) = (folder / "out").rglob("profile_export_aiperf.json")
         found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         ttft, tpot = found["time_to_first_token"], found["inter_token_latency"]
@@ -271,7 +265,7 @@ def measure(name: str, send: Callable[[str, int, Path], Figures], streams: int) 
         truth = truth_of(url)[-said.answered :]
     first = [1000 * one for one, _ in truth]
     each = [1000 * (last - one) / (CHUNKS - 1) for one, last in truth]
-    shortest_s = 1.5 * TTFT_S + (CHUNKS - 1) * INTERVALS_S.get(streams, 0.010)
+    shortest_s = TTFT_S + (CHUNKS - 1) * INTERVALS_S.get(streams, 0.010)
     return [
         str(streams),
         name,
@@ -291,7 +285,6 @@ def main() -> None:
     parser.add_argument("--vllm", default=str(Path(sys.executable).with_name("vllm")))
     for other in ("guidellm", "aiperf", "inference-perf"):
         parser.add_argument(f"--{other}", help="its program; left out where none is named")
-    parser.add_argument("--clients", help="only these, with commas between")
     given = parser.parse_args()
     client = BenchClient(sys.executable, str(Path.cwd()))
     clients = {"mpctl": by_mpctl(client), "vllm bench serve": by_vllm(given.vllm)}
@@ -300,15 +293,13 @@ def main() -> None:
         program = getattr(given, name.replace("-", "_"))
         if program:
             clients[name] = of(program)
-    if given.clients:
-        clients = {name: clients[name] for name in given.clients.split(",")}
     header = ["streams", "client", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "of the load", "CPU ms/request"]
     sys.stdout.write(f"Errors in ms; {date.today()}, {os.cpu_count()} processors.\n\n| {' | '.join(header)} |\n")
     sys.stdout.write(f"|{'---|' * len(header)}\n")
     client.prepare()
     try:
         with timed_server(1) as url, tempfile.TemporaryDirectory() as folder:
-            by_mpctl(client)(url, 1, Path(folder))  # loads the client
+            clients["mpctl"](url, 1, Path(folder))  # loads the client
         for streams in map(int, given.streams.split(",")):
             for name, send in clients.items():
                 sys.stdout.write(f"| {' | '.join(measure(name, send, streams))} |\n")

@@ -77,13 +77,7 @@ class Agent:
         modules = folder / "modules" / "vllm"
         for part in (scripts, modules / "benchmarks", modules / "utils", folder / "work"):
             part.mkdir(parents=True)
-        for path in (
-            load_job._AGENT,
-            WORKER,
-            WORKER.with_name("distribution.py"),
-            WORKER.with_name("transport.py"),
-            PACED,
-        ):
+        for path in (load_job._AGENT, WORKER, WORKER.with_name("distribution.py"), PACED):
             (scripts / path.name).write_text(path.read_text())
         for name in ("__init__", "benchmarks/__init__", "utils/__init__"):
             (modules / f"{name}.py").write_text("")

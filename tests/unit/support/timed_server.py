@@ -1,8 +1,7 @@
 """A server of known timing for any client of the OpenAI API: real HTTP and SSE on loopback, no model.
 
-``timed_server.py TTFT_S INTERVAL_S CHUNKS`` prints its port. An answer begins ``TTFT_S`` to twice that after its
-request arrived, evenly spread, so that requests do not march in step, and has one token per chunk, one every
-``INTERVAL_S``. ``GET /truth`` gives, for each answer, the seconds from the
+``timed_server.py TTFT_S INTERVAL_S CHUNKS`` prints its port. Every answer begins ``TTFT_S`` after its request arrived
+and has one token per chunk, one every ``INTERVAL_S``. ``GET /truth`` gives, for each answer, the seconds from the
 arrival of its request to the moments at which the first and the last chunk were written; ``DELETE /truth`` forgets
 them. A late chunk is late in the truth as well, so the server's own lateness is no client's error. Standard input
 closed ends it.
@@ -26,7 +25,6 @@ class TimedServer:
     def __init__(self, ttft_s: float, interval_s: float, chunks: int) -> None:
         self._ttft_s, self._interval_s, self._chunks = ttft_s, interval_s, chunks
         self.truth: list[tuple[float, float]] = []
-        self._served = 0
         usage = {"prompt_tokens": 1, "completion_tokens": chunks, "total_tokens": 1 + chunks}
         text = {"delta": {"content": "word "}, "text": "word "}  # of the chat API and of the older one
         self._chunk = _event([{"index": 0, **text, "finish_reason": None}])
@@ -66,10 +64,8 @@ class TimedServer:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         writer.write(head)
         first = last = 0.0
-        self._served += 1
-        ttft_s = self._ttft_s * (1.0 + self._served * 0.618034 % 1.0)  # the golden ratio spreads any number of them
         for index in range(self._chunks):
-            wait = arrived + ttft_s + index * self._interval_s - time.perf_counter()
+            wait = arrived + self._ttft_s + index * self._interval_s - time.perf_counter()
             if wait > 0:
                 await asyncio.sleep(wait)
             writer.write(self._chunk if index + 1 < self._chunks else self._last)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
-from transport import Session, usable  # type: ignore[import-not-found,unused-ignore]
 
 
 def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
@@ -112,32 +111,9 @@ def hooked(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[flo
 
     client.get_request = held
     try:
-        with lean(client):
-            yield waited
+        yield waited
     finally:
         client.get_request = generate
-
-
-@contextmanager
-def lean(client: Any, backend: str = "openai-chat") -> Iterator[None]:
-    """Let the client send by a transport that takes less of its time; see :mod:`transport`."""
-    functions = getattr(client, "ASYNC_REQUEST_FUNCS", {})
-    own = functions.get(backend)
-    if own is None:
-        yield
-        return
-    leaner = Session()
-
-    async def send(request_func_input: Any, session: Any, *arguments: Any, **options: Any) -> Any:
-        chosen = leaner if usable(request_func_input.api_url) else session
-        return await own(request_func_input, chosen, *arguments, **options)
-
-    functions[backend] = send
-    try:
-        yield
-    finally:
-        functions[backend] = own
-        leaner.close()
 
 
 def as_messages(request: Any) -> None:
