@@ -163,6 +163,10 @@ class Proxy:
     async def stop(self) -> None:
         """Stop listening."""
         if self._runner:
+            if self._runner.server:
+                for handler in list(self._runner.server.connections):
+                    if handler.transport:
+                        handler.transport.abort()  # a peer that is gone never answers the end of TLS
             await self._runner.cleanup()
         for session in (self._vouched, self._bare):
             if session:
