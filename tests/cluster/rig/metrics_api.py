@@ -1,7 +1,8 @@
 """``custom.metrics.k8s.io`` for the real autoscaler, where a cluster would run prometheus-adapter.
 
 The APIService's Service is of type ExternalName and leads to this process; the aggregator of the API server does the
-rest. A metric's value per pod is what a test set (:meth:`MetricsApi.set`), or is read from the pod's own ``/metrics``.
+rest. A metric's value per pod is what a test set (:meth:`MetricsApi.set`), or is read from the pod's own ``/metrics``
+as the recording rules do, without their windows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .processes import Slot
 
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
 PORT = 6444
+WAIT, BUSY, HOLD = READ = ("queue_wait_ms", "engine_busy_ratio", "engine_hold_ratio")
+MOST_HELD = 0.6  # as in manifests/monitoring/prometheusrule-queue-wait.yaml
 SUM, COUNT = "vllm:request_queue_time_seconds_sum", "vllm:request_queue_time_seconds_count"
 
 
@@ -35,8 +38,8 @@ class MetricsApi:
         self.asked = 0
 
     def set(self, metric: str, value: float | None) -> None:
-        """Every pod's value from now on; None: ``queue_wait_ms`` comes from the pods' own metrics again, any other
-        metric is unknown."""
+        """Every pod's value from now on; None: one of READ comes from the pods' own metrics again, any other metric is
+        unknown."""
         if value is None:
             self._values.pop(metric, None)
         else:
@@ -88,7 +91,7 @@ class MetricsApi:
         if not self.available:
             return web.json_response({"error": "no Prometheus"}, status=503)
         if request.path.rstrip("/") == root:
-            names = sorted({"queue_wait_ms", *self._values})
+            names = sorted({*READ, *self._values})
             resource = {"namespaced": True, "kind": "MetricValueList", "singularName": "", "verbs": ["get"]}
             listed = [{"name": f"pods/{name}", **resource} for name in names]
             return web.json_response(
@@ -108,15 +111,14 @@ class MetricsApi:
         self.asked += 1
         query = {"labelSelector": request.query["labelSelector"]} if "labelSelector" in request.query else {}
         listed = await self._api.request("GET", f"/api/v1/namespaces/{namespace}/pods", **query)
-        items = []
-        for found in listed["items"]:
-            name = found["metadata"]["name"]
-            if pod not in ("*", name):
-                continue
-            value = await self._value(namespace, name, metric)
-            if value is not None:
-                items.append(_item(namespace, name, metric, value))
-        if not items and metric not in ("queue_wait_ms", *self._values):
+        names = [found["metadata"]["name"] for found in listed["items"] if pod in ("*", found["metadata"]["name"])]
+        held = metric == HOLD and metric not in self._values
+        read = [(name, await self._value(namespace, name, BUSY if held else metric)) for name in names]
+        values = {name: value for name, value in read if value is not None}
+        if held and values:
+            values = dict.fromkeys(values, min(sum(values.values()) / len(values), MOST_HELD))
+        items = [_item(namespace, name, metric, value) for name, value in values.items()]
+        if not items and metric not in (*READ, *self._values):
             return web.json_response({"kind": "Status", "code": 404, "message": f"no metric {metric}"}, status=404)
         return web.json_response(
             {"kind": "MetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
@@ -126,9 +128,9 @@ class MetricsApi:
         if metric in self._values:
             return self._values[metric]
         pod = self._pods.named(namespace, name)
-        if pod is None or metric != "queue_wait_ms":
+        if pod is None or metric not in READ:
             return None
-        return await self._queue_wait_ms(pod)
+        return await (self._queue_wait_ms(pod) if metric == WAIT else _busy_ratio(pod))
 
     async def _queue_wait_ms(self, pod: Pod) -> float | None:
         """Milliseconds a request queued, on average since the last question, as the recording rule has it."""
@@ -150,6 +152,15 @@ class MetricsApi:
         return last
 
 
+async def _busy_ratio(pod: Pod) -> float | None:
+    """Requests that run and wait per slot; None for an engine that answers nothing or names no slots."""
+    text, slots = await scrape(pod), argument(pod, "--max-num-seqs")
+    if text is None or slots is None:
+        return None
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(names)) / int(slots)
+
+
 async def scrape(pod: Pod, path: str = "/metrics") -> str | None:
     """A pod's page on the first port that its container declares or its arguments name."""
     port = port_of(pod)
@@ -169,13 +180,19 @@ def port_of(pod: Pod) -> int:
     spec: dict[str, Any] = pod.units[0].spec
     if spec.get("ports"):
         return int(spec["ports"][0]["containerPort"])
+    return int(argument(pod, "--port") or 8000)
+
+
+def argument(pod: Pod, name: str) -> str | None:
+    """The value of an engine's argument."""
+    spec: dict[str, Any] = pod.units[0].spec
     words = [*spec.get("command", ()), *spec.get("args", ())]
     for index, word in enumerate(words):
-        if word.startswith("--port="):
-            return int(word.partition("=")[2])
-        if word == "--port":
-            return int(words[index + 1])
-    return 8000
+        if word.startswith(f"{name}="):
+            return str(word.partition("=")[2])
+        if word == name:
+            return str(words[index + 1])
+    return None
 
 
 def _item(namespace: str, name: str, metric: str, value: float) -> dict[str, Any]:
