@@ -7,10 +7,16 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from mpctl.app.requests import WatchInstallRequest
+from mpctl.app.watch.install import objects
+
 from .conftest import ROOT
 from .objects import CONTAINERS
 
 WAIT_S = 90.0
+USER = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "watcher"}]
 
 
 class Replica:
@@ -62,3 +68,31 @@ def test_a_leader_is_killed_and_the_other_watch_leads(namespace, mpctl, tmp_path
     (item,) = json.loads(done.stdout)["items"]
     assert item["signal"] in ("Idle", "Healthy")
     assert item["figures"] is None or item["figures"]["tokensPerStep"] is not None
+
+
+@pytest.fixture
+def installed(cluster, namespace):
+    """The definition, and a user with what `watch install` grants its service account, besides the Lease."""
+    documents = objects(WatchInstallRequest(namespace.name, "mpctl:1"), "")
+    user = cluster.user("watcher")
+    wanted = [d for d in documents if d["kind"] in ("CustomResourceDefinition", "Role", "ClusterRole")]
+    wanted += [d | {"subjects": USER} for d in documents if d["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    # KServe's namespace is the doctor's business.
+    wanted = [d for d in wanted if d["metadata"].get("namespace") in (None, namespace.name)]
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted}))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
+    yield user
+    cluster.kubectl("delete", "crd", "speculationstatuses.mpctl.dev")
+
+
+def test_kubectl_waits_for_what_the_watch_publishes_with_the_rights_of_its_installation(namespace, mpctl, installed):
+    namespace.deploy(CONTAINERS)
+    watcher = mpctl.as_user(installed)
+    done = watcher("watch", "demo", "--once", "--interval", "1s", "--publish", "-o", "json")
+    assert "not written" not in done.stderr
+    name = "speculationstatus/demo"
+    namespace.kubectl("wait", "--for=condition=Ready", name, "--timeout=10s")
+    namespace.kubectl("wait", "--for=condition=Stalled=False", name, "--timeout=10s")
+    found = json.loads(namespace.kubectl("get", name, "-o", "json"))
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    assert found["status"]["signal"] in ("Idle", "Healthy")
