@@ -107,8 +107,9 @@ def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_pat
     assert received(chat)[: len(plain)] == plain
     assert chat.client.find("llmisvc", "chat-candidate") is None
     configs = mpctl.json("history", "chat")["revisions"][0]["configs"]
-    assert any(text.startswith("UserRef") and "/ours" in text for text in configs)
-    assert "Preset kserve/kserve-config-llm-template, generation 1" in configs
+    ours = chat.client.get("llminferenceserviceconfig", "ours")["metadata"]["generation"]
+    assert f"UserRef {chat.name}/ours, generation {ours}" in configs
+    assert any(text.startswith("Preset kserve/kserve-config-llm-template, generation ") for text in configs)
 
     mpctl("rollback", "chat")
     assert live(chat) == before
