@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpctl.platform.local.processes import STATE_VARIABLE
+from mpctl.platform.local.processes import STATE_VARIABLE, marks_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -112,9 +112,9 @@ class Mpctl:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(STATE_VARIABLE) == str(self.state) and process.status() != "zombie":
+                if marks_of(process.pid).get(STATE_VARIABLE) == str(self.state) and process.status() != "zombie":
                     found.append(process)
-            except psutil.Error:
+            except (psutil.Error, OSError):
                 continue
         return found
 

@@ -28,7 +28,6 @@ DEFAULT_ENV = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-ARM_VARIABLE = "MPCTL_ARM"
 SECRET_ARGUMENTS = "MPCTL_SECRET_ARGUMENTS"  # a JSON list; in_engine/serve.py appends it
 _API_KEY = "VLLM_API_KEY"
 
@@ -112,12 +111,11 @@ def engine_command(python: str, service: Service, port: int) -> list[str]:
 
 
 def engine_environment(
-    service: Service, tag: str, inherited: Mapping[str, str] = os.environ, *, fault: tuple[str, ...] = ()
+    service: Service, inherited: Mapping[str, str] = os.environ, *, fault: tuple[str, ...] = ()
 ) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
     own. ``fault``: arguments of a drill, which go where secret ones do: the command line stays the manifest's."""
     chosen = with_loopback({**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}})
-    chosen[ARM_VARIABLE] = tag
     keys, secret = _secret_flags(service)
     if len(keys) == 1:
         chosen[_API_KEY] = keys[0]

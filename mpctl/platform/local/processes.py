@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from mpctl.platform.local.desired import Process
-from mpctl.platform.local.engine import ARM_VARIABLE
 
 STATE_VARIABLE = "MPCTL_STATE_DIR"
+ARM_VARIABLE = "MPCTL_ARM"
 
 
 def identify(pid: int) -> Process | None:
@@ -98,14 +98,31 @@ def kill_group(process: Process) -> None:
     psutil.wait_procs(members, timeout=5.0)
 
 
+def marked(environment: Mapping[str, str], state_dir: str, tag: str) -> dict[str, str]:
+    """Return the environment with the marks by which an engine's processes are found again, at its end: vLLM's
+    processes rename themselves (setproctitle), which overwrites the beginning of what the kernel shows of it."""
+    marks = {STATE_VARIABLE: state_dir, ARM_VARIABLE: tag}
+    return {**{name: value for name, value in environment.items() if name not in marks}, **marks}
+
+
+def marks_of(pid: int) -> dict[str, str]:
+    """Return a process's environment as far as it can be read. psutil's reading ends where a renamed process's begins.
+
+    Raises:
+        OSError: the process is gone, or belongs to another user.
+    """
+    block = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
+    return {name: value for name, _, value in (entry.partition("=") for entry in block.split("\0")) if name and value}
+
+
 def _group(group: int) -> list[psutil.Process]:
     """Engine processes of a group; those of somebody else who got the number later carry no tag of ours."""
     found = []
     for process in psutil.process_iter():
         try:
-            if os.getpgid(process.pid) == group and ARM_VARIABLE in process.environ():
+            if os.getpgid(process.pid) == group and ARM_VARIABLE in marks_of(process.pid):
                 found.append(process)
-        except (psutil.Error, ProcessLookupError):
+        except (psutil.Error, OSError):
             continue  # it ended while we looked, or belongs to somebody else
     return found
 
@@ -116,13 +133,13 @@ def tagged(state_dir: str) -> Iterator[tuple[str, psutil.Process]]:
     groups: dict[int, tuple[str, psutil.Process]] = {}
     for process in psutil.process_iter():
         try:
-            environment = process.environ()
+            environment = marks_of(process.pid)
             ours = environment.get(STATE_VARIABLE) == state_dir and ARM_VARIABLE in environment
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 group = os.getpgid(process.pid)
                 if group not in groups or process.pid == group:
                     groups[group] = (environment[ARM_VARIABLE], process)
-        except (psutil.Error, ProcessLookupError):
+        except (psutil.Error, OSError):
             continue  # it ended while we looked, or belongs to somebody else
     yield from groups.values()
 

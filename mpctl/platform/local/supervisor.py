@@ -36,7 +36,7 @@ from mpctl.platform.local.desired import (
 from mpctl.platform.local.engine import engine_command, engine_environment, read_service
 from mpctl.platform.local.files import state_root, try_lock, write_json
 from mpctl.platform.local.logs import last_log_line, log_path
-from mpctl.platform.local.processes import STATE_VARIABLE, alive, identify, stop_group, tagged
+from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
 from mpctl.platform.local.router import Router
 
 TICK_S = 0.25
@@ -126,7 +126,7 @@ class Supervisor:
             service = read_service(arm.manifest, desired.name)
             command = engine_command(desired.python, service, arm.port)
             tag = f"{desired.namespace}/{desired.name}/{arm_id}"
-            environment = {**engine_environment(service, tag, fault=arm.fault), STATE_VARIABLE: str(state_root())}
+            environment = marked(engine_environment(service, fault=arm.fault), str(state_root()), tag)
         except MpctlError as error:
             return ObservedArm("Failed", None, error.message, restarts=restarts)
         log = self._log(arm_id)

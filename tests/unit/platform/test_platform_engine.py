@@ -21,7 +21,7 @@ spec:
 
 def engine(arguments):
     service = read_service(MANIFEST % json.dumps(["--model=org/m", *arguments]))
-    return service, engine_command("python", service, 8001), engine_environment(service, "tag", {})
+    return service, engine_command("python", service, 8001), engine_environment(service, {})
 
 
 @pytest.mark.parametrize(
