@@ -1,7 +1,8 @@
 """The lanes of the tests: which run together, and on which worker. Declared here and nowhere else.
 
 ``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``
-``all``         everything but the contracts
+``all``         everything but the contracts and the lane below
+``nightly``     minutes of a real engine each, for what scripted engines hold in the lane above: marked ``nightly``
 ``contracts``   what KServe, Kubernetes, vLLM, Prometheus and the test cluster itself do (tests/contracts)
 
 ``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run.
@@ -21,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.contracts import passed
 
-LANES = ("fast", "all", "contracts")
+LANES = ("fast", "all", "contracts", "nightly")
 FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane runs as a whole
 # Groups of tests that share costly fixtures, so one worker runs each as a whole. Two workers start with the first two:
 # engines take whole cores and the cluster mostly waits. The short groups follow and fill whichever worker is free.
@@ -60,6 +61,8 @@ def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
     here = room(item.nodeid)
     if here == "contracts":
         return "contracts" in lanes
+    if item.get_closest_marker("nightly") is not None:
+        return "nightly" in lanes
     if "all" in lanes:
         return True
     in_fast = here in FAST or item.get_closest_marker("journey") is not None

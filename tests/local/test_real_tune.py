@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import LAX
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 LOAD = ("--requests", "4", "--repeats", "5", "--concurrency", "1", "--max-tokens", "96", "--no-calibrate")
 
