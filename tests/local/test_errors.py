@@ -229,7 +229,7 @@ def test_a_closed_output_pipe_stops_nothing_and_keeps_the_exit_code(mpctl):
 
 
 def test_a_damaged_revision_is_named_and_not_overwritten(up):
-    up(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
+    up(*ROLLOUT, kill_after="done:record", code=-signal.SIGKILL)
     path = up.service / "revisions" / "0001.json"
     whole = path.read_text()
     record = json.loads(whole)

@@ -69,7 +69,7 @@ def test_a_rejected_rollout_killed_while_it_is_undone_is_undone_by_resume(mpctl)
 def test_a_killed_rollback_completes_when_run_again(up):
     up(*ROLLOUT)
     back = ("rollback", "--to-revision", "1")
-    for point in ("begun:start", "done:ready", "begun:restore"):
+    for point in ("begun:start", "done:ready", "done:restore"):
         up(*back, kill_after=point, code=SIGKILL)
     up(*back)
     assert speculating(up) == [False]
