@@ -2,7 +2,7 @@
 
 ``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``
 ``all``         everything but the contracts and the lane below
-``nightly``     minutes of a real engine each, for what scripted engines hold in the lane above: marked ``nightly``
+``nightly``     minutes of a real engine each, marked ``nightly``: other tests hold the rule on scripted engines
 ``contracts``   what KServe, Kubernetes, vLLM, Prometheus and the test cluster itself do (tests/contracts)
 
 ``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run.
@@ -59,10 +59,10 @@ def _path(nodeid: str) -> PurePosixPath:
 def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
     """Whether a test is in one of the lanes. ``missing``: fixtures whose programs are not built."""
     here = room(item.nodeid)
-    if here == "contracts":
-        return "contracts" in lanes
     if item.get_closest_marker("nightly") is not None:
         return "nightly" in lanes
+    if here == "contracts":
+        return "contracts" in lanes
     if "all" in lanes:
         return True
     in_fast = here in FAST or item.get_closest_marker("journey") is not None

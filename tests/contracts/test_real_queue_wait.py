@@ -20,7 +20,7 @@ import pytest
 from .real_servers import SLOTS, engine, engine_python
 from .real_servers import prometheus as prometheus_server
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 CLIENTS = SLOTS + 6
 WINDOW = 60.0
@@ -98,7 +98,7 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     await asyncio.sleep(2)
     stuck = [asyncio.create_task(client.complete(8)) for _ in range(CLIENTS - SLOTS)]
     seen["stuck"], seen["stuck, finished half"] = [], []
-    while len(seen["stuck"]) < 3:
+    while len(seen["stuck"]) < 2:
         seen["stuck"].append((await evaluated(base, lambda wait: wait > 2 * max(seen["loaded"])))[0])
         seen["stuck, finished half"].append(await asked(base, "queue_wait_ms:finished"))
     assert not any(task.done() for task in held), "the long requests ended: nothing was stuck"
