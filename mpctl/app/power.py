@@ -13,9 +13,8 @@ from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.block import BlockError
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.raw import corrected
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.policy import Policy
@@ -95,17 +94,7 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
             for arm in (BASELINE, CANDIDATE):
                 sent = meter.send(endpoint, prompts, cell, workload.max_tokens, salt=token_hex(16))
                 try:
-                    blocks.append(
-                        Block.from_bench(
-                            corrected(sent.result, cell),
-                            arm=arm,
-                            cell=cell,
-                            repeat=repeat,
-                            prompts=prompts,
-                            before=sent.before,
-                            after=sent.after,
-                        )
-                    )
+                    blocks.append(sent.block(cell, arm=arm, repeat=repeat, prompts=prompts))
                 except (BlockError, CounterError) as error:
                     raise MpctlError(
                         f"the noise of the serving engine cannot be measured: {error}",

@@ -21,7 +21,7 @@ from mpctl.experiment.block import Block, BlockError
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.raw import corrected, pack
+from mpctl.experiment.raw import pack
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
@@ -312,15 +312,7 @@ class Measurement:
                 self._send(arm, self.workload.warmup_prompts(cell), cell)
                 self._warm.add((cell, arm))
             sent = self._send(arm, prompts, cell, key=f"{self.id}/{_name(cell, arm, repeat)}")
-            block = Block.from_bench(
-                corrected(sent.result, cell),
-                arm=arm,
-                cell=cell,
-                repeat=repeat,
-                prompts=prompts,
-                before=sent.before,
-                after=sent.after,
-            )
+            block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
                 f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",

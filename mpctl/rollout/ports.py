@@ -16,8 +16,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from mpctl.errors import MpctlError
+from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
+from mpctl.experiment.raw import corrected
 from mpctl.experiment.run import Calibration
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.revision import Revision, text_digest
@@ -73,6 +75,18 @@ class Sent:
     result: dict[str, Any]
     before: Counters
     after: Counters
+
+    def block(self, cell: Cell, *, arm: str, repeat: int, prompts: tuple[str, ...]) -> Block:
+        """Return what was measured of ``prompts``, sent in this order under ``cell``.
+
+        Raises:
+            BlockError: the client's JSON cannot be used.
+            CounterError: the counters cannot be differenced.
+        """
+        result = corrected(self.result, cell)
+        return Block.from_bench(
+            result, arm=arm, cell=cell, repeat=repeat, prompts=prompts, before=self.before, after=self.after
+        )
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from mpctl.watch.policy import WatchPolicy
 
 
 class Unattended:
-    """A user who is not there: the policy file is the consent, and what operations report goes to ``tell``."""
+    """Unattended operation: the policy file is the consent, and what operations report goes to ``tell``."""
 
     verbose = 0
 
