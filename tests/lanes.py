@@ -24,8 +24,9 @@ from tests.contracts import passed
 
 LANES = ("fast", "all", "contracts", "nightly")
 FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane runs as a whole
-# Groups of tests that share costly fixtures, so one worker runs each as a whole. Two workers start with the first two:
-# engines take whole cores and the cluster mostly waits. The short groups follow and fill whichever worker is free.
+# Groups of tests that share costly fixtures, in the order in which they begin. A worker takes the next file of
+# a group when it is free: engines need whole cores and stay on one, the cluster mostly waits and gets the others, each
+# with a control plane of its own. The short groups fill whichever worker is free.
 GROUPS = ("engines", "cluster", "local", "autoscaling", "stacks", "cloud", "unit", "contracts")
 # Fixtures whose programs are built from source, for minutes: the fast lane runs their tests where that was done.
 BUILT = ("cluster", "helm", "promtool")
@@ -43,10 +44,10 @@ def room(nodeid: str) -> str:
 
 
 def group(nodeid: str) -> str:
-    """The group of tests that one worker runs as a whole: one of GROUPS, split by folder or file where it is cheap."""
+    """The tests that one worker runs as a whole: one of GROUPS, split by folder or file where it is cheap."""
     path, here = _path(nodeid), room(nodeid)
     if here == "cluster" or path.name.startswith("test_cluster_"):
-        return "cluster"
+        return f"cluster/{path.stem}"
     if path.name.startswith("test_real_"):
         return "engines"
     return "/".join(path.parts[1:3]) if here in ("local", "unit") else here
