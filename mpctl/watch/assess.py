@@ -24,7 +24,9 @@ LEAST_TOKENS = 200  # of a window that is judged
 _PATIENCE = 8  # intervals that are pooled until a window has them
 _GAP = 12  # intervals without a reading after which nothing is known of the time between
 LEAST_DRAFTS = 50
-ZERO = 0.1  # of the reference's first-position acceptance
+ZERO = 0.02  # first-position acceptance that counts as none, as the upper confidence bound of a window
+_ZERO_OF_MEASURED = 0.1  # and at most this share of the reference's
+_Z = 1.645  # one-sided, 95 %
 _OFF = 2  # readings in a row without the counters of speculation
 _RESTARTS, _RESTART_S = 2, 1800.0
 _PAYS = 0.05  # the gain, as a logarithm, that counts as paying
@@ -166,15 +168,22 @@ def _found(signal: Signal, text: str, *, pays: bool | None = None) -> Assessment
 
 
 def _zero(reference: Reference, expected: Expected, window: Window) -> str:
-    """Why drafts with weights of their own are rejected all at once; empty where they are not. A lookup's drafts are
-    rejected whenever the traffic stops repeating, which the sums find."""
+    """Why practically no draft is accepted any more, as with an engine fault; empty otherwise. A low acceptance that is
+    not zero is the traffic's or the draft's: the sums find it. So do they where a lookup finds nothing acceptable,
+    which happens whenever the traffic stops repeating."""
     first = next(iter(window.position_rates), None)
     if reference.lookup or first is None or not expected.first_acceptance or (window.drafts or 0) < LEAST_DRAFTS:
         return ""
-    if first >= ZERO * expected.first_acceptance:
+    if at_most(first, window.drafts or 0.0) >= min(ZERO, _ZERO_OF_MEASURED * expected.first_acceptance):
         return ""
     want = formatting.share(expected.first_acceptance)
     return f"first-position acceptance {formatting.share(first)} of {window.drafts:.0f} drafts, measured {want}"
+
+
+def at_most(share: float, count: float) -> float:
+    """Upper confidence bound of a share of ``count`` (Wilson)."""
+    square = _Z * _Z / count
+    return (share + square / 2 + math.sqrt(square * (share * (1.0 - share) + square / 4))) / (1.0 + square)
 
 
 def _no_drafts(expected: Expected, window: Window) -> str:

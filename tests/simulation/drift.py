@@ -10,9 +10,11 @@ Left out: more than one engine of a service, and requests: a window's counts are
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mpctl.experiment.counters import Counters
 from mpctl.watch.assess import State, assess
@@ -22,6 +24,8 @@ from mpctl.watch.reference import Band, Measured, Reference
 from mpctl.watch.signals import MEANINGS, Signal
 
 DRAFTED = 3
+TOTALS = ("generated", "steps", "accepted", "seconds", "first", "requests")
+Array = NDArray[np.float64]
 STEP_MS, DRAFT_COST = 20.0, 1.15
 STATISTICAL = (Signal.WORSE_DRAFT, Signal.COSTLIER_STEP, Signal.PAST_CROSSOVER)
 
@@ -72,52 +76,76 @@ def reference(truth: Truth) -> Reference:
     return Reference("rollout-1", "2026-01-01T00:00:00+00:00", "eagle3", "eagle3", False, (band(1.0), band(16.0)))
 
 
-def readings(
-    truth: Truth, windows: int, interval_s: float, seed: int, change: Change | None = None
-) -> Iterator[Reading]:
-    """The readings of one service, one interval apart."""
-    rng = random.Random(seed)
+@dataclass(frozen=True)
+class Seen:
+    """All services at one moment. ``totals``: a row for each of TOTALS, a column per service; ``gap``: not answered."""
+
+    at: float
+    totals: Array
+    started: Array
+    gap: NDArray[np.bool_]
+
+    def reading(self, service: int) -> Reading:
+        """One service's, as the watch reads it."""
+        if self.gap[service]:
+            return Reading(self.at, {}, {"pod": "no answer"})
+        return Reading(self.at, {"pod": _counters(self.totals[:, service].tolist(), float(self.started[service]))})
+
+
+def moments(
+    truth: Truth, services: int, windows: int, interval_s: float, seed: int, change: Change | None = None
+) -> Iterator[Seen]:
+    """Services of one kind, one interval apart."""
+    rng = np.random.default_rng(seed)
     keep = math.exp(-1.0 / truth.memory)
     fresh = truth.lasting * math.sqrt(1.0 - keep * keep)
-    mix = slow = 0.0
-    totals = [0.0] * 7  # generated, steps, accepted, drafts, seconds, first, requests
-    started, phase = 1.0, rng.random()
+    mix, slow = np.zeros(services), np.zeros(services)
+    totals = np.zeros((len(TOTALS), services))
+    started, phase = np.ones(services), rng.random(services)
     for number in range(windows):
         at = number * interval_s
-        mix, slow = keep * mix + rng.gauss(0.0, fresh), keep * slow + rng.gauss(0.0, fresh / 2)
-        if rng.random() < truth.restart:
-            totals, started = [0.0] * 7, started + at + 1.0
-        day = 0.5 - 0.5 * math.cos(2.0 * math.pi * (at / 86400.0 + phase))
-        batch = max(0.05, truth.peak * (0.05 + 0.95 * day) * math.exp(rng.gauss(0.0, 0.15)))
-        now = change if change is not None and number >= change.at else None
-        step_ms = _step_ms(batch) * math.exp(slow) * (now.step if now else 1.0)
-        steps = 1000.0 * interval_s * batch / step_ms
-        blur = rng.gauss(0.0, truth.window / math.sqrt(max(steps / 50.0, 1.0)))
-        accepted = truth.accepted * truth.off * math.exp(mix + blur) * (now.accepted if now else 1.0)
-        accepted = min(accepted, float(DRAFTED))
-        gains = (steps * (1 + accepted), steps, steps * accepted, steps, batch * interval_s, 0.0, steps / 60.0)
-        totals = [total + gain for total, gain in zip(totals, gains, strict=True)]
-        totals[5] += steps * min(0.7 * accepted / truth.accepted, 1.0)
-        if rng.random() < truth.gap:
-            yield Reading(at, {}, {"pod": "no answer"})
-            continue
-        yield Reading(at, {"pod": _counters(totals, started)})
+        mix = keep * mix + rng.normal(0.0, fresh, services)
+        slow = keep * slow + rng.normal(0.0, fresh / 2, services)
+        again = rng.random(services) < truth.restart
+        totals[:, again] = 0.0
+        started = np.where(again, started + at + 1.0, started)
+        day = 0.5 - 0.5 * np.cos(2.0 * math.pi * (at / 86400.0 + phase))
+        batch = np.maximum(0.05, truth.peak * (0.05 + 0.95 * day) * np.exp(rng.normal(0.0, 0.15, services)))
+        now = change if change is not None and number >= change.at else Change(0)
+        steps = 1000.0 * interval_s * batch / (STEP_MS * (1.0 + 0.02 * batch) * np.exp(slow) * now.step)
+        blur = rng.normal(0.0, 1.0, services) * truth.window / np.sqrt(np.maximum(steps / 50.0, 1.0))
+        accepted = np.minimum(truth.accepted * truth.off * np.exp(mix + blur) * now.accepted, float(DRAFTED))
+        first = steps * np.minimum(0.7 * accepted / truth.accepted, 1.0)
+        totals += (steps * (1 + accepted), steps, steps * accepted, batch * interval_s, first, steps / 60.0)
+        yield Seen(at, totals.copy(), started, rng.random(services) < truth.gap)
 
 
 def found(
     truth: Truth, policy: WatchPolicy, windows: int, seed: int, change: Change | None = None
 ) -> list[tuple[int, Signal]]:
     """The windows at which a finding began, and its signal."""
-    state, last, began = State(), Signal.HEALTHY, []
-    against = reference(truth)
-    for number, reading in enumerate(readings(truth, windows, policy.interval_s, seed, change)):
-        state, seen = assess(policy, against, state, reading, speculates=True)
-        if seen.signal in (Signal.IDLE, Signal.BLIND):
-            continue
-        if seen.signal is not last and MEANINGS[seen.signal].finding:
-            began.append((number, seen.signal))
-        last = seen.signal
-    return began
+    watched = Watched(truth, policy)
+    for seen in moments(truth, 1, windows, policy.interval_s, seed, change):
+        watched.read(seen.reading(0))
+    return watched.began
+
+
+class Watched:
+    """One service under the watch's own assessment. ``began``: the windows at which a finding began, and its signal."""
+
+    def __init__(self, truth: Truth, policy: WatchPolicy) -> None:
+        self._policy, self._reference = policy, reference(truth)
+        self._state, self._last, self._number = State(), Signal.HEALTHY, 0
+        self.began: list[tuple[int, Signal]] = []
+
+    def read(self, reading: Reading) -> None:
+        """Judge one more reading."""
+        self._state, seen = assess(self._policy, self._reference, self._state, reading, speculates=True)
+        if seen.signal not in (Signal.IDLE, Signal.BLIND):
+            if seen.signal is not self._last and MEANINGS[seen.signal].finding:
+                self.began.append((self._number, seen.signal))
+            self._last = seen.signal
+        self._number += 1
 
 
 def _step_ms(batch: float) -> float:
@@ -125,12 +153,12 @@ def _step_ms(batch: float) -> float:
 
 
 def _counters(totals: list[float], started: float) -> Counters:
-    generated, steps, accepted, drafts, seconds, first, requests = totals
+    generated, steps, accepted, seconds, first, requests = totals
     rest = max(accepted - first, 0.0)
     return Counters(
         generation_tokens=generated,
-        drafts=drafts,
-        draft_tokens=DRAFTED * drafts,
+        drafts=steps,
+        draft_tokens=DRAFTED * steps,
         accepted=first + rest,
         per_position=(first, rest),
         ttft_seconds=0.1 * requests,

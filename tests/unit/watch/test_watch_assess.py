@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.counters import Counters
-from mpctl.watch.assess import State, assess
+from mpctl.watch.assess import ZERO, State, assess, at_most
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Band, Measured, Reference
@@ -75,6 +75,12 @@ def run(windows, reference=REFERENCE, *, policy=POLICY, speculates=True, state=N
         pytest.param(8, {"accepted": 0.1, "first": 0.1}, Signal.WORSE_DRAFT, True, id="too early for the break-even"),
         pytest.param(20, {"accepted": 0.1, "first": 0.1}, Signal.WORSE_DRAFT, False, id="below break-even"),
         pytest.param(1, {"accepted": 0.0, "first": 0.0}, Signal.STEP_TO_ZERO, False, id="zero in one interval"),
+        pytest.param(1, {"accepted": 0.004, "first": 0.004}, Signal.STEP_TO_ZERO, False, id="accepted by accident"),
+        pytest.param(
+            1, {"accepted": 0.06, "first": 0.05}, Signal.HEALTHY, True, id="poor, in one window"
+        ),
+        pytest.param(6, {"accepted": 0.06, "first": 0.05}, Signal.WORSE_DRAFT, True, id="novel traffic"),
+        pytest.param(30, {"accepted": 0.06, "first": 0.05}, Signal.WORSE_DRAFT, False, id="novel traffic: no gain"),
         pytest.param(1, {"coverage": 0.0}, Signal.NO_DRAFTS, None, id="drafts nothing"),
         pytest.param(1, {"batch": 40.0}, Signal.UNMEASURED_LOAD, None, id="more load than was measured"),
         pytest.param(1, {"batch": 0.05}, Signal.IDLE, None, id="next to nothing to judge by"),
@@ -100,6 +106,15 @@ def test_a_fifth_is_found_within_five_minutes_and_passes_again():
     assert seen.detects_in_s <= 300
     _, again = run(20, state=state, at=1000.0)
     assert again.signal is Signal.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("hits", "drafts", "zero"), [(0, 100, False), (0, 150, True), (5, 600, True), (12, 600, False)]
+)
+def test_few_drafts_prove_no_zero(hits, drafts, zero):
+    bound = at_most(hits / drafts, drafts)
+    assert (bound < ZERO) is zero
+    assert bound > hits / drafts
 
 
 def test_a_lookup_that_finds_nothing_acceptable_is_no_engine_fault():

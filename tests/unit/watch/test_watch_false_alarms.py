@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.signals import Signal
 from tests.simulation.drift import Change, Truth, found
+from tests.simulation.many import found_in_many
 
 POLICY = WatchPolicy()
 DAY = 5760  # windows
@@ -14,8 +16,28 @@ DAY = 5760  # windows
 
 @pytest.mark.parametrize("truth", [Truth(), Truth(lasting=0.06, off=1.05), Truth(restart=5e-4, gap=0.05)], ids=str)
 def test_sound_services_raise_no_alarm(truth):
-    alarms = [f for seed in range(2) for f in found(truth, POLICY, DAY, seed) if f[1] is not Signal.RESTARTING]
-    assert alarms == []
+    found = found_in_many(truth, POLICY, 20, DAY, 1)
+    assert set(found.signals) <= {Signal.RESTARTING}
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        Truth(),
+        Truth(restart=2e-3, gap=0.1, peak=1.0),
+        Truth(lasting=0.1, memory=12.0),
+        Truth(off=0.5),
+        Truth(peak=40.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "change", [Change(900, accepted=0.5), Change(900, step=1.3), Change(900, accepted=0.0)], ids=str
+)
+def test_many_services_are_judged_as_the_watch_judges_each(truth, change):
+    found = found_in_many(truth, POLICY, 3, 1200, 3, change, compare=3)
+    assert (found.compared, found.different) == (3, 0)
+    assert found.signals
 
 
 @pytest.mark.parametrize(
@@ -26,10 +48,10 @@ def test_sound_services_raise_no_alarm(truth):
     ],
 )
 def test_a_fifth_is_found_within_five_minutes(change, signal):
-    for seed in range(5):
-        (at, what), *_ = [f for f in found(Truth(), POLICY, 440, seed, change) if f[0] >= change.at]
-        assert what is signal
-        assert (at - change.at + 1) * POLICY.interval_s <= 300
+    found = found_in_many(Truth(), POLICY, 100, change.at + 40, 1, change, since=change.at)
+    assert found.first.min() >= change.at
+    assert np.quantile(found.first - change.at + 1, 0.98) * POLICY.interval_s <= 300
+    assert set(found.signals) == {signal}
 
 
 def test_zero_is_found_in_one_interval():

@@ -1,0 +1,214 @@
+"""The watch's assessment of many services at once, with arrays: a month of a thousand takes a minute instead of hours.
+
+It repeats ``mpctl.watch.assess`` for one engine per service that always speculates. Where both differ, this module is
+wrong: :func:`found_in_many` runs the product's function on some of the services and compares all findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpctl.watch import assess, detect
+from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.signals import MEANINGS, Signal
+
+from .drift import TOTALS, Array, Change, Seen, Truth, Watched, moments, reference
+
+SIGNALS = tuple(Signal)
+_CODE = {signal: number for number, signal in enumerate(SIGNALS)}
+_FINDING = np.array([MEANINGS[signal].finding for signal in SIGNALS])
+Mask = NDArray[np.bool_]
+
+
+@dataclass
+class Found:
+    """``signals``: findings that began, by signal; ``first``: the first window of one from ``since`` on, by service, -1
+    without; ``compared``: services that the product's function judged, too; ``different``: those with other
+    findings."""
+
+    signals: Counter[Signal] = field(default_factory=Counter)
+    first: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    compared: int = 0
+    different: int = 0
+
+
+def found_in_many(
+    truth: Truth,
+    policy: WatchPolicy,
+    services: int,
+    windows: int,
+    seed: int,
+    change: Change | None = None,
+    *,
+    since: int = 0,
+    compare: int = 0,
+) -> Found:
+    """Findings of services of one kind; the first ``compare`` of them are judged by the product's function, too."""
+    many, found = _Many(truth, policy, services), Found(first=np.full(services, -1))
+    watched = [Watched(truth, policy) for _ in range(compare)]
+    began: list[list[tuple[int, Signal]]] = [[] for _ in watched]
+    for number, seen in enumerate(moments(truth, services, windows, policy.interval_s, seed, change)):
+        codes = many.after(seen)
+        judged = (codes != _CODE[Signal.IDLE]) & (codes != _CODE[Signal.BLIND])
+        new = judged & (codes != many.last) & _FINDING[codes]
+        many.last = np.where(judged, codes, many.last)
+        for service in np.flatnonzero(new):
+            signal = SIGNALS[codes[service]]
+            found.signals[signal] += 1
+            if number >= since and found.first[service] < 0:
+                found.first[service] = number
+            if service < compare:
+                began[service].append((number, signal))
+        for service, one in enumerate(watched):
+            one.read(seen.reading(service))
+    found.compared = compare
+    found.different = sum(one.began != listed for one, listed in zip(watched, began, strict=True))
+    return found
+
+
+class _Noise:
+    """``mpctl.watch.detect.Noise`` of every service."""
+
+    def __init__(self, count: int) -> None:
+        start = detect.UNLEARNED
+        self.mean, self.variance, self.weight, self.total, self.count = (
+            np.full(count, value) for value in (start.mean, start.variance, start.weight, start.total, 0.0)
+        )
+
+    @property
+    def deviation(self) -> Array:
+        return np.clip(np.sqrt(self.variance * detect.BLOCK), detect.LEAST_NOISE, detect.MOST_NOISE)
+
+    def learn(self, value: Array, which: Mask) -> None:
+        full = which & (self.count + 1 >= detect.BLOCK)
+        block = (self.total + value) / detect.BLOCK
+        reach = detect._CLIP * np.sqrt(np.maximum(self.variance, detect.LEAST_NOISE**2 / detect.BLOCK))
+        away = np.clip(block - self.mean, -reach, reach)
+        weight = np.minimum(self.weight + 1.0, detect._MEMORY)
+        self.total = np.where(full, 0.0, np.where(which, self.total + value, self.total))
+        self.count = np.where(full, 0.0, np.where(which, self.count + 1, self.count))
+        self.mean = np.where(full, self.mean + away / weight, self.mean)
+        self.variance = np.where(full, self.variance + (away * away - self.variance) / weight, self.variance)
+        self.weight = np.where(full, weight, self.weight)
+
+
+def _limit(deviation: Array, margin: float, run_length: float) -> Array:
+    drift = margin / deviation
+    bound = np.log(2.0 * (2.0 * drift * drift * run_length) + 1.0) / (2.0 * drift)
+    return deviation * np.maximum(bound - 1.166, 1.0)
+
+
+class _Many:
+    """``mpctl.watch.assess.State`` of every service."""
+
+    def __init__(self, truth: Truth, policy: WatchPolicy, count: int) -> None:
+        self.policy, self.bands = policy, reference(truth).bands
+        self.slack = reference(truth).expected(1.0).slack
+        self.first = True
+        self.at, self.there = np.zeros(count), np.zeros(count, bool)
+        self.totals, self.started = np.zeros((len(TOTALS), count)), np.zeros(count)
+        self.known, self.gone, self.gone_started = np.zeros(count, bool), np.zeros(count), np.zeros(count)
+        self.restart, self.restart_before = np.full(count, -math.inf), np.full(count, -math.inf)
+        self.slower, self.unpaid = np.zeros(count), np.zeros(count)
+        self.windows, self.fewer, self.costlier = np.zeros(count), np.zeros(count), np.zeros(count)
+        self.is_slower, self.is_unpaid = np.zeros(count, bool), np.zeros(count, bool)
+        self.slower_noise, self.unpaid_noise = _Noise(count), _Noise(count)
+        self.last = np.full(count, _CODE[Signal.HEALTHY])
+
+    def after(self, seen: Seen) -> NDArray[np.int64]:
+        """Judge one more reading of each; codes of signals."""
+        answered, blind = ~seen.gap, np.full(len(seen.gap), _CODE[Signal.BLIND])
+        if self.first:
+            self.first = False
+            self._base(seen, np.ones(len(blind), bool))
+            return blind
+        generated = seen.totals[0]
+        both = self.there & answered
+        again = both & ((self.started != seen.started) | (generated < self.totals[0]))
+        back = ~self.there & answered & self.known & ((self.gone_started != seen.started) | (generated < self.gone))
+        leaves = seen.gap & self.there
+        self.known |= leaves
+        self.gone = np.where(leaves, self.totals[0], self.gone)
+        self.gone_started = np.where(leaves, self.started, self.gone_started)
+        self.restart_before = np.where(again | back, self.restart, self.restart_before)
+        self.restart = np.where(again | back, seen.at, self.restart)
+        restarting = seen.at - self.restart_before < assess._RESTART_S
+        whole = both & ~again & ~restarting
+        seconds = seen.at - self.at
+        delta = seen.totals - self.totals
+        idle = whole & (delta[0] < assess.LEAST_TOKENS)
+        compared = whole & ~idle
+        self._base(seen, ~idle | (seconds >= self.policy.interval_s * assess._PATIENCE))
+        codes = np.where(idle, _CODE[Signal.IDLE], blind)
+        codes = np.where(restarting, _CODE[Signal.RESTARTING], codes)
+        with np.errstate(all="ignore"):  # of services that are not compared
+            return np.where(compared, self._compared(delta, seconds, compared), codes)
+
+    def _base(self, seen: Seen, which: Mask) -> None:
+        self.at, self.there = np.where(which, seen.at, self.at), np.where(which, ~seen.gap, self.there)
+        self.totals, self.started = (
+            np.where(which, seen.totals, self.totals),
+            np.where(which, seen.started, self.started),
+        )
+
+    def _compared(self, delta: Array, seconds: Array, which: Mask) -> NDArray[np.int64]:
+        generated, steps, _, itl, first, requests = delta
+        batch = itl / seconds
+        low, high = self.bands
+        share = np.clip((batch - low.batch) / (high.batch - low.batch), 0.0, 1.0)
+        per_step = low.tokens_per_step.value + share * (high.tokens_per_step.value - low.tokens_per_step.value)
+        assert low.step_ms is not None
+        assert high.step_ms is not None
+        assert low.first_acceptance is not None
+        step_ms = low.step_ms.value + share * (high.step_ms.value - low.step_ms.value)
+        baseline_ms = (low.baseline_step_ms or 0) + share * ((high.baseline_step_ms or 0) - (low.baseline_step_ms or 0))
+        measured = low.first_acceptance.value
+        zero = (steps >= assess.LEAST_DRAFTS) & (
+            _at_most(first / steps, steps) < min(assess.ZERO, assess._ZERO_OF_MEASURED * measured)
+        )
+        beyond = batch > high.batch * 1.25 + 0.5
+        by_sums = self._by_sums(
+            np.log(per_step / (generated / steps)),
+            np.log(1000.0 * itl / (steps - requests) / step_ms),
+            np.log(step_ms / baseline_ms / (generated / steps)),
+            per_step <= step_ms / baseline_ms,
+            which & ~zero & ~beyond,
+        )
+        return np.where(zero, _CODE[Signal.STEP_TO_ZERO], np.where(beyond, _CODE[Signal.UNMEASURED_LOAD], by_sums))
+
+    def _by_sums(self, fewer: Array, costlier: Array, below: Array, past: Mask, which: Mask) -> NDArray[np.int64]:
+        run_length = self.policy.run_length
+        shift = -math.log(1.0 - self.policy.loss)
+        slack = min(max(self.slack, 0.0), shift / 2)
+        allowance = (shift + slack) / 2
+        limit = _limit(self.slower_noise.deviation, allowance - slack, run_length)
+        slower = self.slower + (fewer + costlier - allowance)
+        windows = np.where(slower > 0, self.windows + 1, 0.0)
+        slower = np.minimum(np.maximum(slower, 0.0), assess._CAP * limit)
+        unpaid_limit = _limit(self.unpaid_noise.deviation, assess._PAYS, run_length)
+        unpaid = np.minimum(np.maximum(self.unpaid + below, 0.0), assess._CAP * unpaid_limit)
+        began = windows <= 1
+        sound = which & (slower <= limit / 2) & (unpaid <= unpaid_limit / 2)
+        is_slower = (slower >= limit) | (self.is_slower & (slower > 0))
+        is_unpaid = (unpaid >= unpaid_limit) | (self.is_unpaid & (unpaid > 0))
+        self.fewer = np.where(which, np.where(began, fewer, self.fewer + fewer), self.fewer)
+        self.costlier = np.where(which, np.where(began, costlier, self.costlier + costlier), self.costlier)
+        self.slower, self.unpaid = np.where(which, slower, self.slower), np.where(which, unpaid, self.unpaid)
+        self.windows = np.where(which, windows, self.windows)
+        self.is_slower = np.where(which, is_slower, self.is_slower)
+        self.is_unpaid = np.where(which, is_unpaid, self.is_unpaid)
+        self.slower_noise.learn(fewer + costlier, sound)
+        self.unpaid_noise.learn(fewer, sound)
+        worse = np.where(self.fewer >= self.costlier, _CODE[Signal.WORSE_DRAFT], _CODE[Signal.COSTLIER_STEP])
+        slow = np.where(self.is_slower, worse, _CODE[Signal.HEALTHY])
+        return np.where(self.is_unpaid, np.where(past, _CODE[Signal.PAST_CROSSOVER], _CODE[Signal.WORSE_DRAFT]), slow)
+
+
+def _at_most(share: Array, count: Array) -> Array:
+    square = assess._Z**2 / count
+    return (share + square / 2 + np.sqrt(square * (share * (1.0 - share) + square / 4))) / (1.0 + square)
