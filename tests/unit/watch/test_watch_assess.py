@@ -76,9 +76,7 @@ def run(windows, reference=REFERENCE, *, policy=POLICY, speculates=True, state=N
         pytest.param(20, {"accepted": 0.1, "first": 0.1}, Signal.WORSE_DRAFT, False, id="below break-even"),
         pytest.param(1, {"accepted": 0.0, "first": 0.0}, Signal.STEP_TO_ZERO, False, id="zero in one interval"),
         pytest.param(1, {"accepted": 0.004, "first": 0.004}, Signal.STEP_TO_ZERO, False, id="accepted by accident"),
-        pytest.param(
-            1, {"accepted": 0.06, "first": 0.05}, Signal.HEALTHY, True, id="poor, in one window"
-        ),
+        pytest.param(1, {"accepted": 0.06, "first": 0.05}, Signal.HEALTHY, True, id="poor, in one window"),
         pytest.param(6, {"accepted": 0.06, "first": 0.05}, Signal.WORSE_DRAFT, True, id="novel traffic"),
         pytest.param(30, {"accepted": 0.06, "first": 0.05}, Signal.WORSE_DRAFT, False, id="novel traffic: no gain"),
         pytest.param(1, {"coverage": 0.0}, Signal.NO_DRAFTS, None, id="drafts nothing"),
