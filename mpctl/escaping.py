@@ -22,8 +22,8 @@ def line(text: str) -> str:
 
 def lines(text: str) -> str:
     """Return ``text`` with its line ends and tabs; lines after the first cannot pass for a message of mpctl."""
-    first, end, rest = _escaped(text, "\n\t").partition("\n")
-    return first + end + _FORGED.sub("| ", rest)
+    first, end, later_lines = _escaped(text, "\n\t").partition("\n")
+    return first + end + _FORGED.sub("| ", later_lines)
 
 
 def document(text: str) -> str:
@@ -31,10 +31,10 @@ def document(text: str) -> str:
     return _escaped(text, "\n\t")
 
 
-def _escaped(text: str, kept: str) -> str:
+def _escaped(text: str, allowed: str) -> str:
     if text.isprintable():
         return text
-    return "".join(c if c in kept or c.isprintable() or _is_safe(c) else _visible(c) for c in text)
+    return "".join(c if c in allowed or c.isprintable() or _is_safe(c) else _visible(c) for c in text)
 
 
 def _is_safe(character: str) -> bool:

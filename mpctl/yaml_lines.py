@@ -52,10 +52,10 @@ def document(text: str, file: str) -> Node:
     Raises:
         InputError: the text is not YAML, not a mapping, or holds more than one document.
     """
-    found = list(documents(text, file))
-    if len(found) > 1:
-        raise InputError("expected one document", file=file, line=found[1].line)
-    return found[0] if found else Node(CommentedMap(), file, 1, "")
+    nodes = list(documents(text, file))
+    if len(nodes) > 1:
+        raise InputError("expected one document", file=file, line=nodes[1].line)
+    return nodes[0] if nodes else Node(CommentedMap(), file, 1, "")
 
 
 def documents(text: str, file: str) -> Iterator[Node]:
@@ -144,42 +144,42 @@ class Node:
             if default is _MISSING:
                 raise self.error(name, "required field is missing")
             return default
-        found = self.body[name]
-        if (kind is not bool and isinstance(found, bool)) or not isinstance(found, kind):
-            raise self.error(name, f"expected {WORDS[kind]}, got {found!r}")
-        return kind(found)  # type: ignore[call-arg]
+        scalar = self.body[name]
+        if (kind is not bool and isinstance(scalar, bool)) or not isinstance(scalar, kind):
+            raise self.error(name, f"expected {WORDS[kind]}, got {scalar!r}")
+        return kind(scalar)  # type: ignore[call-arg]
 
     def text(self, name: str, default: str = _MISSING, *, pattern: str = r".+", what: str = "text") -> str:
-        found = self.value(name, str, default)
-        if found is not default and not re.fullmatch(pattern, found):
-            raise self.error(name, f"{found!r} is not {what}")
-        return found
+        text = self.value(name, str, default)
+        if text is not default and not re.fullmatch(pattern, text):
+            raise self.error(name, f"{text!r} is not {what}")
+        return text
 
     def maybe(self, name: str) -> str | None:
         self.asked.add(name)
         return self.text(name) if self.has(name) else None
 
     def number(self, name: str, default: int = _MISSING, *, low: int = 0, high: int = 1_000_000) -> int:
-        found = self.value(name, int, default)
-        if not low <= found <= high:
-            raise self.error(name, f"{found} is not between {low} and {high}")
-        return found
+        number = self.value(name, int, default)
+        if not low <= number <= high:
+            raise self.error(name, f"{number} is not between {low} and {high}")
+        return number
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str = _MISSING) -> str:
-        found = self.value(name, str, default)
-        if found not in allowed:
-            raise self.error(name, f"{found!r} is not one of {', '.join(allowed)}{near(found, allowed)}")
-        return found
+        choice = self.value(name, str, default)
+        if choice not in allowed:
+            raise self.error(name, f"{choice!r} is not one of {', '.join(allowed)}{near(choice, allowed)}")
+        return choice
 
     def node(self, name: str) -> Node:
         """The mapping under *name*; an empty one stands in when it is absent."""
         self.asked.add(name)
-        found = self.body.get(name)
-        if found is None:
-            found = CommentedMap()
-        if not isinstance(found, CommentedMap):
-            raise self.error(name, f"expected a mapping, got {found!r}")
-        return Node(found, self.file, self.line_of(name), self.field(name))
+        mapping = self.body.get(name)
+        if mapping is None:
+            mapping = CommentedMap()
+        if not isinstance(mapping, CommentedMap):
+            raise self.error(name, f"expected a mapping, got {mapping!r}")
+        return Node(mapping, self.file, self.line_of(name), self.field(name))
 
     def nodes(self, name: str) -> list[Node]:
         """The list of mappings under *name*."""
@@ -209,10 +209,10 @@ class Node:
 
     def mapping_of(self, names: tuple[str, ...]) -> dict[str, str]:
         """A mapping of text whose keys are among *names*."""
-        found = {name: self.text(name) for name in names if self.has(name)}
+        texts = {name: self.text(name) for name in names if self.has(name)}
         self.asked.update(names)
         self.done()
-        return found
+        return texts
 
     def done(self) -> None:
         """Refuse what nobody asked for."""
@@ -222,12 +222,12 @@ class Node:
 
     def _list(self, name: str) -> Any:
         self.asked.add(name)
-        found = self.body.get(name)
-        if found is None:
+        sequence = self.body.get(name)
+        if sequence is None:
             return CommentedSeq()
-        if not isinstance(found, CommentedSeq):
-            raise self.error(name, f"expected a list, got {found!r}")
-        return found
+        if not isinstance(sequence, CommentedSeq):
+            raise self.error(name, f"expected a list, got {sequence!r}")
+        return sequence
 
 
 WORDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", float: "a number"}

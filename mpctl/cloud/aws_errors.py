@@ -56,7 +56,7 @@ def aws_errors(action: str, cluster: Cluster) -> Iterator[None]:
 
 def _from_code(response: Any, action: str, cluster: Cluster) -> MpctlError:
     code = str(response.get("Error", {}).get("Code", "?"))
-    said = redacted(str(response.get("Error", {}).get("Message", "")))
+    message = redacted(str(response.get("Error", {}).get("Message", "")))
     if code in THROTTLED:
         return MpctlError(f"AWS throttles {action} for {cluster.short}", hint="Wait a minute and try again")
     if code in EXPIRED:
@@ -65,7 +65,7 @@ def _from_code(response: Any, action: str, cluster: Cluster) -> MpctlError:
         return NotPermitted(f"AWS does not know the credentials used for {cluster.short} ({code})", hint=LOGIN)
     if code in DENIED:
         hint = f"Ask for {action} on this cluster in your IAM policy"
-        return NotPermitted(f"{action} is not allowed for {cluster.short}: {said}", hint=hint)
+        return NotPermitted(f"{action} is not allowed for {cluster.short}: {message}", hint=hint)
     if code in ABSENT:
-        return InputError(f"{cluster.short} does not exist: {said}", field="CLUSTER")
-    return MpctlError(f"{action} for {cluster.short} failed: {code}: {said}")
+        return InputError(f"{cluster.short} does not exist: {message}", field="CLUSTER")
+    return MpctlError(f"{action} for {cluster.short} failed: {code}: {message}")

@@ -56,8 +56,8 @@ def parse_cluster(
     )  # fmt: skip
     for provider, form in forms:
         if match := form.match(text):
-            found = match.groupdict()
-            cluster = Cluster(provider, found["name"], found["place"], found.get("account"))
+            parts = match.groupdict()
+            cluster = Cluster(provider, parts["name"], parts["place"], parts.get("account"))
             _refuse_contradiction(cluster, region=region, project=project, location=location)
             return cluster
     if "/" in text or ":" in text or not text:
@@ -72,8 +72,8 @@ def parse_cluster(
 
 
 def _refuse_contradiction(cluster: Cluster, **flags: str | None) -> None:
-    said = {"region": cluster.place if cluster.provider == "eks" else None}
-    said |= {"project": cluster.account, "location": cluster.place} if cluster.provider == "gke" else {}
+    implied = {"region": cluster.place if cluster.provider == "eks" else None}
+    implied |= {"project": cluster.account, "location": cluster.place} if cluster.provider == "gke" else {}
     for flag, value in flags.items():
-        if value is not None and value != said.get(flag):
+        if value is not None and value != implied.get(flag):
             raise InputError(f"--{flag} {value} contradicts {cluster.short}", field="CLUSTER")

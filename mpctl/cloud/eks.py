@@ -51,13 +51,15 @@ class Eks:
         with aws_errors("eks:DescribeCluster", self.cluster):
             client = self._client("eks")
             try:
-                found = client.describe_cluster(name=self.cluster.name)["cluster"]
+                description = client.describe_cluster(name=self.cluster.name)["cluster"]
             except client.exceptions.ResourceNotFoundException:
                 raise self._absent(client) from None
-        if found.get("status") not in {"ACTIVE", "UPDATING"} or not found.get("endpoint"):
+        if description.get("status") not in {"ACTIVE", "UPDATING"} or not description.get("endpoint"):
             hint = "Wait until it is ACTIVE and try again"
-            raise MpctlError(f"{self.cluster.short} is {found.get('status')} and cannot be reached yet", hint=hint)
-        return Endpoint(found["endpoint"], found["certificateAuthority"]["data"])
+            raise MpctlError(
+                f"{self.cluster.short} is {description.get('status')} and cannot be reached yet", hint=hint
+            )
+        return Endpoint(description["endpoint"], description["certificateAuthority"]["data"])
 
     def _absent(self, client: Any) -> InputError:
         hint = f"Is {self.cluster.place} the right region, and the account the right one?"
@@ -110,10 +112,10 @@ class Eks:
         if not (template := group.get("launchTemplate")):
             return None
         with aws_errors("ec2:DescribeLaunchTemplateVersions", self.cluster):
-            found = self._client("ec2").describe_launch_template_versions(
+            response = self._client("ec2").describe_launch_template_versions(
                 LaunchTemplateId=template["id"], Versions=[template["version"]]
             )
-        machine = found["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("InstanceType")
+        machine = response["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("InstanceType")
         return str(machine) if machine else None
 
     def _pool(self, group: Any, machine: str) -> Pool:
@@ -136,8 +138,8 @@ class Eks:
 
     def _zones(self, subnets: list[str]) -> tuple[str, ...]:
         """Of the pool's subnets; none when they may not be read, which then shows as unchecked."""
-        found = self._optional("ec2", "describe_subnets", SubnetIds=subnets) if subnets else None
-        return tuple(sorted({net["AvailabilityZone"] for net in found["Subnets"]})) if found else ()
+        response = self._optional("ec2", "describe_subnets", SubnetIds=subnets) if subnets else None
+        return tuple(sorted({net["AvailabilityZone"] for net in response["Subnets"]})) if response else ()
 
     def _optional(self, service: str, call: str, **arguments: Any) -> Any:
         """A look-up whose failure is an unchecked fact, not an error: many accounts do not grant these calls."""
@@ -179,8 +181,8 @@ class Eks:
         ]
         used, token = 0, ""
         while True:
-            more = {"NextToken": token} if token else {}
-            page = self._optional("ec2", "describe_instances", Filters=filters, **more)
+            paging = {"NextToken": token} if token else {}
+            page = self._optional("ec2", "describe_instances", Filters=filters, **paging)
             if page is None:
                 return None
             for instance in (i for reservation in page["Reservations"] for i in reservation["Instances"]):

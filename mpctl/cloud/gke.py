@@ -93,11 +93,11 @@ class Gke:
         return self._client
 
     def endpoint(self) -> Endpoint:
-        found = self._get("container.clusters.get")
-        if not found.endpoint:
+        cluster = self._get("container.clusters.get")
+        if not cluster.endpoint:
             hint = "Wait until it is RUNNING and try again"
-            raise MpctlError(f"{self.cluster.short} is {found.status.name} and cannot be reached yet", hint=hint)
-        return Endpoint(f"https://{found.endpoint}", found.master_auth.cluster_ca_certificate)
+            raise MpctlError(f"{self.cluster.short} is {cluster.status.name} and cannot be reached yet", hint=hint)
+        return Endpoint(f"https://{cluster.endpoint}", cluster.master_auth.cluster_ca_certificate)
 
     def _get(self, action: str) -> Any:
         client = self.client

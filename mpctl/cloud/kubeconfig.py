@@ -138,8 +138,8 @@ def _put(document: Any, section: str, key: str, name: str, body: dict[str, Any],
                     hint="Give this one another name with --context, or remove the other",
                 )
             if _plain(present[key]) != body:
-                kept = {k: present[key][k] for k in ("namespace",) if k in present[key] and k not in body}
-                present[key] = {**body, **kept}
+                preserved = {k: present[key][k] for k in ("namespace",) if k in present[key] and k not in body}
+                present[key] = {**body, **preserved}
             return
     entries.append({"name": name, key: body})
 

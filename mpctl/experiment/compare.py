@@ -17,12 +17,12 @@ def arm_of(run: Run, asked: str | None) -> str:
     Raises:
         InputError: the run has no such arm.
     """
-    there = sorted({b.arm for b in run.blocks})
-    if not there:
+    arms = sorted({b.arm for b in run.blocks})
+    if not arms:
         raise InputError(f"{run.id} holds no block")
-    chosen = asked or (there[0] if len(there) == 1 else CANDIDATE)
-    if chosen not in there:
-        raise InputError(f"{run.id} has no arm {chosen}; known: {', '.join(there)}")
+    chosen = asked or (arms[0] if len(arms) == 1 else CANDIDATE)
+    if chosen not in arms:
+        raise InputError(f"{run.id} has no arm {chosen}; known: {', '.join(arms)}")
     return chosen
 
 
@@ -69,11 +69,11 @@ def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tup
 
 def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> Iterator[str]:
     for name in sorted({*first.prompts, *second.prompts}):
-        one, two = first.prompts.get(name), second.prompts.get(name)
-        if one is None or two is None:
-            yield f"prompts of {name}: only in {(second if one is None else first).id}"
-        elif one.digest != two.digest:
-            yield f"prompts of {name}: {one.digest[:12]} and {two.digest[:12]}"
+        in_first, in_second = first.prompts.get(name), second.prompts.get(name)
+        if in_first is None or in_second is None:
+            yield f"prompts of {name}: only in {(second if in_first is None else first).id}"
+        elif in_first.digest != in_second.digest:
+            yield f"prompts of {name}: {in_first.digest[:12]} and {in_second.digest[:12]}"
     if first.max_tokens != second.max_tokens:
         yield f"limit of an answer: {first.max_tokens or 'unknown'} and {second.max_tokens or 'unknown'} tokens"
     cells = {c.label for c in first.cells} ^ {c.label for c in second.cells}
@@ -87,17 +87,17 @@ def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> It
         yield f"model: {mine.model} ({mine.model_digest[:12]}) and {other.model} ({other.model_digest[:12]})"
     elif not (mine.model_digest and other.model_digest) and mine.model != other.model:
         yield f"model: {mine.model} and {other.model}"
-    for word, one_value, two_value in (
+    for word, first_value, second_value in (
         ("device", mine.device, other.device),
         ("engine version", mine.engine_version, other.engine_version),
     ):
-        if one_value != two_value:
-            yield f"{word}: {one_value or 'unknown'} and {two_value or 'unknown'}"
+        if first_value != second_value:
+            yield f"{word}: {first_value or 'unknown'} and {second_value or 'unknown'}"
 
 
-def _worse(one: Calibration | None, two: Calibration | None) -> Calibration | None:
+def _worse(first: Calibration | None, second: Calibration | None) -> Calibration | None:
     """Return the calibration with the larger error; None where one is missing."""
-    return max(one, two, key=lambda c: (c.p99_ms, -c.concurrency)) if one and two else None
+    return max(first, second, key=lambda c: (c.p99_ms, -c.concurrency)) if first and second else None
 
 
 def _sent(block: Block) -> tuple[str, ...]:

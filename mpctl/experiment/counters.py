@@ -89,7 +89,7 @@ class Counters:
         Raises:
             CounterError: the text is no exposition, a counter is NaN or infinite, or a series is duplicate.
         """
-        seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        known_series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
 
         sums: dict[str, float] = {}
@@ -100,11 +100,11 @@ class Counters:
                 for sample in family.samples:
                     if sample.name in _FIELD_OF or sample.name in _BUCKETS_OF or sample.name == _PER_POSITION:
                         series = (sample.name, tuple(sorted(sample.labels.items())))
-                        if series in seen:  # summed, it would double what was counted
+                        if series in known_series:  # summed, it would double what was counted
                             raise CounterError(
                                 f"duplicate series in /metrics: {sample.name} with labels {sample.labels}"
                             )
-                        seen.add(series)
+                        known_series.add(series)
                     if sample.name in _FIELD_OF:
                         field = _FIELD_OF[sample.name]
                         sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
@@ -323,9 +323,9 @@ _SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
 def _bucket_deltas(before: Buckets, after: Buckets) -> Buckets:
     """Counts between two readings; a histogram with other bounds or fewer counts than before tells nothing."""
     earlier = dict(before)
-    found = tuple((bound, count - earlier.get(bound, 0.0)) for bound, count in after)
+    deltas = tuple((bound, count - earlier.get(bound, 0.0)) for bound, count in after)
     same = not before or [bound for bound, _ in before] == [bound for bound, _ in after]
-    return found if same and all(count >= 0 for _, count in found) else ()
+    return deltas if same and all(count >= 0 for _, count in deltas) else ()
 
 
 def _bucket_sums(histograms: list[Buckets]) -> Buckets:

@@ -63,17 +63,17 @@ class Pairing:
                 rounds.append(Round(base, cand, _pairs(base, cand)))
         compared = different = newly_failed = newly_answered = textless = failed = 0
         new_error = ""
-        for one, two in (pair for round_ in rounds for pair in round_.pairs):
-            if one.error or two.error:
-                failed += bool(two.error)
-                new_error = new_error or ("" if one.error else two.error)
-                newly_failed += not one.error
-                newly_answered += not two.error
-            elif one.text_digest == two.text_digest == NO_TEXT:
+        for base_sample, cand_sample in (pair for round_ in rounds for pair in round_.pairs):
+            if base_sample.error or cand_sample.error:
+                failed += bool(cand_sample.error)
+                new_error = new_error or ("" if base_sample.error else cand_sample.error)
+                newly_failed += not base_sample.error
+                newly_answered += not cand_sample.error
+            elif base_sample.text_digest == cand_sample.text_digest == NO_TEXT:
                 textless += 1
             else:
                 compared += 1
-                different += one.text_digest != two.text_digest
+                different += base_sample.text_digest != cand_sample.text_digest
         every = sum(bool(s.error) for b in blocks if b.arm == CANDIDATE for s in b.samples)
         return cls(
             tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
@@ -132,8 +132,8 @@ class Pairing:
 
     def of_windows(self, name: str) -> list[float]:
         """Return per round a figure of the candidate's counters, where it has one."""
-        found = (_figure(r.candidate.window, name) for r in self.rounds)
-        return [value for value in found if value is not None]
+        figures = (_figure(r.candidate.window, name) for r in self.rounds)
+        return [value for value in figures if value is not None]
 
 
 def _started(block: Block) -> float:
@@ -155,12 +155,12 @@ def _pairs(base: Block, cand: Block) -> tuple[tuple[Sample, Sample], ...]:
     waiting: dict[str, list[Sample]] = {}
     for sample in reversed(base.samples):
         waiting.setdefault(sample.prompt, []).append(sample)
-    found = []
+    pairs = []
     for sample in cand.samples:
         partners = waiting.get(sample.prompt)
         if partners:
-            found.append((partners.pop(), sample))
-    return tuple(found)
+            pairs.append((partners.pop(), sample))
+    return tuple(pairs)
 
 
 def _engine_mean(block: Block, name: str) -> float | None:

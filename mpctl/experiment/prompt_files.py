@@ -37,8 +37,8 @@ def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
     Raises:
         InputError: the file is not JSON, a record has no known structure, or there is none.
     """
-    found = _distinct(_in_turns([session for _, session in _sessions(text, file)]))
-    return found.texts, found.count - len(found.texts)
+    distinct = _distinct(_in_turns([session for _, session in _sessions(text, file)]))
+    return distinct.texts, distinct.count - len(distinct.texts)
 
 
 def read_classes(text: str, *, file: str) -> dict[str, Prompts]:
@@ -76,10 +76,10 @@ def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _sessions(text: str, file: str) -> list[tuple[str, list[str]]]:
-    found = [(place, record) for place, record in _records(text, file)]
-    if not found:
+    records = [(place, record) for place, record in _records(text, file)]
+    if not records:
         raise InputError("holds no prompts", file=file, hint=_HINT)
-    return [_session(record, file, line) for line, record in found]
+    return [_session(record, file, line) for line, record in records]
 
 
 def _records(text: str, file: str) -> Iterator[tuple[int, Any]]:
@@ -163,18 +163,18 @@ def _turns(turns: Sequence[Any]) -> tuple[str, list[str]]:
 def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, list[str]]:
     """One request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, as in :func:`_turns`."""
-    messages = [_message(one, field) for one in listed]
-    if not {"assistant", "tool"} & {one["role"] for one in messages}:
-        asked = [i for i, one in enumerate(messages) if one["role"] == "user"]
+    messages = [_message(message, field) for message in listed]
+    if not {"assistant", "tool"} & {message["role"] for message in messages}:
+        asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
         messages = messages[: asked[0] + 1] if asked else messages
-    ends = [i for i, one in enumerate(messages) if one["role"] in ("user", "tool") and _is_last(messages, i)]
+    ends = [i for i, message in enumerate(messages) if message["role"] in ("user", "tool") and _is_last(messages, i)]
     if not ends:
         raise _UnknownError("has no message of a user", field)
     if field == "messages" and ends[-1] == len(messages) - 1:
         ends = ends[-1:]
     offered = tools if isinstance(tools, list) and tools else None
-    called = offered or any(one["role"] == "tool" or "tool_calls" in one for one in messages)
-    kind = "tools" if called else "sessions" if sum(one["role"] == "user" for one in messages) > 1 else "chat"
+    called = offered or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
+    kind = "tools" if called else "sessions" if sum(message["role"] == "user" for message in messages) > 1 else "chat"
     return kind, [_request(messages[: end + 1], offered) for end in ends]
 
 
@@ -183,15 +183,15 @@ def _is_last(messages: Sequence[Mapping[str, Any]], at: int) -> bool:
     return at + 1 == len(messages) or messages[at + 1]["role"] == "assistant"
 
 
-def _message(one: Any, field: str) -> dict[str, Any]:
-    if not isinstance(one, dict):
+def _message(message: Any, field: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
         raise _UnknownError("needs messages with a role and a content", field)
-    role = one.get("role", one.get("from"))
-    content = one.get("content", one.get("value"))
-    if not isinstance(role, str) or not _is_content(content, one):
+    role = message.get("role", message.get("from"))
+    content = message.get("content", message.get("value"))
+    if not isinstance(role, str) or not _is_content(content, message):
         raise _UnknownError("needs messages with a role and a text", field)
-    kept = {key: one[key] for key in ("tool_calls", "tool_call_id", "name") if one.get(key)}
-    return {"role": _ROLES.get(role, role), "content": content, **kept}
+    tool_fields = {key: message[key] for key in ("tool_calls", "tool_call_id", "name") if message.get(key)}
+    return {"role": _ROLES.get(role, role), "content": content, **tool_fields}
 
 
 def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
@@ -203,7 +203,7 @@ def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
 
 
 def _request(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
-    (only, *more) = messages
-    if not more and tools is None and isinstance(only["content"], str) and only["content"]:
+    (only, *following) = messages
+    if not following and tools is None and isinstance(only["content"], str) and only["content"]:
         return _text(only["content"], "messages")
     return CHAT + json.dumps({"messages": list(messages), **({"tools": list(tools)} if tools else {})}, sort_keys=True)

@@ -20,8 +20,8 @@ _TEXTS = ("generated_texts", "errors")  # answers, and messages that may repeat 
 def pack(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a small JSON object that holds a large one. Texts are left out: they may be users'; a block has their
     digests."""
-    kept = {key: value for key, value in result.items() if key not in _TEXTS}
-    data = gzip.compress(json.dumps(kept).encode(), mtime=0)
+    figures = {key: value for key, value in result.items() if key not in _TEXTS}
+    data = gzip.compress(json.dumps(figures).encode(), mtime=0)
     return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
 
 

@@ -35,8 +35,8 @@ def tail_of(arm: ArmSummary, name: str, calibration: Calibration | None, argv: S
     spread = getattr(arm, name)
     why = "" if name == "e2e" else client_unfit(arm, argv)
     if why:
-        found = getattr(arm.window, f"{name}_p99_ms") if arm.window else None
-        return Tail(found, "engine" if found is not None else "", why=why)
+        p99_ms = getattr(arm.window, f"{name}_p99_ms") if arm.window else None
+        return Tail(p99_ms, "engine" if p99_ms is not None else "", why=why)
     if spread is None:
         return Tail()
     return Tail(spread.p99, "client", _error_ms(arm, name, calibration))

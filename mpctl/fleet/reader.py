@@ -50,19 +50,19 @@ def read_fleet(sources: Iterable[tuple[str, str]]) -> Fleet:
 
 def unique(items: Iterable[Any]) -> dict[str, Any]:
     """*items* by name; two of the same name are a mistake."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for item in items:
-        if item.name in found:
-            first = found[item.name].place
+        if item.name in by_name:
+            first = by_name[item.name].place
             raise item.place.error(f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name")
-        found[item.name] = item
-    return found
+        by_name[item.name] = item
+    return by_name
 
 
 def provider_of(node: Node, name: str) -> str:
-    found = node.text(name)
-    if found in OTHERS:
-        raise node.error(name, f"{found} is not supported: these stacks build EKS and GKE")
+    provider = node.text(name)
+    if provider in OTHERS:
+        raise node.error(name, f"{provider} is not supported: these stacks build EKS and GKE")
     return node.choice(name, PROVIDERS)
 
 
@@ -117,12 +117,12 @@ def read_device(node: Node) -> Device:
 def attribute(node: Node, key: str) -> str | int | bool:
     """A typed DRA attribute: exactly one of string, version, bool, int."""
     inner = node.node(key)
-    found = [name for name in ("string", "version", "bool", "int") if inner.has(name)]
-    if len(found) != 1 or len(inner.body) != 1:
+    types = [name for name in ("string", "version", "bool", "int") if inner.has(name)]
+    if len(types) != 1 or len(inner.body) != 1:
         raise node.error(key, "exactly one of string, version, bool, int must be set")
-    if found[0] == "bool":
+    if types[0] == "bool":
         return inner.value("bool", bool)
-    return inner.value("int", int) if found[0] == "int" else inner.text(found[0])
+    return inner.value("int", int) if types[0] == "int" else inner.text(types[0])
 
 
 def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> InferenceCluster:
@@ -195,10 +195,12 @@ def class_of(node: Node, provider: str, classes: Mapping[str, InferenceClass]) -
     if wanted not in classes:
         known = ", ".join(sorted(classes)) or "none"
         raise node.error("className", f"no InferenceClass named {wanted}; the manifests define {known}")
-    found = classes[wanted]
-    if found.provider != provider:
-        raise node.error("className", f"{wanted} is a class for {found.provider}, the cluster is on {provider}")
-    return found
+    inference_class = classes[wanted]
+    if inference_class.provider != provider:
+        raise node.error(
+            "className", f"{wanted} is a class for {inference_class.provider}, the cluster is on {provider}"
+        )
+    return inference_class
 
 
 def zones_of(node: Node, region: str) -> tuple[str, ...]:
@@ -217,9 +219,11 @@ def capacity_block(node: Node, provider: str) -> str | None:
     if provider != "EKS":
         raise node.error("capacityBlock", f"Capacity Blocks exist on EKS, the cluster is on {provider}")
     block = node.node("capacityBlock")
-    found = block.text("capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c")
+    reservation = block.text(
+        "capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c"
+    )
     block.done()
-    return found
+    return reservation
 
 
 def read_taint(node: Node) -> Taint:

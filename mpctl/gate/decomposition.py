@@ -84,8 +84,14 @@ class Decomposition:
         if not length or not per_step or not per_base_step or not base_step or not cand_step:
             return None
         covered = window.coverage or 0.0
-        rest = measured.value / (per_step / per_base_step * base_step / cand_step)
-        lost = "faster" if rest > _NOTABLE else "no faster" if rest < 1 / _NOTABLE else "as fast as decoding"
+        outside_decoding = measured.value / (per_step / per_base_step * base_step / cand_step)
+        lost = (
+            "faster"
+            if outside_decoding > _NOTABLE
+            else "no faster"
+            if outside_decoding < 1 / _NOTABLE
+            else "as fast as decoding"
+        )
         rows = [
             ("drafts", length, f"a step that carries a draft yields {length:.2f} tokens"),
             ("steps without a draft", per_step / length, f"{1 - covered:.0%} of the steps carried no draft"),
@@ -100,7 +106,7 @@ class Decomposition:
                 f"a step that drafts and verifies takes {formatting.milliseconds(cand_step)}, "
                 f"one of the baseline {formatting.milliseconds(base_step)}",
             ),
-            ("all but decoding", rest, f"first tokens, queueing and the client are {lost}"),
+            ("all but decoding", outside_decoding, f"first tokens, queueing and the client are {lost}"),
         ]
         parts: list[Part] = []
         after = 1.0

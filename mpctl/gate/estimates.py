@@ -122,9 +122,9 @@ def measure_intervals(pairing: Pairing, stages: Stages, figures: Mapping[str, Fi
 
 def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
     """Return the ratios of the 99th percentiles of the load client's times."""
-    found: dict[str, Interval] = {}
+    ratios: dict[str, Interval] = {}
     if not stages.tail:
-        return found
+        return ratios
     for name in ("ttft", "tpot", "e2e"):
         base, cand = (
             [v for r in pairing.rounds for pair in r.pairs if (v := getattr(pair[arm], f"{name}_ms")) is not None]
@@ -133,8 +133,8 @@ def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
         if base and cand:
             ratio = quantile_ratio(cand, base, TAIL, stages.tail)
             if ratio is not None:
-                found[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # simultaneous, as everywhere
-    return found
+                ratios[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # simultaneous, as everywhere
+    return ratios
 
 
 def _logs(times: list[tuple[float, float]]) -> list[float]:

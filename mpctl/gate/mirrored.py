@@ -76,11 +76,11 @@ def judge_mirrored(figures: MirrorFigures, policy: Policy) -> str:
     Only the time per output token is judged, and only where its whole interval lies above the policy's limit: the
     candidate's prefix cache starts empty, so its first tokens come later whatever it does.
     """
-    found = figures.tpot_ratio
-    if found is None or not found.above(policy.max_tpot_ratio, strictly=True):
+    ratio = figures.tpot_ratio
+    if ratio is None or not ratio.above(policy.max_tpot_ratio, strictly=True):
         return ""
     limit = formatting.limit(policy.max_tpot_ratio, "x")
-    return f"its time per output token is {_text(found)} the serving pod's (at most {limit})"
+    return f"its time per output token is {_text(ratio)} the serving pod's (at most {limit})"
 
 
 def _mean(total: float | None, count: float | None) -> float | None:

@@ -101,8 +101,8 @@ class Verdict:
     @property
     def needed_s(self) -> float | None:
         """Time of the requests still needed, all cells one after the other."""
-        found = [c.needed_s for c in self.cells if c.needed_s is not None]
-        return math.fsum(found) if found and self.needed is not None else None
+        times = [c.needed_s for c in self.cells if c.needed_s is not None]
+        return math.fsum(times) if times and self.needed is not None else None
 
 
 def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
@@ -167,8 +167,8 @@ def _most(counts: list[int | None]) -> int | None:
 
 
 def _first(reasons: tuple[str, ...]) -> str:
-    more = len(reasons) - 1
-    return reasons[0] + (f" (and {more} more)" if more else "")
+    further = len(reasons) - 1
+    return reasons[0] + (f" (and {further} more)" if further else "")
 
 
 def _share(analysis: Analysis, comparison: Comparison) -> float:
@@ -213,15 +213,15 @@ def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
             and (ratio.above(1.0, strictly=True) or ratio.below(1.0, strictly=True))
         ):
             groups.setdefault((c.cell.traffic, c.cell.temperature), []).append((c.cell.concurrency, ratio.value))
-    found = []
+    crossovers = []
     for (traffic, temperature), group in groups.items():
-        for (pays, more), (costs, less) in itertools.pairwise(sorted(group)):
-            if more > 1.0 > less:
-                part = math.log(more) / (math.log(more) - math.log(less))
+        for (pays, gain), (costs, loss) in itertools.pairwise(sorted(group)):
+            if gain > 1.0 > loss:
+                part = math.log(gain) / (math.log(gain) - math.log(loss))
                 near = math.exp(math.log(pays) + part * math.log(costs / pays))
-                found.append(Crossover(traffic, temperature, pays, costs, near))
+                crossovers.append(Crossover(traffic, temperature, pays, costs, near))
                 break
-    return tuple(found)
+    return tuple(crossovers)
 
 
 def _trap(case: Case) -> str:

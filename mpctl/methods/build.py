@@ -34,22 +34,22 @@ def build(
 
     A null value takes a default away. Raises :class:`InputError` with ``field`` set to the key at fault.
     """
-    found = _method(method)
-    if found.name == "none":
+    row = _method(method)
+    if row.name == "none":
         return _nothing(draft, sets, config), ()
-    settings: dict[str, Json] = dict(found.defaults)
-    settings.update(_from_config(found, config or {}))
+    settings: dict[str, Json] = dict(row.defaults)
+    settings.update(_from_config(row, config or {}))
     if draft is not None:
-        settings["model"] = _draft(found, draft)
+        settings["model"] = _draft(row, draft)
     for text in sets:
         _set(settings, text)
     settings = {key: value for key, value in settings.items() if value is not None}
     for name, value in settings.items():
         if name in KEYS:
             check_value(KEYS[name], value)
-    check_combination(found, settings)
-    name = cli_name(str(found.engine_method), parallel=settings.get("parallel_drafting") is True)
-    return Spec(name, settings), ordered(_remarks(found, METHODS[name], settings))
+    check_combination(row, settings)
+    name = cli_name(str(row.engine_method), parallel=settings.get("parallel_drafting") is True)
+    return Spec(name, settings), ordered(_remarks(row, METHODS[name], settings))
 
 
 def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:

@@ -29,10 +29,10 @@ def parse_version(text: str | None) -> Version | None:
     """
     if not text:
         return None
-    found = _VERSION.match(_tag(text.strip()))
-    if found is None:
+    match = _VERSION.match(_tag(text.strip()))
+    if match is None:
         return None
-    major, minor, patch = found.groups()
+    major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)
 
 

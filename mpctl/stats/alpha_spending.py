@@ -58,14 +58,14 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
     return tuple(levels)
 
 
-def convolved(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+def convolved(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """Convolve by Fourier transform: for hundreds of looks a direct sum would take minutes."""
     import numpy as np
     from scipy.fft import irfft, next_fast_len, rfft
 
-    length = len(one) + len(two) - 1
+    length = len(first) + len(second) - 1
     size = next_fast_len(length, real=True)
-    return np.asarray(irfft(rfft(one, size) * rfft(two, size), size)[:length])
+    return np.asarray(irfft(rfft(first, size) * rfft(second, size), size)[:length])
 
 
 def trimmed(

@@ -43,11 +43,11 @@ class Search:
 
 def rungs_of(rounds: int) -> tuple[int, ...]:
     """Rounds in all after each rung: 3, 6, 12, ... and ``rounds``."""
-    found, count = [], _FIRST
+    rungs, count = [], _FIRST
     while count < rounds:
-        found.append(count)
+        rungs.append(count)
         count *= 2
-    return (*found, rounds)
+    return (*rungs, rounds)
 
 
 def search(count: int, rounds: int, trial: Trial, *, limit_s: float = 0.0) -> Search:

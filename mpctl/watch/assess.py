@@ -68,18 +68,18 @@ class Figures:
     answer_tokens: float | None = None
 
     @classmethod
-    def of(cls, seen: Between) -> Figures:
+    def of(cls, interval: Between) -> Figures:
         """Read a window that is whole."""
-        window = seen.window
+        window = interval.window
         assert window is not None
         return cls(
-            batch=batch_of(window, seen.seconds, seen.engines),
+            batch=batch_of(window, interval.seconds, interval.engines),
             tokens_per_step=window.tokens_per_step,
             step_ms=window.step_ms,
             time_per_token_ms=window.time_per_token_ms,
             first_acceptance=next(iter(window.position_rates), None),
             coverage=window.coverage,
-            tokens_per_s=window.generation_tokens / seen.seconds,
+            tokens_per_s=window.generation_tokens / interval.seconds,
             answer_tokens=window.generation_tokens / window.ttft_count if window.ttft_count else None,
         )
 
@@ -109,52 +109,60 @@ def assess(
     """Judge a service by one more reading. ``speculates``: whether the live revision has a speculation."""
     if state.base is None:
         return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
-    seen = between(state.base, reading, _GAP * policy.interval_s)
+    interval = between(state.base, reading, _GAP * policy.interval_s)
     known = {**state.gone, **state.base.engines}
-    if back := tuple(n for n in seen.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
-        seen = replace(seen, restarted=(*seen.restarted, *back))
+    if back := tuple(n for n in interval.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
+        interval = replace(interval, restarted=(*interval.restarted, *back))
     if known.keys() != reading.engines.keys():
         wanted = {name: known[name] for name in reading.failed if name in known}
         state = replace(state, gone=wanted)
-    off = state.without_counters + 1 if speculates and seen.speculating is False else 0
-    if off or state.without_counters or state.restarts or seen.restarted:
+    off = state.without_counters + 1 if speculates and interval.speculating is False else 0
+    if off or state.without_counters or state.restarts or interval.restarted:
         recent = tuple(at for at in state.restarts if reading.at - at < _RESTART_S)
-        state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in seen.restarted)))
-    state, found = _judged(policy, reference, state, reading, seen, speculates=speculates)
-    return state, replace(found, restarted=seen.restarted) if seen.restarted else found
+        state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in interval.restarted)))
+    state, assessment = _judged(policy, reference, state, reading, interval, speculates=speculates)
+    return state, replace(assessment, restarted=interval.restarted) if interval.restarted else assessment
 
 
 def _judged(
-    policy: WatchPolicy, reference: Reference | None, state: State, reading: Reading, seen: Between, *, speculates: bool
+    policy: WatchPolicy,
+    reference: Reference | None,
+    state: State,
+    reading: Reading,
+    interval: Between,
+    *,
+    speculates: bool,
 ) -> tuple[State, Assessment]:
     if state.without_counters >= _OFF:
         return replace(state, base=reading), _found(Signal.NOT_SPECULATING, "no counters of speculation", pays=False)
     if len(state.restarts) >= _RESTARTS:
         count = f"{len(state.restarts)} restarts in 30 minutes"
         return replace(state, base=reading), _found(Signal.RESTARTING, count)
-    if seen.window is None:
-        return replace(state, base=reading), _found(Signal.BLIND, seen.blind)
-    if seen.window.generation_tokens < LEAST_TOKENS:
-        pooled = seen.restarted or seen.started or seen.seconds >= policy.interval_s * _PATIENCE
-        kept = replace(state, base=reading) if pooled else state
-        return kept, _found(Signal.IDLE, f"{seen.window.generation_tokens:.0f} tokens in {seen.seconds:.0f} s")
-    return _compared(policy, reference, replace(state, base=reading), seen, speculates=speculates)
+    if interval.window is None:
+        return replace(state, base=reading), _found(Signal.BLIND, interval.blind)
+    if interval.window.generation_tokens < LEAST_TOKENS:
+        pooled = interval.restarted or interval.started or interval.seconds >= policy.interval_s * _PATIENCE
+        next_state = replace(state, base=reading) if pooled else state
+        return next_state, _found(
+            Signal.IDLE, f"{interval.window.generation_tokens:.0f} tokens in {interval.seconds:.0f} s"
+        )
+    return _compared(policy, reference, replace(state, base=reading), interval, speculates=speculates)
 
 
 def _compared(
-    policy: WatchPolicy, reference: Reference | None, state: State, seen: Between, *, speculates: bool
+    policy: WatchPolicy, reference: Reference | None, state: State, interval: Between, *, speculates: bool
 ) -> tuple[State, Assessment]:
     """Compare a whole window with the reference."""
-    assert seen.window is not None
-    figures = Figures.of(seen)
+    assert interval.window is not None
+    figures = Figures.of(interval)
     if not speculates:
         return state, Assessment(Signal.HEALTHY, "no speculation was promoted", figures=figures)
     if reference is None:
         return state, Assessment(Signal.NO_REFERENCE, MEANINGS[Signal.NO_REFERENCE].text, figures=figures)
     expected = reference.expected(figures.batch or 1.0)
-    if text := _zero(reference, expected, seen.window):
+    if text := _zero(reference, expected, interval.window):
         return state, Assessment(Signal.STEP_TO_ZERO, text, False, figures, expected)
-    if text := _no_drafts(expected, seen.window):
+    if text := _no_drafts(expected, interval.window):
         return state, Assessment(Signal.NO_DRAFTS, text, None, figures, expected)
     if not expected.within:
         most = max(b.batch for b in reference.bands)

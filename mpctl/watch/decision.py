@@ -95,8 +95,8 @@ def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fl
     decision = _decided(policy, assessment, situation, fleet)
     acts = decision.act not in (Act.NOTHING, Act.REPORT, Act.HOLD)
     if acts and situation.now < situation.retry_at:
-        left = situation.retry_at - situation.now
-        return Decision(Act.HOLD, f"{decision.act.value} failed, and is tried again in {left:.0f} s")
+        remaining_s = situation.retry_at - situation.now
+        return Decision(Act.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
     return decision
 
 
@@ -173,10 +173,10 @@ def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: in
     names = list(policy.ladder)
     if live.method in names:
         names = names[names.index(live.method) + 1 :]
-    found: list[Rung] = []
+    rungs: list[Rung] = []
     for name in names:
         fits = [r for r in served if (r.revision == previous if name == PREVIOUS else r.method == name)]
         rung = fits[-1] if fits else None
-        if rung is not None and rung.revision != live.revision and rung.spec != live.spec and rung not in found:
-            found.append(rung)
-    return tuple(found)
+        if rung is not None and rung.revision != live.revision and rung.spec != live.spec and rung not in rungs:
+            rungs.append(rung)
+    return tuple(rungs)

@@ -43,15 +43,15 @@ class Profile:
         """How the traffic differs from what the gate measured; empty while it resembles it or little is known."""
         if self.weight < _LEAST:
             return ()
-        found = []
+        differences = []
         measured = [b.answer_tokens for b in reference.bands if b.answer_tokens]
         if measured and self.answer_tokens and _outside(self.answer_tokens, measured):
-            found.append(f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}")
+            differences.append(f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}")
         most = max(b.batch for b in reference.bands) * 1.25
         above = math.fsum(s for least, s in zip(_BATCHES, self.loads[1:], strict=True) if least > most)
         if above > 0.2:
-            found.append(f"{above:.0%} of the time more requests decode at once than the {most:.0f} measured")
-        return tuple(found)
+            differences.append(f"{above:.0%} of the time more requests decode at once than the {most:.0f} measured")
+        return tuple(differences)
 
 
 def _towards(old: float | None, new: float | None, part: float) -> float | None:

@@ -107,8 +107,8 @@ class Reference:
     @classmethod
     def of(cls, run: Run, spec: Spec) -> Reference | None:
         """Condense the measurement of a promoted spec; None where nothing of it can be compared with an engine."""
-        found = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
-        if not found:
+        bands = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
+        if not bands:
             return None
         row = METHODS.get(spec.method)
         return cls(
@@ -117,7 +117,7 @@ class Reference:
             spec=spec.describe(),
             method=spec.method,
             lookup=row is not None and not row.loads_weights,
-            bands=found,
+            bands=bands,
             shares=dict(run.shares),
         )
 
@@ -201,8 +201,8 @@ def _at(bands: list[Band], batch: float) -> Expected:
         share = (batch - low.batch) / (high.batch - low.batch)
 
     def between(read: Callable[[Band], float | None]) -> float | None:
-        one, two = read(low), read(high)
-        return None if one is None or two is None else one + share * (two - one)
+        at_low, at_high = read(low), read(high)
+        return None if at_low is None or at_high is None else at_low + share * (at_high - at_low)
 
     per_step = between(lambda b: b.tokens_per_step.value)
     assert per_step is not None

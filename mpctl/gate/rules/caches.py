@@ -24,7 +24,10 @@ def assess_caches(case: Case) -> RuleResult:
     hold no answers of an earlier measurement."""
     c, limit = case.comparison, case.policy.max_cache_gap
     shares = [arm.window.prefix_hit_share if arm.window else None for arm in (c.baseline, c.candidate)]
-    kept = [_kept(arm, conditions) for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate))]
+    earlier_shares = [
+        _earlier_share(arm, conditions)
+        for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate))
+    ]
     texts, gaps = [], []
     base, cand = shares
     most = formatting.limit(limit, "share")
@@ -39,7 +42,7 @@ def assess_caches(case: Case) -> RuleResult:
         return RuleResult(
             Outcome.MISSING, f"the {missing.arm}'s engine does not count its prefix cache", None, limit, unit="share"
         )
-    for arm, share in zip((c.baseline, c.candidate), kept, strict=True):
+    for arm, share in zip((c.baseline, c.candidate), earlier_shares, strict=True):
         if share is not None:
             gaps.append(share)
             texts.append(
@@ -62,7 +65,7 @@ def _recomputed(arm: ArmSummary) -> float:
     return _BLOCK * arm.requests / window.prefix_queries if window and window.prefix_queries else 0.0
 
 
-def _kept(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
+def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
     """Share of the arm's tokens that its process generated before the measurement; None where nothing keeps them."""
     spec = conditions.spec.split() if conditions else []
     method = METHODS.get(spec[0]) if spec else None

@@ -100,7 +100,7 @@ def _require_chain(flags: dict[str, str], method: Method) -> None:
 
 def _k(flags: dict[str, str]) -> int | None:
     """K by the flags that count steps, draft tokens or a block's tokens, which must agree."""
-    counts = {flag: _whole(flag, flags.pop(flag)) - more for flag, more in _COUNTS.items() if flag in flags}
+    counts = {flag: _whole(flag, flags.pop(flag)) - offset for flag, offset in _COUNTS.items() if flag in flags}
     if len(set(counts.values())) > 1:
         flag = "--speculative-num-draft-tokens"
         raise InputError(f"{', '.join(counts)} do not agree on a chain of one length", field=flag)
@@ -116,7 +116,7 @@ def _method(algorithm: str, *, named: bool) -> Method | None:
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
     """The speculative flags by their dashed names; the last of several counts."""
-    found: dict[str, str] = {}
+    flags: dict[str, str] = {}
     at = 0
     while at < len(words):
         name, equals, value = words[at].partition("=")
@@ -129,8 +129,8 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
                 raise InputError("has no value", field=name)
             value = words[at]
             at += 1
-        found[name] = value
-    return found
+        flags[name] = value
+    return flags
 
 
 def _whole(flag: str, text: str | None) -> int:

@@ -75,7 +75,7 @@ def _in_one_pass(spec: Spec) -> bool:
 def _has_parallel_form(spec: Spec) -> bool:
     """Return whether a head of this kind may have been trained for the method that drafts in one pass."""
     engine_method = method_of(spec).engine_method
-    return any(one.parallel_drafting == "required" and one.engine_method == engine_method for one in METHODS.values())
+    return any(row.parallel_drafting == "required" and row.engine_method == engine_method for row in METHODS.values())
 
 
 @rule(

@@ -51,7 +51,7 @@ def no_proposer(spec: Spec, facts: Facts) -> Outcome:
 @rule(
     "engine-too-old",
     source="first releases: "
-    + "; ".join(f"{one.name} {show(one.floor.version)}" for one in METHODS.values() if one.floor),
+    + "; ".join(f"{row.name} {show(row.floor.version)}" for row in METHODS.values() if row.floor),
     todo="raise the engine image, or choose a method the engine has",
     asks=("engine_version",),
 )
@@ -79,7 +79,7 @@ def engine_too_old(spec: Spec, facts: Facts) -> Outcome:
 @rule(
     "engine-too-new",
     source="releases without it: "
-    + "; ".join(f"{one.name} {show(one.ceiling.version)}" for one in METHODS.values() if one.ceiling),
+    + "; ".join(f"{row.name} {show(row.ceiling.version)}" for row in METHODS.values() if row.ceiling),
     todo="choose another method, or keep the engine image",
     needs=("engine_version",),
 )
@@ -128,8 +128,8 @@ def custom_logits_processors(spec: Spec, facts: Facts) -> Outcome:
 )
 def fast_prefill(spec: Spec, facts: Facts) -> Outcome:
     """Heads read the target's hidden states of every prompt token, which fast prefill does not compute."""
-    found = _has(facts, "--kv-sharing-fast-prefill")
-    return ("refuse", f"--kv-sharing-fast-prefill does not go with {spec.method}") if found else None
+    enabled = _has(facts, "--kv-sharing-fast-prefill")
+    return ("refuse", f"--kv-sharing-fast-prefill does not go with {spec.method}") if enabled else None
 
 
 def _has(facts: Facts, flag: str) -> bool:

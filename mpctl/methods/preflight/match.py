@@ -22,14 +22,14 @@ _RETRAINED = re.compile(r"[-_](?:base|chat|coder|distill|instruct|it|math|thinki
 _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 
 
-def same_model(one: str, other: str) -> bool:
+def same_model(name: str, other: str) -> bool:
     """Return whether two names mean one model: by the last part, without case, quantisation or Meta's old prefix."""
-    return plain_name(one) == plain_name(other)
+    return plain_name(name) == plain_name(other)
 
 
-def extends(one: str, other: str) -> bool:
-    """Return whether ``one`` is ``other`` with a suffix that is not known to mean another training."""
-    long, short = plain_name(one), plain_name(other)
+def extends(name: str, other: str) -> bool:
+    """Return whether ``name`` is ``other`` with a suffix that is not known to mean another training."""
+    long, short = plain_name(name), plain_name(other)
     suffix = long.removeprefix(short)
     return suffix != long and suffix.startswith(("-", "_")) and not _RETRAINED.search(suffix)
 

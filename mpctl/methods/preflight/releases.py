@@ -109,7 +109,7 @@ def dynamic_k(spec: Spec, facts: Facts) -> Outcome:
 
 def _variant(spec: Spec, facts: Facts) -> Variant | None:
     named = set(facts.draft_architectures or ())
-    return next((one for one in method_of(spec).variants if named & set(one.architectures)), None)
+    return next((variant for variant in method_of(spec).variants if named & set(variant.architectures)), None)
 
 
 @rule(
@@ -123,7 +123,7 @@ def _variant(spec: Spec, facts: Facts) -> Variant | None:
 def draft_variant(spec: Spec, facts: Facts) -> Outcome:
     """Heads with more than the method's own run on Model Runner V2 of a late release; elsewhere they draft badly."""
     variant, version = _variant(spec, facts), parse_version(facts.engine_version)
-    own = {key for one in method_of(spec).variants for key in one.own_keys if spec.settings.get(key) is not None}
+    own = {key for row in method_of(spec).variants for key in row.own_keys if spec.settings.get(key) is not None}
     if foreign := sorted(own - set(variant.own_keys if variant else ())):
         return "refuse", f"{', '.join(foreign)} is for another kind of head", "remove it"
     if variant is None:

@@ -19,8 +19,8 @@ RULES: tuple[Rule, ...] = (
 
 def preflight_findings(spec: Spec, facts: Facts) -> tuple[Finding, ...]:
     """Return the findings about this spec on this service: refusals, then warnings, then notes."""
-    found = (rule.check(spec, facts) for rule in RULES)
-    return ordered(finding for finding in found if finding is not None)
+    outcomes = (rule.check(spec, facts) for rule in RULES)
+    return ordered(finding for finding in outcomes if finding is not None)
 
 
 def unknowns(spec: Spec, facts: Facts) -> tuple[str, ...]:
