@@ -94,7 +94,7 @@ class CliContext:
 
         from mpctl.manifest import redacted
 
-        kept: list[str] = []
+        arguments: list[str] = []
         words = iter(self.arguments)
         for word in words:
             flag, equals, _ = word.partition("=")
@@ -102,8 +102,8 @@ class CliContext:
                 if not equals:
                     next(words, None)
             else:
-                kept.append(word)
-        return shlex.join([*self.program.split(), *redacted(kept), "--repeats", str(repeats)])
+                arguments.append(word)
+        return shlex.join([*self.program.split(), *redacted(arguments), "--repeats", str(repeats)])
 
     def emit(
         self,

@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest a command for an unknown one; give a known one its settings from the files."""
+        """Suggest a similar command for an unknown name; apply the settings files to a known command."""
         if args and args[0] not in self.table and not args[0].startswith("-"):
             import difflib
 
@@ -57,13 +57,13 @@ class LazyGroup(click.Group):
             shown = ctx.command_path
             hint = f"did you mean {shown} {near[0]}" if near else f"run '{shown} --help' to list commands"
             raise InputError(f"unknown command {shown} {args[0]}", hint=hint)
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, command_args = super().resolve_command(ctx, args)
         call = ctx.find_root().obj
         path = path_of(ctx, str(name))
-        only_help = ctx.resilient_parsing or {"-h", "--help"} & set(rest) or path[0] in _WITHOUT_SETTINGS
+        only_help = ctx.resilient_parsing or {"-h", "--help"} & set(command_args) or path[0] in _WITHOUT_SETTINGS
         if isinstance(call, CliContext) and command and not only_help:
             ctx.default_map = {path[-1]: call.files.defaults(path, command)}
-        return name, command, rest
+        return name, command, command_args
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List by topic without importing anything."""

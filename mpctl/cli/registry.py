@@ -54,8 +54,8 @@ COMMANDS: Table = {
 
 def load_command(table: Table, name: str) -> click.Command:
     """Import the module of a command."""
-    found: click.Command = import_module(table[name][0]).command
-    return found
+    command: click.Command = import_module(table[name][0]).command
+    return command
 
 
 def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:

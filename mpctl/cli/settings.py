@@ -36,8 +36,8 @@ def in_context(function: Callable[..., R]) -> Callable[..., R]:
 
 def configure(ctx: click.Context, own: dict[str, Any]) -> CliContext:
     """The context of this call with the shared options applied; from now on errors are printed as they ask."""
-    found = ctx.find_root().obj
-    context = found if isinstance(found, CliContext) else CliContext("mpctl")
+    root_context = ctx.find_root().obj
+    context = root_context if isinstance(root_context, CliContext) else CliContext("mpctl")
     context.terminal = Terminal.of_environment(
         pick(ctx, own, "color"),
         quiet=pick(ctx, own, "quiet"),

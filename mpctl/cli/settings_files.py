@@ -59,9 +59,9 @@ class SettingsFiles:
         the command's own before the common."""
         for settings in self.files:
             for depth in range(len(path), -1, -1):
-                found = settings.get((*path[:depth], name))
-                if found is not None and (depth == len(path) or name in COMMON):
-                    return found
+                setting = settings.get((*path[:depth], name))
+                if setting is not None and (depth == len(path) or name in COMMON):
+                    return setting
         return None
 
     def defaults(self, path: Key, command: click.Command) -> dict[str, Any]:
@@ -71,25 +71,29 @@ class SettingsFiles:
             InputError: a key below it is no option of the command.
         """
         if isinstance(command, click.Group):
-            return {}  # each of its commands is given its own
+            return {}  # click asks again for each command of the group
         options = options_of(command)
         for settings in self.files:
             for key, setting in settings.items():
                 if key[: len(path)] == path and len(key) > len(path):
-                    rest = ".".join(key[len(path) :])
-                    if rest not in options:
-                        _unknown(setting, rest, options, f"{' '.join(path)} has no option of this name")
-        return {param: found.value for name, param in options.items() if (found := self.find(path, name)) is not None}
+                    option = ".".join(key[len(path) :])
+                    if option not in options:
+                        _unknown(setting, option, options, f"{' '.join(path)} has no option of this name")
+        return {
+            param: configured.value
+            for name, param in options.items()
+            if (configured := self.find(path, name)) is not None
+        }
 
 
 def options_of(command: click.Command) -> dict[str, str]:
     """Names that a settings file may use for a command's options, and the name of the parameter of each."""
-    found = {}
+    parameters = {}
     for param in command.params:
         if isinstance(param, click.Option) and param.name and param.envvar:
             long = next(o for o in param.opts if o.startswith("--"))
-            found[long.lstrip("-").replace("-", "_")] = param.name
-    return found
+            parameters[long.lstrip("-").replace("-", "_")] = param.name
+    return parameters
 
 
 def find_settings() -> SettingsFiles:
@@ -115,12 +119,12 @@ def user_file() -> Path | None:
 
 
 def read_settings(path: Path) -> dict[Key, Setting]:
-    """A settings file; keys below a command are checked when that command runs.
+    """Read a settings file; keys below a command are checked when that command runs.
 
     Raises:
-        InputError: it is no YAML mapping, or its top holds what is neither a command nor a common option.
+        InputError: the file is not a YAML mapping, or a top-level key is neither a command nor a common option.
     """
-    found: dict[Key, Setting] = {}
+    settings: dict[Key, Setting] = {}
     for key, setting in _read(path):
         top = key[0]
         if top not in COMMANDS and (top not in COMMON or len(key) > 1):
@@ -129,10 +133,10 @@ def read_settings(path: Path) -> dict[Key, Setting]:
             raise InputError(
                 "must be a mapping of the command's options", file=setting.file, line=setting.line, field=top
             )
-        if key in found:
+        if key in settings:
             raise InputError("is set twice", file=setting.file, line=setting.line, field=".".join(key))
-        found[key] = setting
-    return found
+        settings[key] = setting
+    return settings
 
 
 def _read(path: Path) -> Iterator[tuple[Key, Setting]]:

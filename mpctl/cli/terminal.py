@@ -289,8 +289,8 @@ def round_line(progress: RoundProgress) -> str:
     from mpctl.formatting import duration
 
     figures = ", ".join(f"{name} {estimate} ({interval})" for name, estimate, interval in progress.figures)
-    left = f"at most {duration(progress.remaining_s)} left"
-    head = f"round {progress.number} of at most {progress.at_most}, {duration(progress.elapsed_s)} spent, {left}"
+    remaining = f"at most {duration(progress.remaining_s)} left"
+    head = f"round {progress.number} of at most {progress.at_most}, {duration(progress.elapsed_s)} spent, {remaining}"
     return f"{head}: {figures}" if figures else head
 
 

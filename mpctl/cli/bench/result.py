@@ -26,27 +26,29 @@ def emit_measurement(
     """Print a measurement; ``verdict`` is None for one arm, ``file`` the file it was written to."""
     from mpctl.report import deciding
 
-    found = deciding(run, verdict, context.again(verdict.repeats) if file else "") if verdict is not None else None
+    decision_hint = (
+        deciding(run, verdict, context.again(verdict.repeats) if file else "") if verdict is not None else None
+    )
     context.emit(
         "Measurement",
-        record=lambda: _record(run, analysis, verdict, file, found),
+        record=lambda: _record(run, analysis, verdict, file, decision_hint),
         names=lambda: [run.id],
-        table=lambda _wide: "\n".join(_lines(run, analysis, verdict, found)),
+        table=lambda _wide: "\n".join(_lines(run, analysis, verdict, decision_hint)),
     )
 
 
 def _record(
-    run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None, found: Deciding | None
+    run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None, decision_hint: Deciding | None
 ) -> dict[str, Any]:
     from mpctl.report import measurement_record
 
     return {
         "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
-        "status": measurement_record(analysis.cells, verdict, found),
+        "status": measurement_record(analysis.cells, verdict, decision_hint),
     }
 
 
-def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, found: Deciding | None) -> Iterator[str]:
+def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint: Deciding | None) -> Iterator[str]:
     from mpctl.experiment.arm import BASELINE, CANDIDATE
     from mpctl.report import gate_rows
 
@@ -57,8 +59,8 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, found: Decidin
     yield from comparison_tables(analysis.cells, baseline=specs.get(BASELINE, "?"), candidate=specs.get(CANDIDATE, "?"))
     yield ""
     yield columns(gate_rows(verdict))
-    if found is not None:
-        yield f"\nto decide: {found.text}"
+    if decision_hint is not None:
+        yield f"\nto decide: {decision_hint.text}"
 
 
 def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def conclude(context: CliContext, tuned: Tuned) -> None:
-    """Print what was tried and the command that rolls the best one out.
+    """Print the configurations tried and the command that rolls out the best.
 
     Raises:
-        GateRejected: none is better than what serves.
-        Undecided: the gate cannot tell yet.
+        GateRejected: no configuration is better than the one that serves.
+        Undecided: the gate needs more measurements to decide.
     """
     from mpctl.gate.assess import Outcome
 
     context.emit(
         "Search",
         record=lambda: _record(tuned),
-        names=lambda: [one.configuration.name for one in tuned.tried[:1]],
+        names=lambda: [trial.configuration.name for trial in tuned.tried[:1]],
         table=lambda _wide: _table(tuned),
     )
     terminal, best = context.terminal, tuned.tried[0].configuration.name
@@ -47,19 +47,19 @@ def conclude(context: CliContext, tuned: Tuned) -> None:
 
 def _table(tuned: Tuned) -> str:
     rows = [["CONFIGURATION", "PREDICTED", "THROUGHPUT RATIO", "ROUNDS", "GATE"]]
-    return columns(rows + [_row(one) for one in tuned.tried])
+    return columns(rows + [_row(trial) for trial in tuned.tried])
 
 
-def _row(one: Tried) -> list[str]:
+def _row(trial: Tried) -> list[str]:
     from mpctl.formatting import bounds, ratio
 
-    predicted, gain = one.configuration.predicted, one.gain
+    predicted, gain = trial.configuration.predicted, trial.gain
     return [
-        one.configuration.name,
+        trial.configuration.name,
         ratio(predicted) if predicted else "-",
         "-" if gain is None else f"{ratio(gain.value)} {bounds(gain)}".rstrip(),
-        str(one.rounds),
-        one.failed or one.outcome,
+        str(trial.rounds),
+        trial.failed or trial.outcome,
     ]
 
 
@@ -72,21 +72,21 @@ def _record(tuned: Tuned) -> dict[str, Any]:
             "best": tuned.spec.config(),
             "seconds": round(tuned.seconds, 1),
             "ended": tuned.ended,
-            "tried": [_tried(one) for one in tuned.tried],
-            "untried": [one.name for one in tuned.untried],
+            "tried": [_tried(trial) for trial in tuned.tried],
+            "untried": [configuration.name for configuration in tuned.untried],
         },
     }
 
 
-def _tried(one: Tried) -> dict[str, Any]:
-    gain = one.gain
+def _tried(trial: Tried) -> dict[str, Any]:
+    gain = trial.gain
     return {
-        "configuration": one.configuration.name,
-        "method": one.configuration.method,
-        "settings": list(one.configuration.settings),
-        "predicted": one.configuration.predicted,
+        "configuration": trial.configuration.name,
+        "method": trial.configuration.method,
+        "settings": list(trial.configuration.settings),
+        "predicted": trial.configuration.predicted,
         "throughputRatio": None if gain is None else {"value": gain.value, "low": gain.low, "high": gain.high},
-        "rounds": one.rounds,
-        "outcome": one.outcome,
-        "failed": one.failed or None,
+        "rounds": trial.rounds,
+        "outcome": trial.outcome,
+        "failed": trial.failed or None,
     }

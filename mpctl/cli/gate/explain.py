@@ -119,21 +119,21 @@ def _emit_run(context: CliContext, explanation: Explanation) -> None:
     from mpctl.report import deciding, measurement_record
 
     verdict = explanation.verdict
-    found = deciding(explanation.run, verdict)
+    decision_hint = deciding(explanation.run, verdict)
     context.emit(
         "GateVerdict",
         record=lambda: {
             "status": {
-                **measurement_record(explanation.analysis.cells, verdict, found),
+                **measurement_record(explanation.analysis.cells, verdict, decision_hint),
                 "decomposition": [encode(p) if p else None for p in explanation.decompositions],
             }
         },
         names=lambda: [verdict.outcome.value],
-        table=lambda _wide: "\n".join(_explained(explanation, found)),
+        table=lambda _wide: "\n".join(_explained(explanation, decision_hint)),
     )
 
 
-def _explained(explanation: Explanation, found: Deciding | None) -> Iterator[str]:
+def _explained(explanation: Explanation, decision_hint: Deciding | None) -> Iterator[str]:
     from mpctl import formatting
     from mpctl.report import gate_rows
 
@@ -144,8 +144,8 @@ def _explained(explanation: Explanation, found: Deciding | None) -> Iterator[str
         if cell.needed:
             took = f", about {formatting.duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
             yield f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}"
-    if found is not None:
-        yield f"to decide: {found.text}"
+    if decision_hint is not None:
+        yield f"to decide: {decision_hint.text}"
     for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
         if part is not None:
             yield f"\n{comparison.cell.label}: {part.sentence}"

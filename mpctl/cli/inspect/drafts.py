@@ -115,8 +115,13 @@ def _record(draft: Draft) -> dict[str, Any]:
         "kvPoolFactor": draft.kv_pool_factor,
         "contextTokens": draft.context,
         "expected": [
-            {"k": one.k, "dataset": one.dataset, "temperature": one.temperature, "tokensPerStep": one.tokens}
-            for one in draft.expected
+            {
+                "k": expectation.k,
+                "dataset": expectation.dataset,
+                "temperature": expectation.temperature,
+                "tokensPerStep": expectation.tokens,
+            }
+            for expectation in draft.expected
         ],
         "perPositionAcceptance": list(draft.per_position),
         "engine": draft.engine,

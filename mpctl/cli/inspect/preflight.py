@@ -53,28 +53,28 @@ def command(
 
     request = PreflightRequest(speculation_request(given), ask_engine)
     manifest = open_manifest(name, given)
-    found = preflight.run(manifest or context.open_session(name), request)
+    checked = preflight.run(manifest or context.open_session(name), request)
     context.emit(
         "Preflight",
-        record=found.to_record,
-        names=lambda: [finding.id for finding in found.change.findings],
-        table=lambda wide: preflight_text(found.change, wide=wide),
+        record=checked.to_record,
+        names=lambda: [finding.id for finding in checked.change.findings],
+        table=lambda wide: preflight_text(checked.change, wide=wide),
     )
-    _remarks(context, found)
-    found.change.require_allowed()
+    _remarks(context, checked)
+    checked.change.require_allowed()
     done = "rollout with the same options measures it"
     context.terminal.note(done if manifest is None else "render with the same options prints the changed manifest")
 
 
-def _remarks(context: CliContext, found: Preflight) -> None:
-    terminal, change = context.terminal, found.change
+def _remarks(context: CliContext, checked: Preflight) -> None:
+    terminal, change = context.terminal, checked.change
     if not change.findings and context.output in ("table", "wide"):
-        terminal.note(f"no finding against {change.spec.describe()} on {found.name}")
+        terminal.note(f"no finding against {change.spec.describe()} on {checked.name}")
     change.report_draft(terminal)
     for line in change.checked.unchecked:
         terminal.note(f"unchecked: {line}")
-    if found.opinion is not None:
-        terminal.note(f"engine: {found.opinion.verdict} {found.opinion.message}".rstrip())
+    if checked.opinion is not None:
+        terminal.note(f"engine: {checked.opinion.verdict} {checked.opinion.message}".rstrip())
 
 
 def preflight_text(change: Change, *, wide: bool) -> str:
@@ -107,12 +107,14 @@ def _fitted(rows: list[list[str]], *, wide: bool) -> str:
     """A table whose last column is wrapped to the width."""
     if wide:
         return columns(rows)
-    left = sum(max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]) - 1))
+    indent = sum(max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]) - 1))
     fitted: list[list[str]] = []
     for row in rows:
-        first, *more = textwrap.wrap(row[-1], _WIDTH - left, break_long_words=False, break_on_hyphens=False) or [""]
+        first, *continuation = textwrap.wrap(
+            row[-1], _WIDTH - indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
         fitted.append([*row[:-1], first])
-        fitted += [[*("" for _ in row[:-1]), line] for line in more]
+        fitted += [[*("" for _ in row[:-1]), line] for line in continuation]
     return columns(fitted)
 
 

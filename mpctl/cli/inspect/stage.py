@@ -102,7 +102,7 @@ def _explained(change: Change, plan: StagingPlan) -> Iterator[str]:
         yield f"draft: {selection.draft}" + (f" ({selection.reason})" if selection.reason else "")
     yield f"staging mode: {plan.mode}: {plan.reason}"
     yield f"path in the pod: {plan.path}\n"
-    modes = [[one.mode, one.unavailable or "available"] for one in plan.checks]
+    modes = [[check.mode, check.unavailable or "available"] for check in plan.checks]
     yield columns([["MODE", "UNAVAILABLE BECAUSE"], *modes]) + "\n"
     for title, entries in (
         ("steps", plan.steps),
@@ -125,7 +125,7 @@ def _record(change: Change, plan: StagingPlan, manifest: str) -> dict[str, Any]:
         "mode": plan.mode,
         "reason": plan.reason,
         "path": plan.path,
-        "modes": [{"mode": one.mode, "unavailable": one.unavailable} for one in plan.checks],
+        "modes": [{"mode": check.mode, "unavailable": check.unavailable} for check in plan.checks],
         "documents": list(plan.documents),
         "image": plan.image,
         "containerfile": plan.recipe,

@@ -89,14 +89,14 @@ def find_orphans(place: Place) -> tuple[Orphan, ...]:
     return tuple(orphans.find_orphans())
 
 
-def status_table(found: list[Status], *, wide: bool) -> str:
-    """Services, then the engines and problems of those that have several or any; empty without a service."""
-    if not found:
+def status_table(services: list[Status], *, wide: bool) -> str:
+    """Return the table of services, followed by several engines and the problems of each; empty without services."""
+    if not services:
         return ""
     header = ["NAMESPACE", "NAME", "STATE", "SPEC", "REVISION", "URL"]
-    rows = [[s.namespace, s.name, s.state, s.spec, str(s.revision or "-"), s.url] for s in found]
+    rows = [[s.namespace, s.name, s.state, s.spec, str(s.revision or "-"), s.url] for s in services]
     lines = [columns([header, *rows])]
-    for status in found:
+    for status in services:
         lines += _details(status, wide=wide)
     return "\n".join(lines)
 

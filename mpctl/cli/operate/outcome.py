@@ -32,14 +32,16 @@ def conclude(context: CliContext, outcome: Outcome) -> None:
     if outcome.operation is None:
         context.terminal.note(outcome.note)
         return
-    found = _deciding(context, outcome)
+    decision_hint = _deciding(context, outcome)
     context.emit(
         "Operation",
         record=lambda: (
-            operation_record(outcome.operation, outcome.verdict, outcome.cells, found) if outcome.operation else {}
+            operation_record(outcome.operation, outcome.verdict, outcome.cells, decision_hint)
+            if outcome.operation
+            else {}
         ),
         names=lambda: [outcome.operation.id] if outcome.operation else [],
-        table=lambda wide: outcome_text(outcome, found, every_rule=wide or context.terminal.verbose > 0),
+        table=lambda wide: outcome_text(outcome, decision_hint, every_rule=wide or context.terminal.verbose > 0),
     )
     if outcome.error is not None:
         raise outcome.error
@@ -57,9 +59,9 @@ def _deciding(context: CliContext, outcome: Outcome) -> Deciding | None:
     return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))
 
 
-def outcome_text(outcome: Outcome, found: Deciding | None = None, *, every_rule: bool) -> str:
-    """The measured figures, the gate's rules that did not pass, or every one, and a summary; empty for an operation
-    that measures nothing."""
+def outcome_text(outcome: Outcome, decision_hint: Deciding | None = None, *, every_rule: bool) -> str:
+    """Return the measured figures, the gate rules that did not pass (or every rule) and a summary; empty for an
+    operation that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
         return ""
     tables = comparison_tables(outcome.cells, baseline=outcome.plan.baseline_text, candidate=outcome.plan.spec_text)
@@ -67,7 +69,7 @@ def outcome_text(outcome: Outcome, found: Deciding | None = None, *, every_rule:
     if outcome.verdict is not None:
         parts.append(rules_table(outcome.verdict, every_rule=every_rule))
         rows = list(summary_rows(outcome))
-        parts.append(columns([*rows, ["to decide", found.text]] if found is not None else rows))
+        parts.append(columns([*rows, ["to decide", decision_hint.text]] if decision_hint is not None else rows))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -98,8 +100,8 @@ def _drafts(comparison: Comparison, *, named: bool) -> str:
     return f"{comparison.cell.label}: {text}" if named else text
 
 
-def _show_preview(context: CliContext, outcome: Outcome, found: Preview) -> None:
-    plan = found.plan
+def _show_preview(context: CliContext, outcome: Outcome, preview: Preview) -> None:
+    plan = preview.plan
     body: dict[str, Any] = {
         "metadata": {"name": outcome.name, "namespace": outcome.namespace},
         "spec": {
@@ -109,15 +111,15 @@ def _show_preview(context: CliContext, outcome: Outcome, found: Preview) -> None
             "baseline": plan.baseline_text,
             "planDigest": plan.digest(),
         },
-        "diff": found.diff,
+        "diff": preview.diff,
     }
     context.emit(
         "Preview",
         record=lambda: body,
         names=lambda: [f"{outcome.namespace}/{outcome.name}"],
-        table=lambda _wide: found.diff,
+        table=lambda _wide: preview.diff,
     )
-    context.terminal.note(f"dry run: {found.explanation}; nothing was done")
+    context.terminal.note(f"dry run: {preview.explanation}; nothing was done")
 
 
 def _conclude(context: CliContext, outcome: Outcome) -> None:

@@ -125,6 +125,6 @@ def _contexts(ctx: click.Context, text: str) -> list[str]:
     from mpctl.platform.kubernetes.api.connection import kubeconfig_files
 
     named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
-    found = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
-    names = {str(context["name"]) for record in found for context in record.get("contexts") or ()}
+    kubeconfigs = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
+    names = {str(context["name"]) for record in kubeconfigs for context in record.get("contexts") or ()}
     return sorted(name for name in names if name.startswith(text))

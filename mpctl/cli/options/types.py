@@ -88,7 +88,7 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         if isinstance(value, tuple):
             return value
         words = value if isinstance(value, list) else str(value).split(",")
-        found = []
+        numbers = []
         for word in words:
             try:
                 number = int(str(word)) if self._whole else float(str(word))
@@ -97,10 +97,10 @@ class Numbers(click.ParamType[tuple[float, ...]]):
             low = number <= self._least if self._above else number < self._least
             if low or not math.isfinite(number):
                 self.fail(f"{word} must be {'above' if self._above else 'at least'} {self._least:g}", param, ctx)
-            found.append(number)
-        if not self._repeat and len(set(found)) != len(found):
+            numbers.append(number)
+        if not self._repeat and len(set(numbers)) != len(numbers):
             self.fail(f"{value!r} names a number twice", param, ctx)
-        return tuple(found)
+        return tuple(numbers)
 
 
 class AboveZero(click.ParamType[float]):
@@ -140,12 +140,12 @@ class Percentages(Numbers):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         """The percentages, in their order."""
-        found = super().convert(value, param, ctx)
-        if any(one > 100 for one in found):
-            self.fail(f"{max(found)} in {value!r} is more than 100 percent", param, ctx)
-        if list(found) != sorted(found):
+        percentages = super().convert(value, param, ctx)
+        if any(percentage > 100 for percentage in percentages):
+            self.fail(f"{max(percentages)} in {value!r} is more than 100 percent", param, ctx)
+        if list(percentages) != sorted(percentages):
             self.fail(f"{value!r} must rise from step to step", param, ctx)
-        return found
+        return percentages
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
