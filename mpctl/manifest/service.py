@@ -140,7 +140,13 @@ class Service:
         if wanted is None and not slots:
             self._require_no_inherited_setting()
             return self
-        if wanted is not None and setting.same(setting.read(engine), wanted):
+        present = None if wanted is None else setting.read(engine)
+        if wanted is not None and present is None and slots:
+            raise engine.tokens[slots[-1].flag.index].item.error(
+                f"{slots[-1].flag.written} sets nothing, and no later edit could restore its empty value",
+                hint="remove the flag",
+            )
+        if wanted is not None and setting.same(present, wanted):
             styles = {slot.kind for slot in slots}
             if style is None or styles == {style}:
                 return self

@@ -62,3 +62,14 @@ def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(clu
     assert any("eagle3" in word and DRAFT_MOUNT in word for word in argv), argv
     mpctl("rollback")
     assert live(namespace) == before
+
+
+def test_a_staged_draft_leaves_by_spec_none_and_the_manifest_is_as_before(cluster, namespace, mpctl):
+    mpctl = Unmeasured(replace(mpctl, environment=mpctl.environment | {"HF_HUB_OFFLINE": "1"}))
+    namespace.deploy(MODEL.replace("hf://org/target", TARGET))
+    before = live(namespace)
+    with controller(cluster):
+        mpctl("rollout", "--spec", "eagle3", "--strategy", "in-place")
+    assert "storageUri" not in yaml.safe_load(live(namespace))["spec"]["predictor"]["model"]
+    mpctl("rollout", "--spec", "none", "--strategy", "in-place")
+    assert live(namespace) == before

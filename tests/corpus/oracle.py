@@ -16,6 +16,7 @@ DRAFT_MOUNT = "/mnt/mpctl/draft"
 _STAGED = ("storageUri", "storageUris", "volumes", "volumeMounts")
 _VARIABLE = "VLLM_ADDITIONAL_ARGS"
 _LISTS = ("args", "command", "extraArgs", _VARIABLE)
+_SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 _SEVERAL = ("LeaderWorkerSet", "LLMInferenceService")  # leader and workers are one engine
 
 
@@ -100,6 +101,8 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
     """The speculative setting that argparse reads, and the words that it leaves."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--speculative-config", "--speculative_config", "-sc", dest="spec", action="append")
+    for flag, key in _SHORT.items():
+        parser.add_argument(flag, dest=key, type=int if "tokens" in flag else str)
     dotted: dict[str, Any] = {}
     rest: list[str] = []
     words = list(words)
@@ -113,11 +116,12 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
                 del words[:1]
             continue
         value = match[2] if match[2] is not None else (words.pop(0) if words else "")
-        dotted[match[1]] = _value(value)
+        dotted[match[1].replace("-", "_")] = _value(value)
     known, others = parser.parse_known_args(rest)
     config = _value(known.spec[-1]) if known.spec else None
-    if dotted:
-        config = {**(config or {}), **dotted}
+    short = {key: getattr(known, key) for key in _SHORT.values() if getattr(known, key) is not None}
+    if dotted or short:
+        config = {**(config or {}), **short, **dotted}
     return config, others
 
 
@@ -204,9 +208,20 @@ def _line(container: Any) -> list[str] | None:
         return _evaluated([*map(str, container[_VARIABLE]), *words])
     if any("$" in word for word in words):
         return None
-    if len(words) > 2 and re.fullmatch(r"(.*/)?(ba|da|a|z|k)?sh", words[0]):
-        return _script(words[-1])
+    shell = next((at for at, word in enumerate(words) if word not in ("tini", "dumb-init", "env", "--")), len(words))
+    if re.fullmatch(r"(.*/)?(ba|da|a|z|k)?sh", "".join(words[shell : shell + 1])):
+        return _script(_after_options(words[shell + 1 :]))
     return words
+
+
+def _after_options(words: list[str]) -> str:
+    """The script of a shell: the first word behind its options; words behind it are the script's own arguments."""
+    takes_name = False
+    for word in words:
+        if not takes_name and not word.startswith("-"):
+            return word
+        takes_name = word.startswith("-") and word.endswith("o")
+    return ""
 
 
 def _evaluated(words: list[str]) -> list[str] | None:

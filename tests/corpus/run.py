@@ -14,6 +14,7 @@ from typing import Any
 from mpctl.errors import MpctlError
 from mpctl.manifest import Service, load, load_values
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
+from mpctl.manifest.speculation.setting import Style
 from mpctl.manifest.storage.edits import with_claim, with_entry, with_speculation, without_draft
 from tests.corpus.oracle import documents, wrong, wrong_copy
 
@@ -195,11 +196,33 @@ def served(text: str) -> list[Any] | None:
 def _cycles(name: str, index: int, text: str, read: Read, kind: str, counts: Counts) -> None:
     for config in (NGRAM, SUFFIX, ODD):
         _cycle(f"{name} {config['method']}", index, text, read, config, None, kind, counts)
+    for style in (None, "dotted", "json"):
+        _rewrite(name, index, text, read, None if style is None else NGRAM, style, kind, counts)
     if kind == "InferenceService" and "ServingRuntime" in text:
         _copy_cycle(name, index, text, read, counts)
     for staging, stage in STAGINGS.items():
         if staging == "claim" or kind == "InferenceService":
             _cycle(f"{name} {staging}", index, text, read, EAGLE, stage, kind, counts)
+
+
+def _rewrite(
+    name: str,
+    index: int,
+    text: str,
+    read: Read,
+    config: dict[str, Any] | None,
+    style: Style | None,
+    kind: str,
+    counts: Counts,
+) -> None:
+    """Another spelling for a setting, and a setting that goes."""
+    edited, _ = _attempt(lambda: read(text)[index].with_speculation(config, style=style).to_yaml(), counts, name, kind)
+    if edited is None or edited == text:
+        return
+    counts.kinds[kind, "edits"] += 1
+    if why := wrong(text, edited, config):
+        counts.kinds[kind, "wrong edits"] += 1
+        counts.problems.append(f"{name} {style or 'removed'}: {why}")
 
 
 def _copy_cycle(name: str, index: int, text: str, read: Read, counts: Counts) -> None:

@@ -80,7 +80,9 @@ class ClusterSession(Session):
 
     def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
         """The manifest with another setting, as the server would store it."""
-        return self.platform.with_speculation(config, edit)
+        return self.platform.with_speculation(
+            config, edit, recorded=lambda: [revision.text for revision in self.store.revisions()]
+        )
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version."""

@@ -9,12 +9,15 @@ HTTPRoute (``httproute``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from mpctl.errors import MpctlError, NotPermitted, Refused
 from mpctl.manifest import Service, foreign_changes
+from mpctl.manifest.merge.fields import holds_draft, storage_of
+from mpctl.manifest.merge.storage import with_recorded_storage
+from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
@@ -27,7 +30,7 @@ from mpctl.platform.kubernetes.service.conditions import expected_container, is_
 from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative
-from mpctl.platform.kubernetes.service.manifest_text import text_of, without_transition_strategy
+from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
 from mpctl.platform.kubernetes.service.shape import is_llm, is_plain
@@ -118,11 +121,19 @@ class KubernetesPlatform:
         isvc = self.isvc()
         return read_service(isvc, runtime_of(self.client, isvc, self._namespace))
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+    def with_speculation(
+        self,
+        config: dict[str, Any] | None,
+        edit: Callable[[Service], Service] | None = None,
+        recorded: Callable[[], Iterable[str]] = tuple,
+    ) -> str:
         """Return the service's text with another setting, from a dry run: it includes the webhooks' additions, and
-        admission refuses before anything is changed."""
+        admission refuses before anything is changed. ``recorded``: earlier texts, which are read where a staged draft
+        goes."""
         isvc = self.isvc()
         text = edited(isvc, runtime_of(self.client, isvc, self._namespace), config, edit)
+        if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(made := object_of(text))):
+            text = dump(with_recorded_storage(made, map(object_of, recorded())))
         return self._live.dry_run_text(text, isvc)
 
     def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:

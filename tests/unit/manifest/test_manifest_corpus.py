@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.corpus.features import featured
 from tests.corpus.fuzz import manifest, manifests
 from tests.corpus.oracle import split, wrong
 from tests.corpus.restyle import restyle, restyled
@@ -48,6 +49,16 @@ def test_made_up_manifests_come_out_right(part):
 def test_services_of_every_kind_in_all_forms_of_yaml_come_out_right(part):
     counts = Counts()
     for number, (name, text) in enumerate(restyled(60, seed=1)):
+        if number % 4 == part:
+            judge(name, text, counts)
+    assert counts.clean, counts.problems
+    assert counts.edits > 10
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_rare_features_together_come_out_right(part):
+    counts = Counts()
+    for number, (name, text) in enumerate(featured(60, seed=1)):
         if number % 4 == part:
             judge(name, text, counts)
     assert counts.clean, counts.problems

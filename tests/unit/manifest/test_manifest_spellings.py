@@ -139,8 +139,6 @@ def test_dotted_keys_stay_dotted(name: str) -> None:
         (['-sc={"a":1}', '-sc={"b":2}'], {"b": 2}),
         (["--spec-method=ngram", "--spec-tokens", "4"], {"method": "ngram", "num_speculative_tokens": 4}),
         (['-sc={"prompt_lookup_max":3}', "--spec-method=ngram"], {"prompt_lookup_max": 3, "method": "ngram"}),
-        (["--speculative-config=null"], None),
-        (["--speculative-config=None"], None),
     ],
 )  # fmt: skip
 def test_the_setting_is_read_as_vllm_reads_it(args: list[str], expected) -> None:
@@ -148,6 +146,15 @@ def test_the_setting_is_read_as_vllm_reads_it(args: list[str], expected) -> None
     service = only(text)
     assert service.speculation() == expected
     assert service.with_speculation(EAGLE3).speculation() == EAGLE3
+    assert service.with_speculation(None).to_yaml() == container("args:\n- --model=m\n")
+
+
+@pytest.mark.parametrize("value", ["null", "None", ""])
+def test_an_empty_setting_is_none_and_is_removed_but_not_filled(value: str) -> None:
+    service = only(container(f"args:\n- --model=m\n- '--speculative-config={value}'\n"))
+    assert service.speculation() is None
+    with pytest.raises(InputError, match="sets nothing"):
+        service.with_speculation(EAGLE3)
     assert service.with_speculation(None).to_yaml() == container("args:\n- --model=m\n")
 
 
