@@ -64,14 +64,14 @@ def _require_shards(workload: Workload, pods: int) -> None:
 
 
 def read_traffic(text: str) -> Traffic:
-    """``edits``, ``FILE``, ``NAME=FILE``, each with ``:SHARE`` behind it if it has one.
+    """Read ``edits``, ``FILE`` or ``NAME=FILE``, each optionally followed by ``:SHARE``.
 
     Raises:
-        InputError: the file cannot be used, or the name or the share is none.
+        InputError: the file cannot be used, or the name or the share is invalid.
     """
     source, share = _share(text)
-    if not Path(source).exists() and (found := built_in_prompts(source)) is not None:
-        prompts, repeated = found
+    if not Path(source).exists() and (built_in := built_in_prompts(source)) is not None:
+        prompts, repeated = built_in
         return Traffic(source, prompts, share, repeated)
     name, path = _named(source)
     prompts, repeated = read_prompts(read_file(path, "the prompts"), file=path)
@@ -79,10 +79,10 @@ def read_traffic(text: str) -> Traffic:
 
 
 def read_split(file: str) -> tuple[Traffic, ...]:
-    """The classes of a file, each with its part of the requests as its share."""
-    found = read_classes(read_file(file, "the requests"), file=file)
+    """Read the classes of a file; the share of each is its part of the requests."""
+    classes = read_classes(read_file(file, "the requests"), file=file)
     named: dict[str, Traffic] = {}
-    for name, prompts in found.items():
+    for name, prompts in classes.items():
         kind = Traffic(_class_name(name), prompts.texts, float(prompts.count), prompts.count - len(prompts.texts))
         if kind.name in named:
             raise InputError(f"two categories are the class {kind.name}", file=file)
@@ -91,10 +91,10 @@ def read_split(file: str) -> tuple[Traffic, ...]:
 
 
 def _read_dataset(text: str, load: Loader | None) -> Traffic:
-    """``NAME=DATASET:PATH``, with ``:SHARE`` behind it if it has one."""
+    """Read ``NAME=DATASET:PATH``, optionally followed by ``:SHARE``."""
     named = _NAMED.fullmatch(text)
-    dataset, _, rest = (named["rest"] if named else "").partition(":")
-    if named is None or dataset not in DATASETS or not rest:
+    dataset, _, path_and_share = (named["rest"] if named else "").partition(":")
+    if named is None or dataset not in DATASETS or not path_and_share:
         raise InputError(
             f"{text!r} is not NAME=DATASET:PATH",
             field="--dataset",
@@ -106,10 +106,10 @@ def _read_dataset(text: str, load: Loader | None) -> Traffic:
             field="--dataset",
             hint="write the prompts to a JSONL file: --prompts NAME=FILE",
         )
-    path, share = _share(rest)
-    found = load(dataset, path, _MOST)
-    distinct = tuple(dict.fromkeys(found))
-    return Traffic(_class_name(named["name"]), distinct, share, len(found) - len(distinct))
+    path, share = _share(path_and_share)
+    prompts = load(dataset, path, _MOST)
+    distinct = tuple(dict.fromkeys(prompts))
+    return Traffic(_class_name(named["name"]), distinct, share, len(prompts) - len(distinct))
 
 
 def loader_for(session: Session) -> Loader:

@@ -111,8 +111,8 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
 def _planned(
     home: Path, console: Console, arms: Arms, request: BenchRequest, workload: Workload, policy: Policy
 ) -> Workload:
-    """Return the workload with its rounds. What calibration rounds say is kept, so that the same command plans the same
-    rounds again."""
+    """Return the workload with its rounds. The noise of calibration rounds is recorded, so that the same command plans
+    the same rounds again."""
     if CANDIDATE not in arms.names:
         if request.measurement.detect is not None:
             raise InputError("needs a candidate: one arm has no gain", field="--detect", hint="--spec or --candidate")
@@ -125,8 +125,12 @@ def _planned(
         _keep_noise(home, arms, noise)
         return noise
 
-    kept = read_json(file, hint="delete it; it is measured again")
-    known = arms.noise() if kept is None else restored(file, lambda r: decode(Noise, r), kept, hint="delete it")
+    recorded_noise = read_json(file, hint="delete it; it is measured again")
+    known = (
+        arms.noise()
+        if recorded_noise is None
+        else restored(file, lambda r: decode(Noise, r), recorded_noise, hint="delete it")
+    )
     return plan_rounds(request.measurement, workload, policy, console, known, calibrate)
 
 

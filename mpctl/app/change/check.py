@@ -93,16 +93,16 @@ def check(
 
 
 def require_known(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> None:
-    """Refuse to override a finding that there is not.
+    """Refuse to override an unknown finding.
 
     Raises:
-        InputError: with the findings that there are.
+        InputError: a finding is unknown; the message lists the known ones.
     """
     unknown = sorted(set(ignored) - {f.id for f in findings})
     if unknown:
-        found = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
+        refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
         raise InputError(
-            f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {found}"
+            f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
         )
 
 

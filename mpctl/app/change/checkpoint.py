@@ -21,7 +21,7 @@ class Checkpoint(NamedTuple):
 def read_facts(
     source: Source, name: str | None, *, listing: str | None, ask_hub: bool, revision: str | None = None
 ) -> Checkpoint:
-    """The facts of a path, a repository or ``hf://`` with one.
+    """Return the facts of a path, of a repository, or of ``hf://`` with a repository.
 
     A listing given by hand comes first, then a directory that is reachable from here, then the hub.
 
@@ -29,11 +29,11 @@ def read_facts(
         InputError: the listing cannot be read.
     """
     if listing is not None:
-        found = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
-        return Checkpoint(found, None if found else f"{listing} holds no config.json")
-    found = source.model_facts(name)
-    if found is not None or not name:
-        return Checkpoint(found)
+        facts = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
+        return Checkpoint(facts, None if facts else f"{listing} holds no config.json")
+    facts = source.model_facts(name)
+    if facts is not None or not name:
+        return Checkpoint(facts)
     repository, _, pinned = name.removeprefix("hf://").partition(":")
     if not REPOSITORY.fullmatch(repository):
         return Checkpoint(unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there")

@@ -40,11 +40,11 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
         return Selection(request.draft, {})
     catalogue = load_catalogue(request.catalogue)
     name = target_name_of(target.service, target.name) or _served_as(target.service, catalogue)
-    found = choose(catalogue, name, method.name, engine_version=target.engine)
-    if found is None:
+    choice = choose(catalogue, name, method.name, engine_version=target.engine)
+    if choice is None:
         return Selection(None, {})
     fp8 = "fp8" in (name or "").lower() or (target.service.command.get("quantization") or "").startswith("fp8")
-    return Selection(found.draft.repo, dict(found.draft.settings(fp8_target=fp8)), found.draft, found.reason)
+    return Selection(choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason)
 
 
 def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:

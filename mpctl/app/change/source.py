@@ -126,7 +126,7 @@ def open_values(path: str, name: str | None, key: str | None) -> FileSource:
     """One engine of a file of Helm values: the one called ``name``, or the only one.
 
     Raises:
-        InputError: there is none, or several; the file cannot be read.
+        InputError: no engine or several match, or the file cannot be read.
     """
-    found = load_values(read_file(path, "the Helm values"), key, file=path)
-    return FileSource(path, name, service=select(found, name))
+    engines = load_values(read_file(path, "the Helm values"), key, file=path)
+    return FileSource(path, name, service=select(engines, name))

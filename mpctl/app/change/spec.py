@@ -17,7 +17,7 @@ def read_config(text: str | None) -> dict[str, Any]:
     """The settings of ``--spec-config``: JSON, or ``@FILE`` with it; empty without one.
 
     Raises:
-        InputError: it is no JSON object, or the file cannot be read.
+        InputError: the text is not a JSON object, or the file cannot be read.
     """
     if text is None:
         return {}
@@ -25,9 +25,9 @@ def read_config(text: str | None) -> dict[str, Any]:
     return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
 
 
-def spec_of_file(path: str, rest: SpeculationRequest | None = None) -> SpeculationRequest:
-    """The change that a file holds, as ``--spec @FILE`` names it: settings with their method, as vLLM takes them.
-    ``rest``: what else is asked for.
+def spec_of_file(path: str, request: SpeculationRequest | None = None) -> SpeculationRequest:
+    """Return the change in the file of ``--spec @FILE``: a method with its settings, as vLLM takes them.
+    ``request``: everything else that is asked for.
 
     Raises:
         InputError: the file cannot be read, or names no method.
@@ -35,7 +35,7 @@ def spec_of_file(path: str, rest: SpeculationRequest | None = None) -> Speculati
     spec = from_config(read_config(f"@{path}"))
     if not spec.written and spec.written is not None:
         raise InputError("names no method", file=path, field="method", hint='write {"method": "ngram", ...}')
-    asked = rest or SpeculationRequest(spec.method)
+    asked = request or SpeculationRequest(spec.method)
     return replace(asked, method=spec.method, config=None if spec.is_none else f"@{path}")
 
 

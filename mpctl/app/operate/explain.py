@@ -63,13 +63,13 @@ def describe_place(session: Session, plan: Plan) -> str:
 
 
 def describe_rollback(session: Session, plan: Plan) -> str:
-    """How long a rollback takes after the promotion."""
-    kept = "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
+    """Describe the duration of a rollback after the promotion."""
+    immediate = "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
     if plan.keep_baseline:
-        return kept
+        return immediate
     cost = "as long as one engine start" + (" for each pod" if session.platform.rolls else "")
     if plan.bake_s and (plan.bake_baseline or (not session.platform.rolls and plan.strategy is Strategy.SIDE_BY_SIDE)):
-        return f"{kept} for a bake of {plan.bake_s:.0f} s; after that {cost}"
+        return f"{immediate} for a bake of {plan.bake_s:.0f} s; after that {cost}"
     return cost
 
 

@@ -45,9 +45,9 @@ class Outcome:
         return cls(session.name, session.namespace, session.title, note=note)
 
     @classmethod
-    def of_preview(cls, session: Session, found: Preview) -> Outcome:
+    def of_preview(cls, session: Session, preview: Preview) -> Outcome:
         """A dry run."""
-        return cls(session.name, session.namespace, session.title, preview=found)
+        return cls(session.name, session.namespace, session.title, preview=preview)
 
     @property
     def plan(self) -> Plan:

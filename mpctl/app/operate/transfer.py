@@ -37,7 +37,7 @@ class _Body:
 
 
 def export(session: Session) -> dict[str, Any]:
-    """Everything that is recorded about a service, with a digest of it.
+    """Return everything recorded about a service, with its digest.
 
     Raises:
         MpctlError: nothing is recorded, or a record is damaged.
@@ -54,7 +54,7 @@ def export(session: Session) -> dict[str, Any]:
         "namespace": session.namespace,
         "revisions": [revision.to_record() for revision in revisions],
         "entries": [entry.to_record() for entry in entries],
-        "records": {name: found for name, found in records.items() if found},
+        "records": {name: record for name, record in records.items() if record},
     }
     return {**body, "sha256": _digest(body)}
 
@@ -137,8 +137,8 @@ def _measured(entries: tuple[Entry, ...]) -> tuple[str, ...]:
 
 
 def _require_beginning(session: Session, revisions: tuple[Revision, ...], entries: tuple[Entry, ...]) -> None:
-    there, written = session.store.revisions(), session.store.entries()
-    if there != revisions[: len(there)] or written != entries[: len(written)]:
+    recorded, written = session.store.revisions(), session.store.entries()
+    if recorded != revisions[: len(recorded)] or written != entries[: len(written)]:
         raise Conflict(
             f"{session.title} has a history of its own",
             hint=f"export it, then delete it with 'mpctl history {session.name} --purge' to import another",

@@ -33,10 +33,10 @@ Measured = dict[str, tuple[Acceptance, str]]
 def measure_candidates(
     session: Session, request: PlanRequest, methods: Sequence[str]
 ) -> tuple[Measured, tuple[str, ...]]:
-    """Acceptance by method with its source, and why it could not be measured of others.
+    """Return the acceptance of each method with its source, and the reasons for methods that could not be measured.
 
     Raises:
-        InputError: no prompts are named, or they cannot be read.
+        InputError: no prompts are given, or they cannot be read.
         Conflict: the service has an unfinished operation or a retained baseline.
         Cancelled: Ctrl-C was pressed; the candidate is stopped.
     """
@@ -45,7 +45,7 @@ def measure_candidates(
             "needs the prompts of your traffic", field="--measure", hint="--prompts FILE, or --transcripts FILE"
         )
     kinds = [[(kind.name, prompt) for prompt in kind.prompts] for kind in map(read_traffic, request.prompts)]
-    prompts = [one for row in zip_longest(*kinds) for one in row if one is not None]
+    prompts = [prompt for row in zip_longest(*kinds) for prompt in row if prompt is not None]
     bench = BenchRequest(measurement=MeasurementRequest(prompts=request.prompts))
     place_client(session, bench)
     measured: Measured = {}
@@ -79,8 +79,8 @@ def _measure(
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):
-            found = context.meter.send(endpoint, texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
-            windows.append(Window.between(found.before, found.after))
+            block = context.meter.send(endpoint, texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
+            windows.append(Window.between(block.before, block.after))
             sent += len(texts)
             if (context.clock.now() - began).total_seconds() >= _SECONDS:
                 break

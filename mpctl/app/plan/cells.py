@@ -36,13 +36,13 @@ class Answers:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {"cells": [_record(one) for one in self.cells]}
+        return {"cells": [_record(cell) for cell in self.cells]}
 
 
-def _record(one: Answered | Unanswerable) -> dict[str, Any]:
-    if isinstance(one, Answered):
-        return one.to_record()
-    return {"id": one.id, "refused": {"reason": one.reason, "hint": one.hint}}
+def _record(cell: Answered | Unanswerable) -> dict[str, Any]:
+    if isinstance(cell, Answered):
+        return cell.to_record()
+    return {"id": cell.id, "refused": {"reason": cell.reason, "hint": cell.hint}}
 
 
 def run(file: str, catalogue: str | None) -> Answers:
@@ -54,10 +54,10 @@ def run(file: str, catalogue: str | None) -> Answers:
     questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
     posterior = fitted()
 
-    def answered(one: Question | Unanswerable) -> Answered | Unanswerable:
-        if isinstance(one, Unanswerable):
-            return one
-        return Answered(one, table(one.cell, one.concurrency, one.ks, posterior, one.pairs))
+    def answered(question: Question | Unanswerable) -> Answered | Unanswerable:
+        if isinstance(question, Unanswerable):
+            return question
+        return Answered(question, table(question.cell, question.concurrency, question.ks, posterior, question.pairs))
 
     return Answers(tuple(map(answered, questions)))
 
@@ -82,10 +82,10 @@ def _first(catalogue: Catalogue, target: str | None, method: str) -> Draft | Non
 
 
 def acceptance_of(draft: Draft, k: int) -> Acceptance | None:
-    """The published acceptance of a draft, that of the nearest K; None where nothing is published."""
+    """Return the published acceptance of a draft at the nearest K; None if none is published."""
     if draft.per_position:
         return Acceptance(draft.per_position, origin="published")
     if not draft.expected:
         return None
-    nearest = min(draft.expected, key=lambda one: abs(one.k - k))
+    nearest = min(draft.expected, key=lambda expectation: abs(expectation.k - k))
     return Acceptance(from_length(min(nearest.tokens, nearest.k + 1), nearest.k), origin="published")

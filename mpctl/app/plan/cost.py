@@ -52,7 +52,7 @@ def read_price_list(file: str | None) -> Prices:
 
 def cost_of(choice: Choice, gpu: str, gpus: int, prices: Prices, *, tokens_per_s: float | None) -> PlannedCost | None:
     """The cost at the first offer of the GPU; None where no price is known. ``tokens_per_s``: measured baseline."""
-    offer = next((one for one in prices.offers if one.fits(gpu.replace("-", " "))), None)
+    offer = next((offer for offer in prices.offers if offer.fits(gpu.replace("-", " "))), None)
     rate = tokens_per_s or choice.entry.prediction.tokens_per_s
     if offer is None or rate <= 0:
         return None
@@ -66,5 +66,7 @@ def cost_of(choice: Choice, gpu: str, gpus: int, prices: Prices, *, tokens_per_s
         baseline_usd=base,
         candidate_usd=Band(base / ratio.value, base / ratio.high, base / ratio.low),
         measured=tokens_per_s is not None,
-        api=tuple((one.name, one.output_usd, one.as_of) for one in sorted(prices.api, key=lambda p: p.output_usd)),
+        api=tuple(
+            (price.name, price.output_usd, price.as_of) for price in sorted(prices.api, key=lambda p: p.output_usd)
+        ),
     )

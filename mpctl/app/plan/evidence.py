@@ -43,10 +43,10 @@ class Evidence:
         return tuple(pair for pair in self.pairs if pair.method == method)
 
     def describe(self, method: str, acceptance: Acceptance) -> str:
-        """Where the acceptance is from."""
-        found = self.measured.get(method)
-        if found is not None and found[0] == acceptance:
-            return f"acceptance from {found[1]}"
+        """Describe the source of an acceptance."""
+        acceptance_source = self.measured.get(method)
+        if acceptance_source is not None and acceptance_source[0] == acceptance:
+            return f"acceptance from {acceptance_source[1]}"
         words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
         return f"acceptance {words[acceptance.origin]}"
 
@@ -63,24 +63,24 @@ class Evidence:
 
 
 def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evidence:
-    """What is known: earlier measurements, transcripts, a running engine; or a candidate of each method, measured now.
+    """Gather evidence from earlier measurements, transcripts or an engine, or measure a candidate of each method.
 
     Raises:
-        InputError: a file or an address cannot be used, or nothing serves that a candidate could stand beside.
+        InputError: a file or an address cannot be used, or no engine serves that a candidate could run next to.
     """
     learned = learned_from(source if isinstance(source, Session) else None, request.runs)
-    found = _of_runs(learned)
+    evidence = _of_runs(learned)
     if request.transcripts is not None:
         replayed = replay_transcripts(source, request)
         return replace(
-            found,
-            measured={**found.measured, **replayed.measured},
+            evidence,
+            measured={**evidence.measured, **replayed.measured},
             prompt_tokens=replayed.prompt_tokens,
             output_tokens=replayed.output_tokens,
         )
     if request.url is not None:
         method, acceptance, words = counters_of(request.url, request.methods)
-        return replace(found, measured={**found.measured, method: (acceptance, words)})
+        return replace(evidence, measured={**evidence.measured, method: (acceptance, words)})
     if request.measure:
         if not isinstance(source, Session):
             raise InputError(
@@ -89,31 +89,31 @@ def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evid
                 hint="name the service instead of -f, or measure with --transcripts FILE or --url URL",
             )
         measured, notes = measure_candidates(source, request, methods)
-        return replace(found, measured={**found.measured, **measured}, notes=(*found.notes, *notes))
-    return found
+        return replace(evidence, measured={**evidence.measured, **measured}, notes=(*evidence.notes, *notes))
+    return evidence
 
 
 def _of_runs(learned: Sequence[Learned]) -> Evidence:
     """Later measurements replace the acceptance of earlier ones; pairs add up."""
-    measured = {one.spec.method: (one.acceptance, f"{one.name}") for one in learned if one.acceptance is not None}
-    lengths = [one.output_tokens for one in learned if one.output_tokens]
-    names = ", ".join(one.name for one in learned)
+    measured = {run.spec.method: (run.acceptance, f"{run.name}") for run in learned if run.acceptance is not None}
+    lengths = [run.output_tokens for run in learned if run.output_tokens]
+    names = ", ".join(run.name for run in learned)
     return Evidence(
         measured=measured,
-        pairs=tuple(pair for one in learned for pair in one.pairs),
-        tokens_per_s={at: rate for one in learned for at, rate in one.tokens_per_s.items()},
-        pools={one.spec.method: one.pools for one in learned if one.pools[0]},
-        devices=tuple(dict.fromkeys(device for one in learned for device in one.devices)),
+        pairs=tuple(pair for run in learned for pair in run.pairs),
+        tokens_per_s={at: rate for run in learned for at, rate in run.tokens_per_s.items()},
+        pools={run.spec.method: run.pools for run in learned if run.pools[0]},
+        devices=tuple(dict.fromkeys(device for run in learned for device in run.devices)),
         output_tokens=lengths[-1] if lengths else None,
         notes=(f"evidence of {len(learned)} measurements: {names}",) if learned else (),
     )
 
 
 def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: int) -> Acceptance | None:
-    """The acceptance of a method: as given, as measured, as published of its draft, or of a class of traffic.
+    """Return the acceptance of a method: as given, as measured, as published for its draft, or of a class of traffic.
 
     Raises:
-        InputError: the rates given cannot be.
+        InputError: the given rates are impossible.
     """
     method = change.spec.method
     if request.rates:
@@ -126,7 +126,7 @@ def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: 
     entry = change.selection.entry
     if entry is None and change.spec.draft:
         entry = load_catalogue(None).published(change.spec.draft, None)
-    found = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
-    if found is not None:
-        return found
+    published = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
+    if published is not None:
+        return published
     return None if request.traffic is None else class_acceptance(method, request.traffic, k)

@@ -23,7 +23,7 @@ class Lengths:
 
 
 def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
-    """As given, else by the transcripts, the prompts' files, the runs measured, else assumed.
+    """Return the lengths as given, else from transcripts, prompt files or measured runs, else assumed.
 
     Raises:
         InputError: a file of prompts cannot be used.
@@ -32,7 +32,7 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
     notes = []
     prompt = request.prompt_tokens or evidence.prompt_tokens
     if prompt is None and traffic:
-        every = [one for kind in traffic for one in kind.prompts]
+        every = [text for kind in traffic for text in kind.prompts]
         prompt = max(sum(map(len, every)) / len(every) / _CHARACTERS, 1.0)
         notes.append(f"prompts of {prompt:.0f} tokens on average, at {_CHARACTERS:g} characters each")
     output = request.output_tokens or evidence.output_tokens
@@ -40,7 +40,7 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
     if missing:
         notes.append(
             f"{' and '.join(missing)} not given: "
-            + " and ".join(f"{_PROMPT if 'prompt' in one else _OUTPUT:g}" for one in missing)
+            + " and ".join(f"{_PROMPT if 'prompt' in option else _OUTPUT:g}" for option in missing)
             + " assumed"
         )
     return Lengths(prompt or _PROMPT, output or _OUTPUT, max(len(traffic), 1), tuple(notes))

@@ -38,7 +38,7 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     """Replay the lookups over a file of prompts and answers.
 
     Raises:
-        InputError: the file cannot be used, or nothing here knows the target's tokens.
+        InputError: the file cannot be used, or no tokenizer of the target is available.
     """
     assert request.transcripts is not None
     logged = read_transcripts(read_file(request.transcripts, "the transcripts"), request.transcripts)
@@ -46,7 +46,7 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     words = f"{len(conversations)} transcripts of {request.transcripts}, replayed"
     measured = {}
     asked = FREE if request.methods == ("all",) else request.methods
-    for method in (one for one in LOOKUPS if one in asked):
+    for method in (lookup for lookup in LOOKUPS if lookup in asked):
         k, proposer = _proposer(method, request)
         counts = replay(conversations, proposer, k)
         measured[method] = (
@@ -56,8 +56,8 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     count = len(conversations)
     return Replayed(
         measured,
-        sum(len(one.prompt) for one in conversations) / count,
-        sum(len(one.answer) for one in conversations) / count,
+        sum(len(conversation.prompt) for conversation in conversations) / count,
+        sum(len(conversation.answer) for conversation in conversations) / count,
     )
 
 
@@ -96,15 +96,15 @@ def _conversations(
     source: Source | None, request: PlanRequest, logged: tuple[Transcript, ...]
 ) -> tuple[Conversation, ...]:
     tokenizer: Tokenizer | None = None
-    found = []
-    for one in logged:
-        if one.tokens is not None:
-            found.append(Conversation(*one.tokens))
+    conversations = []
+    for transcript in logged:
+        if transcript.tokens is not None:
+            conversations.append(Conversation(*transcript.tokens))
             continue
         tokenizer = tokenizer or _tokenizer(source, request)
-        messages = one.messages or ({"role": "user", "content": one.prompt},)
-        found.append(Conversation(tuple(tokenizer.prompt(messages)), tuple(tokenizer.text(one.answer))))
-    return tuple(found)
+        messages = transcript.messages or ({"role": "user", "content": transcript.prompt},)
+        conversations.append(Conversation(tuple(tokenizer.prompt(messages)), tuple(tokenizer.text(transcript.answer))))
+    return tuple(conversations)
 
 
 def _tokenizer(source: Source | None, request: PlanRequest) -> Tokenizer:
@@ -138,7 +138,7 @@ def served_name(url: str) -> str:
 
 
 def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, str]:
-    """Method, acceptance and source from the counters of an engine that speculates, since it started.
+    """Return method, acceptance and source from the counters of a speculating engine since its start.
 
     Raises:
         InputError: several methods are asked for, or the engine does not speculate or has drafted nothing yet.
@@ -153,11 +153,11 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
         window = None if now.drafts is None else Window.between(since, now)
     except CounterError as error:
         raise InputError(f"{url}/metrics: {error}", field="--url") from error
-    found = acceptance_in(window, methods[0]) if window else None
-    if window is None or found is None:
+    acceptance = acceptance_in(window, methods[0]) if window else None
+    if window is None or acceptance is None:
         raise InputError(
             f"{url}: the engine {'does not speculate' if window is None else 'has drafted nothing since it started'}",
             field="--url",
             hint="send it your own prompts with speculation on, or measure offline: --transcripts FILE",
         )
-    return methods[0], found, f"the counters of {url}, {window.drafts:.0f} drafts"
+    return methods[0], acceptance, f"the counters of {url}, {window.drafts:.0f} drafts"

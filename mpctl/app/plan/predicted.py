@@ -50,15 +50,15 @@ def describe_prediction(prediction: dict[str, Any]) -> str:
 def choose_best(
     session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
 ) -> tuple[SpeculationRequest, MethodPlan]:
-    """The change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
+    """Return the change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
 
     Raises:
         Refused: no method has a figure and passes the preflight, or none is predicted to gain.
     """
-    found = service.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
-    best = found.best
+    plan = service.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
+    best = plan.best
     if best is None or best.last is None or best.change is None:
-        reasons = "; ".join(f"{one.method}: {one.refusal.reason}" for one in found.methods if one.refusal)
+        reasons = "; ".join(f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal)
         raise Refused(
             f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
             hint="mpctl plan --spec all says what is missing; or name a method with --spec",
@@ -127,15 +127,15 @@ class Record:
         """A JSON object."""
         return {
             "service": self.service,
-            "history": [one.to_record() for one in self.checked],
+            "history": [prediction.to_record() for prediction in self.checked],
             "withoutPrediction": list(self.without),
-            "inside": sum(one.inside for one in self.checked),
-            "medianError": round(median(one.error for one in self.checked), 4) if self.checked else None,
+            "inside": sum(prediction.inside for prediction in self.checked),
+            "medianError": round(median(prediction.error for prediction in self.checked), 4) if self.checked else None,
         }
 
 
 def read_record(session: Session) -> Record:
-    """Predicted against measured over all rollouts of a service."""
+    """Compare predictions with measurements over all rollouts of a service."""
     checked: list[Checked] = []
     without = []
     for operation in rollouts_of(session):
@@ -146,7 +146,7 @@ def read_record(session: Session) -> Record:
         if prediction is None:
             without.append(operation.id)
             continue
-        answers = {one["concurrency"]: one for one in prediction["answers"]}
+        answers = {row["concurrency"]: row for row in prediction["answers"]}
         ending = operation.ending.value if operation.ending else "unfinished"
         for cell in source.judge()[0].cells:
             answer = answers.get(float(cell.cell.concurrency))

@@ -69,9 +69,9 @@ class MethodPlan:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        found: dict[str, Any] = {"method": self.method}
+        record: dict[str, Any] = {"method": self.method}
         if self.change is not None:
-            found |= {
+            record |= {
                 "speculation": self.change.spec.config(),
                 "draft": self.change.draft_name or None,
                 "findings": [dict(f.__dict__) for f in self.change.findings],
@@ -81,15 +81,15 @@ class MethodPlan:
                 "kvPoolTokens": pool_record(self.change.checked.memory),
             }
         if self.refusal is not None:
-            found["refused"] = {"reason": self.refusal.reason, "hint": self.refusal.hint}
+            record["refused"] = {"reason": self.refusal.reason, "hint": self.refusal.hint}
         if self.grid is not None:
-            found |= {"evidence": self.evidence, "learned": self.learned, "assumed": list(self.assumed)}
-            found |= grid_record(self.grid, self.changes)
-        found["cost"] = self.cost.to_record() if self.cost else None
-        found["needs"] = {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
-        found["advice"] = [dict(one.__dict__) for one in self.advice]
-        found["schedule"] = self.schedule or None
-        return found
+            record |= {"evidence": self.evidence, "learned": self.learned, "assumed": list(self.assumed)}
+            record |= grid_record(self.grid, self.changes)
+        record["cost"] = self.cost.to_record() if self.cost else None
+        record["needs"] = {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
+        record["advice"] = [dict(advice.__dict__) for advice in self.advice]
+        record["schedule"] = self.schedule or None
+        return record
 
 
 def pool_record(memory: Estimate | None) -> dict[str, Any] | None:
@@ -121,7 +121,7 @@ class ServicePlan:
     @property
     def best(self) -> MethodPlan | None:
         """The first method that can run and has a figure."""
-        return next((one for one in self.methods if not one.refused and one.grid is not None), None)
+        return next((method for method in self.methods if not method.refused and method.grid is not None), None)
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -132,10 +132,10 @@ class ServicePlan:
             "promptTokens": self.prompt,
             "outputTokens": self.output,
             "notes": list(self.notes),
-            "methods": [one.to_record() for one in self.methods],
+            "methods": [method.to_record() for method in self.methods],
         }
 
 
 def ranked(methods: Sequence[MethodPlan]) -> tuple[MethodPlan, ...]:
     """The best first."""
-    return tuple(sorted(methods, key=lambda one: one.rank))
+    return tuple(sorted(methods, key=lambda method: method.rank))

@@ -41,12 +41,12 @@ class Learned:
 
 
 def learned_from(session: Session | None, files: Sequence[str]) -> tuple[Learned, ...]:
-    """Every measurement of a service and of files, the oldest first. Records that cannot be read are passed over.
+    """Return every measurement of a service and of files, oldest first. Unreadable records are skipped.
 
     Raises:
-        InputError: a file is no measurement.
+        InputError: a file is not a measurement.
     """
-    found = [_learned(path, Source(read_run(path))) for path in files]
+    runs = [_learned(path, Source(read_run(path))) for path in files]
     if session is not None:
         for operation in rollouts_of(session):
             try:
@@ -55,8 +55,8 @@ def learned_from(session: Session | None, files: Sequence[str]) -> tuple[Learned
                 session.console.warn(f"measurement of {operation.id} not used: {error.message}")
                 continue
             if source is not None:
-                found.append(_learned(operation.id, source))
-    return tuple(one for one in found if one is not None)
+                runs.append(_learned(operation.id, source))
+    return tuple(run for run in runs if run is not None)
 
 
 def _learned(name: str, source: Source) -> Learned | None:
@@ -65,13 +65,15 @@ def _learned(name: str, source: Source) -> Learned | None:
     if spec is None or spec.is_none:
         return None
     analysis, _ = source.judge()
-    comparisons = [one for one in analysis.cells if one.cell.rate is None]
-    lengths = [one.baseline.output_tokens / n for one in comparisons if (n := one.baseline.requests) > 0]
+    comparisons = [comparison for comparison in analysis.cells if comparison.cell.rate is None]
+    lengths = [
+        comparison.baseline.output_tokens / n for comparison in comparisons if (n := comparison.baseline.requests) > 0
+    ]
     return Learned(
         name=name,
         spec=spec,
         acceptance=_acceptance(run, spec.method),
-        pairs=tuple(pair for one in comparisons if (pair := _pair(one, spec, name)) is not None),
+        pairs=tuple(pair for comparison in comparisons if (pair := _pair(comparison, spec, name)) is not None),
         tokens_per_s={float(c.cell.concurrency): t for c in comparisons if (t := c.baseline.throughput)},
         pools=(run.arms[BASELINE].kv_pool_tokens, run.arms[CANDIDATE].kv_pool_tokens),
         devices=tuple(arm.device for arm in run.arms.values() if arm.device),
@@ -95,15 +97,15 @@ def candidate_spec(run: Run) -> Spec | None:
     return None
 
 
-def _pair(one: Comparison, spec: Spec, name: str) -> Pair | None:
-    through, time = one.throughput_ratio, one.time_per_token_ratio
+def _pair(comparison: Comparison, spec: Spec, name: str) -> Pair | None:
+    through, time = comparison.throughput_ratio, comparison.time_per_token_ratio
     if through is None and time is None:
         return None
     k = spec.k or 5
     return Pair(
         method=spec.method,
         k=k,
-        concurrency=float(one.cell.concurrency),
+        concurrency=float(comparison.cell.concurrency),
         throughput=through.value if through else None,
         time_per_token=time.value if time else None,
         noise=_noise(through or time),

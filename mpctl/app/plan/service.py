@@ -99,25 +99,25 @@ def _methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
 
 
 def _gpu(source: Source, request: PlanRequest, evidence: Evidence) -> Gpu | None:
-    """The GPU named, else the one that the service was measured on or that its engine logged.
+    """Return the named GPU, else the GPU that the service was measured on or that its engine logged.
 
     Raises:
         InputError: the GPU named is not in the table.
     """
     named = request.speculation.gpu
     if named is not None:
-        found = find_gpu(named)
-        if found is None and named.upper() != CPU:
+        gpu = find_gpu(named)
+        if gpu is None and named.upper() != CPU:
             raise InputError(
                 f"{named!r} is not in the table",
                 field="--gpu",
                 hint=f"known: {', '.join(gpus())}; another one: describe it in a file for --cell",
             )
-        return found or _PROCESSOR
+        return gpu or _PROCESSOR
     for device in evidence.devices:
-        found = find_gpu(device)
-        if found is not None:
-            return found
+        gpu = find_gpu(device)
+        if gpu is not None:
+            return gpu
     logged = read_log(source.engine_log() or "").device
     return _PROCESSOR if logged == CPU or any(_is_processor(device) for device in evidence.devices) else None
 
@@ -218,7 +218,7 @@ def _draft_shape(change: Change) -> Shape | None:
 
 def _precision(quantised: str | None, name: str | None) -> str:
     text = f"{quantised or ''} {name or ''}".lower()
-    return next((one for one in ("fp8", "awq", "gptq", "mxfp4", "nvfp4", "int8", "int4") if one in text), "bf16")
+    return next((dtype for dtype in ("fp8", "awq", "gptq", "mxfp4", "nvfp4", "int8", "int4") if dtype in text), "bf16")
 
 
 def _pools(memory: Estimate | None, logged: int | None) -> tuple[float | None, float | None]:

@@ -219,28 +219,28 @@ class Session(ABC):
         )
 
 
-def choose(found: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
+def choose(services: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
     """Choose the (namespace, name) of a service. ``none``: the hint when there is no service at all.
 
     Raises:
-        ServiceNotFound: there is no such service.
-        InputError: there are several; the message lists them.
+        ServiceNotFound: no such service.
+        InputError: several services match; the message lists them.
     """
     if name is None:
-        if len(found) == 1:
-            return found[0]
-        listing = ", ".join(f"{ns}/{n}" for ns, n in found)
-        if not found:
+        if len(services) == 1:
+            return services[0]
+        listing = ", ".join(f"{ns}/{n}" for ns, n in services)
+        if not services:
             raise ServiceNotFound(f"no service is up{where}", hint=none)
         raise InputError(f"several services{where}: {listing}", hint="name one of them")
-    matching = [(ns, n) for ns, n in found if n == name]
+    matching = [(ns, n) for ns, n in services if n == name]
     if len(matching) > 1:
         spaces = ", ".join(ns for ns, _ in matching)
         raise InputError(f"service {name} exists in several namespaces: {spaces}", hint="choose a namespace with -n")
     if not matching:
         import difflib
 
-        near = difflib.get_close_matches(name, [n for _, n in found], n=1)
+        near = difflib.get_close_matches(name, [n for _, n in services], n=1)
         hint = f"did you mean {near[0]}" if near else f"run 'mpctl status' to list services; {none}"
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]

@@ -118,13 +118,13 @@ class ClusterSession(Session):
         return self.platform.live_text()
 
     def kserve_version(self) -> str | None:
-        """The tag of the controller's image; None where it is elsewhere or may not be read."""
+        """Return the tag of the KServe controller's image; None if it runs in another namespace or may not be read."""
         try:
-            found = self.client.list(DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager")
+            controllers = self.client.list(DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager")
         except NotPermitted:
             return None
-        pods = [one["spec"]["template"]["spec"]["containers"] for one in found or ()]
-        # A proxy may stand beside the controller, with a version of its own.
+        pods = [deployment["spec"]["template"]["spec"]["containers"] for deployment in controllers or ()]
+        # A proxy container may run next to the controller, with a version of its own.
         own = [container for containers in pods for container in containers if container.get("name") == "manager"]
         images = [str(container.get("image")) for container in own]
         return next((image for image in images if parse_version(image) is not None), None)
@@ -150,9 +150,9 @@ class ClusterSession(Session):
     def counters(self) -> EngineCounters:
         """Of every ready pod."""
         reader = self.platform.reader
-        found = reader.workload(self.platform.isvc())
-        engines, failed = reader.counters(found)
-        return EngineCounters(engines, failed, len(found.ready))
+        workload = reader.workload(self.platform.isvc())
+        engines, failed = reader.counters(workload)
+        return EngineCounters(engines, failed, len(workload.ready))
 
     def holder(self) -> str | None:
         """Who holds the lease."""
@@ -203,8 +203,8 @@ class ClusterSession(Session):
             try:
                 yield Context(self.platform, self.store, meter, SystemClock(), self.console, who())
             finally:
-                if left := meter.close():
-                    self.console.warn(left)
+                if leftover := meter.close():
+                    self.console.warn(leftover)
                 self.platform.close()
 
     def _load_client(self) -> LoadClient:
@@ -236,24 +236,24 @@ def open_client(place: Place) -> Client:
 
 
 def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool = False) -> ClusterSession:
-    """The service asked for; without a name the only one of the namespace.
+    """Open the service of this name; without a name, the only service of the namespace.
 
-    ``gone``: a service that was deleted but has a history will do too.
+    ``gone``: accept a deleted service that has a history.
 
     Raises:
-        InputError: there is none, or several; the message lists them.
+        InputError: no service or several match; the message lists them.
     """
     client = open_client(place)
     namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
         return ClusterSession(client, namespace, name, console)
-    kinds = {(space, one): kind for space, one, kind in reversed(cluster_services(client, namespace))}
-    found = [*reversed(kinds)]
+    kinds = {(space, service): kind for space, service, kind in reversed(cluster_services(client, namespace))}
+    services = [*reversed(kinds)]
     if gone:
-        found += [pair for pair in _with_history(client, namespace) if pair not in kinds]
+        services += [pair for pair in _with_history(client, namespace) if pair not in kinds]
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(
-        found, name, where=where, none="choose another namespace with -n or another cluster with --context"
+        services, name, where=where, none="choose another namespace with -n or another cluster with --context"
     )
     resource = kinds.get((namespace, chosen), INFERENCE_SERVICE)
     return ClusterSession(client, namespace, chosen, console, resource)
@@ -271,14 +271,14 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
     listed = [(INFERENCE_SERVICE, kserve or [])]
     for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT):
         try:
-            found = client.list(kind, namespace, labels=labels) or []
+            objects = client.list(kind, namespace, labels=labels) or []
         except NotPermitted:
             continue
-        listed.append((kind, [one for one in found if kind is not DEPLOYMENT or serves_vllm(one)]))
+        listed.append((kind, [record for record in objects if kind is not DEPLOYMENT or serves_vllm(record)]))
     services = [
         (metadata["namespace"], metadata["name"], kind)
         for kind, items in listed
-        for metadata in (one["metadata"] for one in items)
+        for metadata in (record["metadata"] for record in items)
         if ARM_ANNOTATION not in (metadata.get("annotations") or {})
     ]
     if kserve is None and not services:

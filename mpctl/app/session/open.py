@@ -49,8 +49,8 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
 def open_sessions(
     place: Place, console: Console, name: str | None, *, everywhere: bool = False, labels: str = ""
 ) -> Sequence[Session]:
-    """The service asked for, or all of the namespace; ``everywhere``: of all namespaces; ``labels``: those that the
-    selector names.
+    """Open the service of this name, or all of the namespace. ``everywhere``: of all namespaces; ``labels``: only
+    services that match the selector.
 
     Raises:
         InputError: there is no such service, or the platform has no labels.
@@ -63,4 +63,4 @@ def open_sessions(
         return cluster_sessions(place, console, everywhere=everywhere, labels=labels)
     if labels:
         raise InputError("services of this machine have no labels", field="--selector")
-    return [LocalSession(namespace, found, console) for namespace, found in known_services(place.namespace)]
+    return [LocalSession(namespace, service, console) for namespace, service in known_services(place.namespace)]

@@ -45,10 +45,12 @@ class Configuration:
 
 
 def starting_field(plan: ServicePlan, fixed: frozenset[str]) -> tuple[Configuration, ...]:
-    """What to try, the best predicted first; what nothing is predicted of comes last. ``fixed``: settings that the user
-    chose, which are not varied."""
-    found = [one for method in plan.methods if not method.refused for one in _of_method(method, fixed)]
-    return tuple(sorted(found, key=lambda one: -(one.predicted or 0.0)))[:MOST]
+    """Return the configurations to try, the best predicted first, those without a prediction last. ``fixed``: settings
+    that the user chose, which are not varied."""
+    configurations = [
+        configuration for method in plan.methods if not method.refused for configuration in _of_method(method, fixed)
+    ]
+    return tuple(sorted(configurations, key=lambda configuration: -(configuration.predicted or 0.0)))[:MOST]
 
 
 def _of_method(plan: MethodPlan, fixed: frozenset[str]) -> Iterator[Configuration]:

@@ -63,12 +63,12 @@ def gain_of(analysis: Analysis, cells: Sequence[Comparison] | None = None) -> In
     chosen = analysis.cells if cells is None else cells
     stages = Stages.of(analysis.policy, rounds=max(analysis.rounds, 1), planned=analysis.planned, cells=len(chosen))
     figures = []
-    for one in chosen:
-        figure = one.figures.get("throughput_ratio" if one.cell.rate is None else "time_per_token_ratio")
-        if figure is not None and one.cell.rate is not None:
+    for comparison in chosen:
+        figure = comparison.figures.get("throughput_ratio" if comparison.cell.rate is None else "time_per_token_ratio")
+        if figure is not None and comparison.cell.rate is not None:
             figure = replace(figure, values=tuple(-value for value in figure.values))
         figures.append(figure)
-    weights = cell_shares([one.cell.traffic for one in chosen], analysis.shares)
+    weights = cell_shares([comparison.cell.traffic for comparison in chosen], analysis.shares)
     return overall_gain(figures, weights, stages.higher)
 
 
@@ -130,12 +130,12 @@ class Trials:
         return {"seconds": (clock.now() - began).total_seconds(), "start_s": start_s, "failed": failed}
 
     def _share_calibration(self, id_: str) -> None:
-        """The load client is the same for all: what it was calibrated to once holds for every configuration."""
-        found = self.store.load(id_, "calibration")
+        """Copy the calibration of the load client, which is the same for all, to every configuration."""
+        calibration = self.store.load(id_, "calibration")
         for index in range(len(self.configurations)):
             other = f"{self.run_id}-{index}"
-            if found is not None and self.store.load(other, "calibration") is None:
-                self.store.save(other, "calibration", found)
+            if calibration is not None and self.store.load(other, "calibration") is None:
+                self.store.save(other, "calibration", calibration)
 
     def _measurement(self, id_: str, policy: Policy, arms: Arms | None) -> Measurement:
         return open_measurement(self.store, id_, self.workload, policy, self.session.console, arms)
@@ -178,14 +178,14 @@ def judged_among(tried: Tried, count: int) -> tuple[Run, Verdict]:
 
 def best_by_concurrency(tried: Mapping[int, Tried], method: str) -> dict[float, int]:
     """The best K of a method at each concurrency measured, 0 where none gains; of configurations with one K."""
-    found: dict[float, tuple[float, int]] = {}
-    for one in tried.values():
-        if one.configuration.method != method or one.configuration.k is None or one.analysis is None:
+    best: dict[float, tuple[float, int]] = {}
+    for trial in tried.values():
+        if trial.configuration.method != method or trial.configuration.k is None or trial.analysis is None:
             continue
-        for concurrency in {c.cell.concurrency for c in one.analysis.cells if c.cell.rate is None}:
-            cells = [c for c in one.analysis.cells if c.cell.rate is None and c.cell.concurrency == concurrency]
-            gain = gain_of(one.analysis, cells)
-            if gain is not None and gain.value > found.get(float(concurrency), (1.0, 0))[0]:
-                found[float(concurrency)] = (gain.value, one.configuration.k)
-            found.setdefault(float(concurrency), (1.0, 0))
-    return {concurrency: k for concurrency, (_, k) in found.items()}
+        for concurrency in {c.cell.concurrency for c in trial.analysis.cells if c.cell.rate is None}:
+            cells = [c for c in trial.analysis.cells if c.cell.rate is None and c.cell.concurrency == concurrency]
+            gain = gain_of(trial.analysis, cells)
+            if gain is not None and gain.value > best.get(float(concurrency), (1.0, 0))[0]:
+                best[float(concurrency)] = (gain.value, trial.configuration.k)
+            best.setdefault(float(concurrency), (1.0, 0))
+    return {concurrency: k for concurrency, (_, k) in best.items()}

@@ -54,7 +54,7 @@ class Tuned:
 
 
 def tune(session: Session, request: TuneRequest) -> Tuned:
-    """Search; killed at any point, the same request continues.
+    """Run a search; after an interruption, the same request continues it.
 
     Raises:
         InputError: an option cannot be used.
@@ -77,7 +77,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     plan = service.run(session, _question(request, workload.concurrency or (1,)))
     field = _field(session, request, plan, serving)
     home = state_root() / "bench"
-    names = "\n".join(one.name for one in field)
+    names = "\n".join(configuration.name for configuration in field)
     directory = directory_of(home, f"tune {session.title} {session.text()}\n{names}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file, spec_file = choose_file(bench.run_file, run_id), _spec_file(request.write_spec, run_id)
@@ -87,12 +87,12 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
         limit = f", within {measurement.time_limit_s:.0f} s" if measurement.time_limit_s else ""
         console.note(f"{run_id}: {len(field)} configurations{limit}; {describe_workload(workload)} to each arm")
         trials = Trials(session, context, bench, request.speculation, workload, store, run_id, list(field))
-        found = search(len(field), workload.repeats, trials, limit_s=measurement.time_limit_s)
-        seconds, best = found.seconds, found.best
-        ended = "the best configuration had all rounds" if found.finished else "the time is over"
+        search_outcome = search(len(field), workload.repeats, trials, limit_s=measurement.time_limit_s)
+        seconds, best = search_outcome.seconds, search_outcome.best
+        ended = "the best configuration had all rounds" if search_outcome.finished else "the time is over"
         if best is not None and (not measurement.time_limit_s or seconds < measurement.time_limit_s / 2):
             best = _with_schedule(trials, plan, best, workload.repeats)
-        result = _result(trials, best, found.untried, seconds, ended, file, spec_file)
+        result = _result(trials, best, search_outcome.untried, seconds, ended, file, spec_file)
         store.save(run_id, "finished", {"file": str(Path(file).absolute())})
     return result
 
@@ -107,30 +107,36 @@ def _question(request: TuneRequest, concurrency: tuple[int, ...]) -> PlanRequest
 
 
 def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: Spec) -> tuple[Configuration, ...]:
-    """What is tried: of the plan, without what serves; and no speculation where some serves.
+    """Return the configurations to try: those of the plan except the serving one, and no speculation if some serves.
 
     Raises:
-        Refused: nothing can run.
+        Refused: no configuration can run.
     """
     fixed = {text.partition("=")[0].replace("-", "_") for text in request.speculation.settings}
-    found = starting_field(plan, frozenset(fixed))
+    configurations = starting_field(plan, frozenset(fixed))
     if not serving.is_none:
-        found = (*found, Configuration("none"))
-    found = tuple(one for one in found if one.method == "none" or _spec(session, request, one) != serving)
-    if not found:
+        configurations = (*configurations, Configuration("none"))
+    configurations = tuple(
+        configuration
+        for configuration in configurations
+        if configuration.method == "none" or _spec(session, request, configuration) != serving
+    )
+    if not configurations:
         reasons = [
-            f"{one.method}: {one.refusal.reason}" if one.refusal else f"{one.method}: refused by the preflight"
-            for one in plan.methods
+            f"{method.method}: {method.refusal.reason}"
+            if method.refusal
+            else f"{method.method}: refused by the preflight"
+            for method in plan.methods
         ]
         raise Refused(
             f"{session.title}: no configuration to try ({'; '.join(reasons) or 'no method is named'})",
             hint="mpctl plan --spec all says what is missing",
         )
-    return found
+    return configurations
 
 
-def _spec(session: Session, request: TuneRequest, one: Configuration) -> Spec:
-    return prepare(session, speculation_of(one, request.speculation)).spec
+def _spec(session: Session, request: TuneRequest, configuration: Configuration) -> Spec:
+    return prepare(session, speculation_of(configuration, request.speculation)).spec
 
 
 def _spec_file(path: str | None, run_id: str) -> str:
@@ -147,16 +153,16 @@ def _spec_file(path: str | None, run_id: str) -> str:
 
 
 def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) -> int:
-    """The best, or a schedule of what was the best K at each concurrency, where the engine honours one."""
+    """Return the best configuration, or a schedule of the best K at each concurrency if the engine supports one."""
     method = trials.configurations[best].method
-    grid = next((one.grid for one in plan.methods if one.method == method), None)
+    grid = next((planned.grid for planned in plan.methods if planned.method == method), None)
     session = trials.session
     engine = grid.entries[0].cell.engine if grid else parse_version(session.engine_version(session.service()))
     made = schedule(method, best_by_concurrency(trials.known, method))
     if made is None or not honours_schedule(engine):
         return best
     scheduled = Configuration(method, made)
-    if scheduled.settings in {one.settings for one in trials.configurations}:
+    if scheduled.settings in {configuration.settings for configuration in trials.configurations}:
         return best
     trials.configurations.append(scheduled)
     index = len(trials.configurations) - 1
@@ -178,8 +184,8 @@ def _result(
         key=lambda i: (i != best, bool(trials.known[i].failed), -trials.known[i].rounds, -_value(trials, i)),
     )
     tried = tuple(trials.known[index] for index in order)
-    if all(one.failed for one in tried):
-        reasons = "; ".join(f"{one.configuration.name}: {one.failed}" for one in tried)
+    if all(trial.failed for trial in tried):
+        reasons = "; ".join(f"{trial.configuration.name}: {trial.failed}" for trial in tried)
         raise MpctlError(f"no configuration could be measured: {reasons}", hint="mpctl plan --spec all checks each")
     first = tried[0]
     run, verdict = judged_among(first, len(tried))

@@ -321,9 +321,9 @@ class _Watch:
         self._until(lambda: bool(self._users.answers), self._window_s)  # the first answers are slower
         result = Result(self._fault)
         self._phase("before")
-        seen = self._watched.seen
-        if seen.finding:
-            return replace(result, failure=f"before the fault: {seen.signal.value}: {seen.text}")
+        assessment = self._watched.assessment
+        if assessment.finding:
+            return replace(result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}")
         return result
 
     def fallen_back(self, result: Result) -> Result:
@@ -336,13 +336,13 @@ class _Watch:
 
         if self._until(lambda: happened("signal") is not None, _FOUND_S) is None:
             return replace(result, failure=f"not detected within {_FOUND_S:.0f} s")
-        found = happened("signal")
-        assert found is not None
-        result = replace(result, signal=found[1].reason, detected_s=found[0] - at)
+        signal = happened("signal")
+        assert signal is not None
+        result = replace(result, signal=signal[1].reason, detected_s=signal[0] - at)
         self._until(lambda: self._watched.acting is not None, self._window_s + _UNDECIDED_S)
-        self.windows["during"] = (found[0], self._clock.monotonic())
+        self.windows["during"] = (signal[0], self._clock.monotonic())
         if self._watched.acting is None:
-            pays = self._watched.seen.pays
+            pays = self._watched.assessment.pays
             result = replace(result, pays=pays, action="reported")
             return result if pays else replace(result, failure=f"no fallback: {self._watched.decision.reason}")
         result = replace(result, pays=False)
@@ -381,18 +381,18 @@ class _Watch:
         return result
 
     def killed(self, result: Result) -> Result:
-        """From the end of the engine until it answers again. No spec is at fault, so none is replaced."""
+        """Measure from the engine's end until it answers again. No spec is at fault, so none is replaced."""
         at = self._clock.monotonic()
         self._rig.crash()
 
         def noticed() -> bool:
-            seen = self._watched.seen
-            return seen.signal in (Signal.BLIND, Signal.RESTARTING) or bool(seen.restarted)
+            assessment = self._watched.assessment
+            return assessment.signal in (Signal.BLIND, Signal.RESTARTING) or bool(assessment.restarted)
 
-        found = self._until(noticed, _FOUND_S)
-        if found is None:
+        noticed_at = self._until(noticed, _FOUND_S)
+        if noticed_at is None:
             return replace(result, failure=f"not detected within {_FOUND_S:.0f} s")
-        result = replace(result, signal=self._watched.seen.signal.value, detected_s=found - at)
+        result = replace(result, signal=self._watched.assessment.signal.value, detected_s=noticed_at - at)
 
         def answered() -> list[Answer]:
             return [a for a in self._users.answers if a.began > at and not a.error]

@@ -63,17 +63,26 @@ class WatchEvent:
         }
 
 
-def signal_event(at: str, namespace: str, service: str, seen: Assessment, reference: Reference | None) -> WatchEvent:
-    """A finding began, changed or ended."""
-    costs = "; speculation costs more than it gains" if seen.pays is False else ""
+def signal_event(
+    at: str, namespace: str, service: str, assessment: Assessment, reference: Reference | None
+) -> WatchEvent:
+    """Return the event of a finding that began, changed or ended."""
+    costs = "; speculation costs more than it gains" if assessment.pays is False else ""
     return WatchEvent(
-        *(at, namespace, service, "signal", seen.signal.value, f"{MEANINGS[seen.signal].text}: {seen.text}{costs}"),
-        finding=seen.finding,
+        *(
+            at,
+            namespace,
+            service,
+            "signal",
+            assessment.signal.value,
+            f"{MEANINGS[assessment.signal].text}: {assessment.text}{costs}",
+        ),
+        finding=assessment.finding,
         reference=reference.operation if reference is not None else "",
-        command=remedy_of(seen.signal, service) if seen.finding else "",
-        pays=seen.pays,
-        figures=seen.figures,
-        expected=seen.expected,
+        command=remedy_of(assessment.signal, service) if assessment.finding else "",
+        pays=assessment.pays,
+        figures=assessment.figures,
+        expected=assessment.expected,
     )
 
 

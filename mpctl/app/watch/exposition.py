@@ -34,7 +34,7 @@ def metrics(watcher: Watcher) -> str:
         lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge"]
         lines += [f"{name}{_labels(w)} {value:g}" for w in rows if (value := read(w)) is not None]
     lines += ["# HELP mpctl_watch_signal The service's signal.", "# TYPE mpctl_watch_signal gauge"]
-    lines += [f"mpctl_watch_signal{_labels(w, signal=w.seen.signal.value)} 1" for w in rows]
+    lines += [f"mpctl_watch_signal{_labels(w, signal=w.assessment.signal.value)} 1" for w in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -47,34 +47,35 @@ def health(watcher: Watcher, idle_s: float) -> tuple[int, str]:
 
 def record(watched: Watched) -> dict[str, Any]:
     """The state of a service as a JSON object; conditions as kstatus reads them."""
-    seen, reference = watched.seen, watched.facts.reference
+    assessment, reference = watched.assessment, watched.facts.reference
     return {
         "namespace": watched.session.namespace,
         "service": watched.session.name,
-        "signal": seen.signal.value,
-        "message": seen.text,
-        "finding": seen.finding,
-        "pays": seen.pays,
+        "signal": assessment.signal.value,
+        "message": assessment.text,
+        "finding": assessment.finding,
+        "pays": assessment.pays,
         "reference": reference.operation if reference is not None else None,
-        "figures": figures_record(seen.figures),
-        "expected": expected_record(seen.expected) if seen.expected is not None else None,
-        "detectsInSeconds": seen.detects_in_s,
+        "figures": figures_record(assessment.figures),
+        "expected": expected_record(assessment.expected) if assessment.expected is not None else None,
+        "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
         "trafficChanged": list(watched.unlike),
-        "command": remedy_of(seen.signal, watched.session.name) or None,
+        "command": remedy_of(assessment.signal, watched.session.name) or None,
         "conditions": conditions(watched),
     }
 
 
 def conditions(watched: Watched) -> list[dict[str, str]]:
-    """As kstatus reads them. Ready: speculation does what was measured, Unknown while nothing can be judged.
-    Reconciling: an operation of the watch is under way. Stalled: a finding that only a person or the policy ends."""
-    seen, acts = watched.seen, watched.acting is not None and not watched.acting.done()
-    ready = "Unknown" if seen.signal is Signal.BLIND else "False" if seen.finding or acts else "True"
-    found = {"Ready": ready, "Reconciling": str(acts), "Stalled": str(seen.finding and not acts)}
-    reason, message = seen.signal.value, MEANINGS[seen.signal].text
-    return [{"type": name, "status": status, "reason": reason, "message": message} for name, status in found.items()]
+    """Return the conditions as kstatus reads them. Ready: speculation performs as measured; Unknown while no assessment
+    is possible. Reconciling: an operation of the watch is running. Stalled: a finding that only a person or the policy
+    can end."""
+    assessment, acts = watched.assessment, watched.acting is not None and not watched.acting.done()
+    ready = "Unknown" if assessment.signal is Signal.BLIND else "False" if assessment.finding or acts else "True"
+    statuses = {"Ready": ready, "Reconciling": str(acts), "Stalled": str(assessment.finding and not acts)}
+    reason, message = assessment.signal.value, MEANINGS[assessment.signal].text
+    return [{"type": name, "status": status, "reason": reason, "message": message} for name, status in statuses.items()]
 
 
 def table_rows(watched: list[Watched]) -> list[list[str]]:
@@ -84,10 +85,10 @@ def table_rows(watched: list[Watched]) -> list[list[str]]:
 
 
 def _row(watched: Watched) -> list[str]:
-    seen, figures, expected = watched.seen, watched.seen.figures, watched.seen.expected
-    pays = {True: "yes", False: "no", None: "-"}[seen.pays]
+    assessment, figures, expected = watched.assessment, watched.assessment.figures, watched.assessment.expected
+    pays = {True: "yes", False: "no", None: "-"}[assessment.pays]
     return [
-        *(watched.session.namespace, watched.session.name, seen.signal.value, pays),
+        *(watched.session.namespace, watched.session.name, assessment.signal.value, pays),
         _against(_tokens(watched), expected.tokens_per_step if expected is not None else None, 2),
         _against(
             figures.time_per_token_ms if figures is not None else None,
@@ -96,7 +97,7 @@ def _row(watched: Watched) -> list[str]:
         ),
         "-" if figures is None or figures.batch is None else f"{figures.batch:.1f}",
         watched.decision.act.value,
-        seen.text,
+        assessment.text,
     ]
 
 
@@ -106,8 +107,8 @@ def _against(value: float | None, measured: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if measured is None else f" ({measured:.{digits}f})")
 
 
-def _labels(watched: Watched, **more: str) -> str:
-    pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **more}
+def _labels(watched: Watched, **labels: str) -> str:
+    pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **labels}
     return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items()) + "}"
 
 
@@ -117,23 +118,23 @@ def _label(value: str) -> str:
 
 
 def _finding(watched: Watched) -> float:
-    return float(watched.seen.finding)
+    return float(watched.assessment.finding)
 
 
 def _pays(watched: Watched) -> float | None:
-    return None if watched.seen.pays is None else float(watched.seen.pays)
+    return None if watched.assessment.pays is None else float(watched.assessment.pays)
 
 
 def _blind(watched: Watched) -> float:
-    return float(watched.seen.signal is Signal.BLIND)
+    return float(watched.assessment.signal is Signal.BLIND)
 
 
 def _tokens(watched: Watched) -> float | None:
-    return watched.seen.figures.tokens_per_step if watched.seen.figures is not None else None
+    return watched.assessment.figures.tokens_per_step if watched.assessment.figures is not None else None
 
 
 def _slowdown(watched: Watched) -> float | None:
-    figures, expected = watched.seen.figures, watched.seen.expected
+    figures, expected = watched.assessment.figures, watched.assessment.expected
     if figures is None or expected is None or not figures.time_per_token_ms or not expected.time_per_token_ms:
         return None
     return figures.time_per_token_ms / expected.time_per_token_ms

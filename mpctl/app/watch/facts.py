@@ -110,9 +110,9 @@ def _of_engine(operation: Operation) -> bool:
 
 
 def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:
-    """The plan that last promoted a manifest."""
-    found = [op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest]
-    return found[-1] if found else None
+    """Return the plan that last promoted a manifest."""
+    plans = [op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest]
+    return plans[-1] if plans else None
 
 
 def _served_number(last: Operation, revisions: Iterable[Revision]) -> int:

@@ -66,14 +66,14 @@ class Publisher:
             self._warn(f"event {event.reason} of {event.namespace}/{event.service} not written: {error.message}")
 
     def _status(self, watched: Watched, before: dict[str, Any]) -> dict[str, Any]:
-        seen, facts = watched.seen, watched.facts
-        found: dict[str, Any] = {
-            "signal": seen.signal.value,
-            "message": seen.text,
-            "pays": seen.pays,
+        assessment, facts = watched.assessment, watched.facts
+        fields: dict[str, Any] = {
+            "signal": assessment.signal.value,
+            "message": assessment.text,
+            "pays": assessment.pays,
             "decision": watched.decision.act.value,
             "spec": facts.live.spec if facts.live is not None else None,
             "reference": facts.reference.operation if facts.reference is not None else None,
             "conditions": since(conditions(watched), before.get("conditions", ()), self._time()),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}

@@ -18,15 +18,15 @@ def read_engines(
 ) -> Mapping[Key, Reading]:
     """Ask every engine for its /metrics."""
 
-    def one(session: Session) -> tuple[Key, Reading]:
+    def read_session(session: Session) -> tuple[Key, Reading]:
         key = (session.namespace, session.name)
         try:
-            found = session.counters()
+            counters = session.counters()
         except MpctlError as error:
             return key, Reading(monotonic(), {}, {session.name: error.message})
-        return key, Reading(monotonic(), found.engines, found.failed, found.wanted)
+        return key, Reading(monotonic(), counters.engines, counters.failed, counters.wanted)
 
-    return dict(readers.map(one, sessions))
+    return dict(readers.map(read_session, sessions))
 
 
 def from_prometheus(url: str) -> Source:
@@ -36,12 +36,12 @@ def from_prometheus(url: str) -> Source:
     def read(sessions: Sequence[Session], readers: Executor, monotonic: Callable[[], float]) -> Mapping[Key, Reading]:
         at = monotonic()
         try:
-            found = prometheus.read(url)
+            counters = prometheus.read(url)
         except MpctlError as error:
             return {(s.namespace, s.name): Reading(at, {}, {"Prometheus": error.message}) for s in sessions}
         readings = {}
         for session in sessions:
-            pods = found.get((session.namespace, session.name), {})
+            pods = counters.get((session.namespace, session.name), {})
             engines = {pod: c for pod, c in pods.items() if not isinstance(c, str)}
             failed = {pod: c for pod, c in pods.items() if isinstance(c, str)}
             readings[session.namespace, session.name] = Reading(at, engines, failed, len(pods))

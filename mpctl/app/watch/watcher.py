@@ -38,23 +38,22 @@ Key = tuple[str, str]
 
 @dataclass
 class Watched:
-    """One service and what is remembered of it. ``reported``: the signal of the last event; ``unpaid``: it said that
-    speculation costs more than it gains; ``finding``: the present one, since ``found_at``; ``told``: what was
-    said to hold an action back; ``failures``: actions in
-    a row that failed."""
+    """One service and its state between readings. ``reported``: the signal of the last event; ``unpaid``: that event
+    reported that speculation costs more than it gains; ``finding``: the present finding, since ``found_at``;
+    ``hold_reasons``: the reported reasons for holding an action back; ``failures``: consecutive failed actions."""
 
     session: Session
     state: State = field(default_factory=State)
     profile: Profile = field(default_factory=Profile)
     facts: Facts = field(default_factory=Facts)
     read_at: float | None = None
-    seen: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
+    assessment: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
     last_at: float | None = None
     reported: Signal | None = None
     unpaid: bool = False
     finding: Signal | None = None
     found_at: float = 0.0
-    told: set[str] = field(default_factory=set)
+    hold_reasons: set[str] = field(default_factory=set)
     unjudged_since: float | None = None
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
     unlike: tuple[str, ...] = ()
@@ -117,7 +116,7 @@ class Watcher:
         if self._listed_at is not None and self._monotonic() - self._listed_at < _REFRESH_S:
             return
         try:
-            found = {(s.namespace, s.name): s for s in self._services()}
+            services = {(s.namespace, s.name): s for s in self._services()}
         except MpctlError as error:
             if self._listed_at is None:  # a wrong name or option, not a lost API server
                 raise
@@ -125,10 +124,10 @@ class Watcher:
             self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", error.message))
             return
         self._listed_at = self._monotonic()
-        for key in self.watched.keys() - found.keys():
+        for key in self.watched.keys() - services.keys():
             del self.watched[key]
-        for key in found.keys() - self.watched.keys():
-            self.watched[key] = Watched(found[key])
+        for key in services.keys() - self.watched.keys():
+            self.watched[key] = Watched(services[key])
 
     def _read_facts(self, watched: Watched) -> None:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
@@ -145,14 +144,16 @@ class Watcher:
 
     def _judge(self, watched: Watched, reading: Reading) -> None:
         facts = watched.facts
-        watched.state, seen = assess(self.policy, facts.reference, watched.state, reading, speculates=facts.speculates)
-        watched.seen = seen
-        for engine in seen.restarted:
+        watched.state, assessment = assess(
+            self.policy, facts.reference, watched.state, reading, speculates=facts.speculates
+        )
+        watched.assessment = assessment
+        for engine in assessment.restarted:
             text = f"{engine} restarted; its counters began again"
             self._emit(WatchEvent(self._time(), *watched.key, "signal", "EngineRestarted", text))
-        if seen.figures is not None:
+        if assessment.figures is not None:
             watched.last_at = self._now()
-            watched.profile = watched.profile.after(seen.figures)
+            watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
         self._report(watched)
 
@@ -170,26 +171,26 @@ class Watcher:
 
     def _report(self, watched: Watched) -> None:
         """Emit an event when the signal changed; a moment that cannot be judged is no change before it lasts."""
-        signal, now = watched.seen.signal, self._now()
+        signal, now = watched.assessment.signal, self._now()
         if signal in _UNJUDGED:
             watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
             if now - watched.unjudged_since < _UNJUDGED_S:
                 return
         else:
             watched.unjudged_since = None
-        unpaid = watched.seen.pays is False
+        unpaid = watched.assessment.pays is False
         if signal in _QUIET:
             return
-        finding = signal if watched.seen.finding else None
+        finding = signal if watched.assessment.finding else None
         if finding is not watched.finding:
             watched.finding, watched.found_at = finding, now
-            watched.told.clear()
+            watched.hold_reasons.clear()
         if signal is watched.reported and unpaid <= watched.unpaid:
             return
         first = watched.reported is None
         watched.reported, watched.unpaid = signal, unpaid
-        if not first or watched.seen.finding or signal is not Signal.HEALTHY:
-            self._emit(signal_event(self._time(), *watched.key, watched.seen, watched.facts.reference))
+        if not first or watched.assessment.finding or signal is not Signal.HEALTHY:
+            self._emit(signal_event(self._time(), *watched.key, watched.assessment, watched.facts.reference))
 
     def _decide(self, watched: Watched) -> None:
         decision = self._decision(watched)
@@ -198,8 +199,8 @@ class Watcher:
             self._read_facts(watched)
             decision = self._decision(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
-        if decision.act is Act.HOLD and reason not in watched.told:
-            watched.told.add(reason)
+        if decision.act is Act.HOLD and reason not in watched.hold_reasons:
+            watched.hold_reasons.add(reason)
             self._emit(WatchEvent(self._time(), *watched.key, "decision", reason, decision.reason, finding=True))
         watched.decision = decision
         if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
@@ -223,7 +224,7 @@ class Watcher:
         )
         recorded = [at for w in self.watched.values() for at in w.facts.fallbacks]
         return decide(
-            self.policy, watched.seen, situation, Fleet(len(self.watched), (*recorded, *self._begun.values()))
+            self.policy, watched.assessment, situation, Fleet(len(self.watched), (*recorded, *self._begun.values()))
         )
 
     def _act(self, watched: Watched, decision: Decision) -> None:
@@ -245,8 +246,8 @@ class Watcher:
                 *(self._time(), *watched.key, "action", reason, f"{decision.reason}; {done}"),
                 reference=facts.reference.operation if facts.reference is not None else "",
                 revert=revert,
-                figures=watched.seen.figures,
-                expected=watched.seen.expected,
+                figures=watched.assessment.figures,
+                expected=watched.assessment.expected,
             )
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0

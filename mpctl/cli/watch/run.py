@@ -239,9 +239,9 @@ def _once(context: CliContext, watcher: Watcher, publisher: Publisher | None) ->
         names=lambda: [f"{w.session.namespace}/{w.session.name}" for w in rows],
         table=lambda _wide: columns(table_rows(rows)),
     )
-    if any(w.seen.finding for w in rows):
+    if any(w.assessment.finding for w in rows):
         raise click.exceptions.Exit(FINDING)
-    if any(w.seen.signal is Signal.BLIND for w in rows):
+    if any(w.assessment.signal is Signal.BLIND for w in rows):
         raise click.exceptions.Exit(BLIND)
 
 

@@ -33,7 +33,7 @@ def test_a_sound_service_is_watched_in_silence():
     watcher, events = watch(session)
     rounds(watcher, 10)
     (watched,) = watcher.watched.values()
-    assert (watched.seen.signal, watched.seen.pays) == (Signal.HEALTHY, True)
+    assert (watched.assessment.signal, watched.assessment.pays) == (Signal.HEALTHY, True)
     assert watched.facts.reference.operation == "rollout-1"
     assert events == []
     record = exposition.record(watched)
@@ -78,7 +78,7 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     session.engine.speculates = False
     rounds(watcher, 3)
     (watched,) = watcher.watched.values()
-    assert watched.seen.signal is Signal.HEALTHY  # none was restored on purpose
+    assert watched.assessment.signal is Signal.HEALTHY  # none was restored on purpose
     assert watched.facts.better.method == "ngram"
     assert reasons(events)[2:] == []
 
