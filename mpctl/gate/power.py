@@ -7,7 +7,6 @@ moves rise and fall together, so the least likely of them counts; the other rule
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +18,8 @@ from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.estimates import SETTLED_FROM, TRIM
 from mpctl.gate.overall import cell_shares
 from mpctl.gate.policy import Policy
-from mpctl.stats.alpha_spending import FIRST_LOOK
 from mpctl.stats.confidence import SHARE_TAIL
-from mpctl.stats.power import chance_to_show
+from mpctl.stats.power import chance_to_show, fewest_rounds
 from mpctl.stats.quantiles import values_needed
 
 USUAL_GAIN = 0.2  # of the time per token, of which a plan is asked unless the user names another
@@ -161,9 +159,7 @@ def rounds_to_detect(noise: Noise, workload: Workload, policy: Policy, gain: flo
     def enough(rounds: int) -> bool:
         return chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain) >= policy.power
 
-    if most < FIRST_LOOK or not enough(most):
-        return None
-    return bisect.bisect_left(range(most + 1), True, lo=FIRST_LOOK, key=enough)
+    return fewest_rounds(enough, most)
 
 
 def most_rounds(workload: Workload) -> int:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from mpctl import formatting
 from mpctl.gate.case import Case
+from mpctl.gate.estimates import SETTLED_FROM
 from mpctl.gate.outcome import Outcome, RuleResult
-from mpctl.stats.confidence import rounds_needed
 from mpctl.stats.interval import Interval
+from mpctl.stats.power import rounds_to_show
 
 
 @dataclass(frozen=True)
@@ -100,18 +101,26 @@ def place_estimate(value: float | None, interval: Interval | None, limit: float)
 
 def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
     """Return the requests per arm that would probably decide, and the advice in words."""
-    c = case.comparison
+    c, policy = case.comparison, case.policy
     figure = c.figures.get(threshold.figure)
-    spread = figure.trimmed.spread if figure is not None else math.inf
-    limit = threshold.limit
-    logarithmic = threshold.unit == "x" and limit > 0
-    gap = abs(math.log(interval.value / limit) if logarithmic else interval.value - limit)
-    if not math.isfinite(spread):
+    if figure is None or not math.isfinite(figure.trimmed.spread):
         return None, "; one round does not show how much rounds differ"
-    rounds = rounds_needed(gap, spread, case.policy.side, case.policy.power)
+    limit = threshold.limit
+    gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
+    stage = case.stages.higher if threshold.least else case.stages.lower
+    alpha = stage.below if gap > 0 else stage.above
+    rounds = rounds_to_show(
+        abs(gap) - figure.allowance,
+        figure.trimmed.spread,
+        alpha,
+        policy.power,
+        trim=figure.trim,
+        settled=SETTLED_FROM,
+    )
     if rounds is None:
         return None, "; too close to the limit to tell on which side it is"
-    needed = math.ceil(max(rounds - interval.n, 1) * c.round_requests)
+    made = max(c.rounds, interval.n)
+    needed = math.ceil(max(rounds - made, 1) * c.round_requests)
     if case.last:  # no error is left to spend on further rounds of this measurement
-        return needed, f"; a new measurement with --repeats {max(rounds, interval.n + 1)} would probably decide"
-    return needed, f"; about {needed} more prompts would decide (--repeats {max(rounds, interval.n + 1)})"
+        return needed, f"; a new measurement with --repeats {max(rounds, made + 1)} would probably decide"
+    return needed, f"; about {needed} more prompts would decide (--repeats {max(rounds, made + 1)})"

@@ -28,7 +28,7 @@ _STEP = 0.02  # of the grid, in standard deviations of one round; halving it mov
 _REACH = 8.0  # standard deviations followed on either side; 1e-15 lie beyond
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
     """Return the one-sided level of look 1, 2, ..., ``looks`` with a total error of ``alpha``, 0..1.
 
@@ -59,21 +59,21 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
 
 
 def convolved(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Convolve by Fourier transform: for hundreds of looks a direct sum would take minutes."""
+    """Convolve along the last axis by Fourier transform: for hundreds of looks a direct sum would take minutes."""
     import numpy as np
     from scipy.fft import irfft, next_fast_len, rfft
 
-    length = len(first) + len(second) - 1
+    length = first.shape[-1] + second.shape[-1] - 1
     size = next_fast_len(length, real=True)
-    return np.asarray(irfft(rfft(first, size) * rfft(second, size), size)[:length])
+    return np.asarray(irfft(rfft(first, size) * rfft(second, size), size)[..., :length])
 
 
 def trimmed(
     density: NDArray[np.float64], start: float, reach: float, step: float = _STEP
 ) -> tuple[NDArray[np.float64], float]:
-    """Cut a density that begins at ``start`` beyond ``reach`` on either side of zero."""
+    """Cut a density that begins at ``start``, along the last axis, beyond ``reach`` on either side of zero."""
     cut = max(0, int((-reach - start) / step))
-    return (density[cut : len(density) - cut], start + cut * step) if cut else (density, start)
+    return density[..., cut : density.shape[-1] - cut], start + cut * step
 
 
 def normal_density(x: NDArray[np.float64]) -> NDArray[np.float64]:

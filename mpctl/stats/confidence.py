@@ -8,13 +8,12 @@ difference or the logarithm of a paired ratio; pairing removes the effect of the
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpctl.stats.alpha_spending import FIRST_LOOK, MOST_LOOKS, nominal_levels
+from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
 from mpctl.stats.interval import Interval
 
 SHARE_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the interim analysis's level
@@ -142,23 +141,6 @@ def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: fl
     squares = math.fsum((part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
     width = float(stdtrit(count - 1, 1 - alpha)) * math.sqrt(squares * count / (count - 1)) / total
     return Interval(value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha)
-
-
-def rounds_needed(gap: float, spread: float, alpha: float, power: float) -> int | None:
-    """Return the rounds in all that tell a mean from a limit ``gap`` away with statistical power ``power``.
-
-    ``spread`` is the standard deviation of a round, in the unit of ``gap``; ``alpha`` the one-sided significance level.
-    None above MOST_LOOKS. The level of the last look is taken as a third of alpha, its value at about thirty looks.
-    """
-    from scipy.special import stdtrit
-
-    def decides(count: int) -> bool:
-        reach = float(stdtrit(count - 1, 1 - alpha / 3)) + float(stdtrit(count - 1, power))
-        return reach * spread / math.sqrt(count) <= gap
-
-    if gap <= 0 or not decides(MOST_LOOKS):
-        return None
-    return bisect.bisect_left(range(MOST_LOOKS), True, lo=FIRST_LOOK, key=decides)
 
 
 def chance_to_decide(gap: float, made: Trimmed, planned: int, alpha: float) -> float:

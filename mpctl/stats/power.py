@@ -8,14 +8,18 @@ t-tests of 5 to 60 rounds agree within 4 in 100, and tests/unit/gate compares th
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from mpctl.stats.alpha_spending import FIRST_LOOK, convolved, nominal_levels, normal_density, trimmed
+from mpctl.stats.alpha_spending import FIRST_LOOK, MOST_LOOKS, convolved, nominal_levels, normal_density, trimmed
 
 _STEP = 0.1  # of the grid, in standard deviations of one round; halving it moves no power by 0.3 %
 _REACH = 8.0
 _SPREADS = 5  # estimates of the spread, each as likely as the others
+_COUNTED = 80  # rounds up to which the recursion is followed; beyond, they grow with the square of the spread
+_GRAIN = 0.03  # of the logarithm of a difference for which rounds are counted; the next smaller one is taken
 
 
 @lru_cache(maxsize=1024)
@@ -39,24 +43,62 @@ def chance_to_show(gap: float, spread: float, rounds: int, alpha: float, *, trim
     ]
     half = max((rounds - omit) // 2, FIRST_LOOK) - 1
     estimates = [math.sqrt(float(chdtri(half, 1 - (i + 0.5) / _SPREADS)) / half) for i in range(_SPREADS)]
-    return math.fsum(_crossing(gap / spread, [e * r for r in reaches]) for e in estimates) / _SPREADS
+    return _crossing(gap / spread, reaches, estimates)
 
 
-def _crossing(drift: float, reaches: list[float]) -> float:
-    """The probability that a sum of standard normal steps with a drift is above ``reach * sqrt(n)`` after one of its
-    steps n = 1, 2, ..."""
+def rounds_to_show(
+    gap: float, spread: float, alpha: float, power: float, *, trim: float = 0.0, settled: int = 0
+) -> int | None:
+    """Return the fewest planned rounds whose :func:`chance_to_show` is ``power``; None above MOST_LOOKS. From ``settled``
+    planned rounds on the first does not count; 0: it always does."""
+    if gap <= 0:
+        return None
+    if spread <= 0:
+        return FIRST_LOOK
+    steps = math.floor(math.log(gap / spread) / _GRAIN)
+    return _rounds_to_show(math.exp(_GRAIN * steps), alpha, power, trim, settled)
+
+
+@lru_cache(maxsize=4096)
+def _rounds_to_show(drift: float, alpha: float, power: float, trim: float, settled: int) -> int | None:
+    from scipy.special import ndtri
+
+    single = (float(ndtri(1.0 - alpha) + ndtri(power)) / drift) ** 2  # rounds of a single analysis at the end
+    more = max(single / _COUNTED, 1.0)
+    counted = drift * math.sqrt(more)
+
+    def enough(rounds: int) -> bool:
+        omit = int(0 < settled <= rounds)
+        return chance_to_show(counted, 1.0, rounds, alpha, trim=trim, omit=omit) >= power
+
+    rounds = fewest_rounds(enough, MOST_LOOKS, int(single / more))
+    return None if rounds is None or rounds * more > MOST_LOOKS else round(rounds * more)
+
+
+def fewest_rounds(enough: Callable[[int], bool], most: int, least: int = FIRST_LOOK) -> int | None:
+    """Return the smallest number of planned rounds, from ``least`` on, that is ``enough``; None above ``most``."""
+    low = high = max(least, FIRST_LOOK)
+    while high < most and not enough(high):
+        low, high = high + 1, min(high + high // 4 + 2, most)
+    if high > most or not enough(high):
+        return None
+    return bisect.bisect_left(range(high), True, lo=low, key=enough)
+
+
+def _crossing(drift: float, reaches: Sequence[float], estimates: Sequence[float]) -> float:
+    """The probability that a sum of standard normal steps with a drift is above ``estimate * reach * sqrt(n)`` after
+    one of its steps n = 1, 2, ..., on average over the estimates."""
     import numpy as np
 
     kernel = normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
-    density, start, crossed = np.array([1.0 / _STEP]), 0.0, 0.0
+    density, start, crossed = np.full((len(estimates), 1), 1.0 / _STEP), 0.0, 0.0
     for count, reach in enumerate(reaches, start=1):
         density = convolved(density, kernel)
         density, start = trimmed(density, start - _REACH, _REACH * count**0.5, _STEP)
         if math.isinf(reach):
             continue
-        boundary = reach * count**0.5 - drift * count  # the grid follows the drift
-        place = min(max(round((boundary - start) / _STEP), 0), len(density))
-        crossed += float(density[place:].sum()) * _STEP
-        density = density.copy()
-        density[place:] = 0.0
+        boundaries = np.array(estimates) * reach * count**0.5 - drift * count  # the grid follows the drift
+        above = np.arange(density.shape[1]) >= np.rint((boundaries - start) / _STEP)[:, None]
+        crossed += float(density[above].sum()) * _STEP / len(estimates)
+        density = np.where(above, 0.0, density)
     return min(crossed, 1.0)

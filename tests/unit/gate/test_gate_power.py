@@ -124,6 +124,23 @@ def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
             assert count == 5 or found[0] < 0.9, (spread, gain)
 
 
+def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_find_as_much():
+    """Only time per token can be undecided, so that both speak of the same rule."""
+    lax = replace(PLAIN, min_throughput_ratio=0.0, max_tpot_ratio=9.0, max_failed_excess=0.3)
+    blocks = [b for both in rounds(Truth(prompts=4, tpot=0.8), 7, 3) for b in both]
+    analysis = Analysis.of(blocks, lax, planned=7)
+    verdict = assess(analysis)
+    open_ = [r.rule for r in verdict.rules if r.outcome.value == "undecided"]
+    assert open_ == ["time per token"]
+    gain = 1 - analysis.cells[0].time_per_token_ratio.value
+    noise = Noise.of(analysis, "this")
+    chances = [
+        chance_to_promote(noise, replace(WORKLOAD, repeats=n), lax, gain)
+        for n in (math.floor(0.9 * verdict.repeats), verdict.repeats)
+    ]
+    assert chances[0] < lax.power <= chances[1]
+
+
 def test_the_sentence():
     text = describe_power(noise_of(Truth(prompts=4)), replace(WORKLOAD, repeats=24), PLAIN)
     before, _, after = text.partition(" in ")

@@ -500,7 +500,7 @@ def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
     """D12: no error is left to spend on more prompts of the same measurement."""
     blocks = timed(rounds_of(5, faster=(1.1,) * 8, jitter=0.15))
     during = results(Analysis.of(blocks, Policy(), planned=30))["time per token"]
-    assert during.message.endswith(" more prompts would decide (--repeats 66)")
+    assert during.message.endswith(" more prompts would decide (--repeats 67)")
     ended = results(Analysis.of(blocks, Policy(), planned=5))["time per token"]
     assert ended.outcome is UNDECIDED
     assert "; a new measurement with --repeats " in ended.message

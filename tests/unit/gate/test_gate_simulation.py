@@ -71,7 +71,7 @@ def test_a_method_that_slows_novel_text_down_is_rejected_in_few_rounds():
 
 @pytest.mark.parametrize(("slower", "looks"), [(1.2, 14), (1.1, 48)])
 def test_a_planted_regression_is_caught_with_the_power_that_the_policy_states(slower, looks):
-    """``rounds_needed`` says 11 and 32 rounds of 8 prompts for 20 % and 10 % at this noise; a few more, for chance."""
+    """``rounds_to_show`` says 11 and 32 rounds of 8 prompts for 20 % and 10 % at this noise; a few more, for chance."""
     truth = Truth(tpot=slower, request_sigma=0.2, prompt_sigma=0.35, block_sigma=0.05)
     found, _ = verdicts(truth, looks=looks, repetitions=60, every=4)
     assert found["reject"] >= 0.9 * 60

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import stdtrit
 
 from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
-from mpctl.stats.power import chance_to_show
+from mpctl.stats.power import chance_to_show, rounds_to_show
 
 ALPHA = 0.017
 
@@ -40,6 +40,21 @@ def test_more_rounds_never_find_less():
     chances = [chance_to_show(0.5, 1.0, rounds, ALPHA) for rounds in range(6, 60, 6)]
     assert chances == sorted(chances)
     assert chances[-1] > chances[0] + 0.5
+
+
+@pytest.mark.parametrize(("drift", "trim"), [(1.5, 0.0), (0.9, 0.1), (0.6, 0.0), (0.5, 0.1)])
+def test_the_rounds_that_show_a_difference_are_the_fewest(drift, trim):
+    rounds = rounds_to_show(drift, 1.0, ALPHA, 0.9, trim=trim)
+    fewer = math.floor(0.9 * rounds)  # a difference is rounded by up to 3 %, its rounds by twice as much
+    chances = [chance_to_show(drift, 1.0, count, ALPHA, trim=trim) for count in (fewer, rounds)]
+    assert chances[0] < 0.9 <= chances[1]
+
+
+def test_hundreds_of_rounds_are_counted_by_the_square_of_the_spread():
+    rounds = rounds_to_show(0.25, 1.0, ALPHA, 0.9)
+    assert 200 < rounds < 300
+    assert chance_to_show(0.25, 1.0, rounds, ALPHA) == pytest.approx(0.92, abs=0.02)
+    assert rounds_to_show(0.1, 1.0, ALPHA, 0.9) is None  # more than can be planned
 
 
 def test_a_limit_of_nothing_is_always_met_and_one_of_infinity_never():

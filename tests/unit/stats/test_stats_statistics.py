@@ -15,7 +15,8 @@ from scipy import stats
 from mpctl import formatting
 from mpctl.gate.policy import Policy
 from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
-from mpctl.stats.confidence import Stage, mean_interval, ratio_interval, rounds_needed
+from mpctl.stats.confidence import Stage, mean_interval, ratio_interval
+from mpctl.stats.power import rounds_to_show
 from mpctl.stats.quantiles import quantile_bounds, quantile_ratio, values_needed
 
 few = settings(max_examples=40, deadline=None)
@@ -140,7 +141,7 @@ def test_hundreds_of_looks_have_levels_too():
 def test_the_rounds_said_to_be_needed_catch_a_regression_with_the_power_stated(spread, regression):
     """Planted: every time is longer by 10 % and by 20 %. Caught: the interval of the ratio lies wholly below 1."""
     policy = Policy()
-    rounds = rounds_needed(math.log(regression), spread, SIDE, policy.power)
+    rounds = rounds_to_show(math.log(regression), spread, SIDE, policy.power)
     values = np.random.default_rng(11).normal(-math.log(regression), spread, (4000, rounds))
     _, caught = errors_of(values, rounds)
     assert caught >= policy.power
@@ -150,9 +151,9 @@ def test_the_rounds_said_to_be_needed_catch_a_regression_with_the_power_stated(s
 
 
 def test_no_number_of_rounds_tells_what_does_not_differ():
-    assert rounds_needed(0.0, 0.1, SIDE, 0.9) is None
-    assert rounds_needed(1e-6, 0.1, SIDE, 0.9) is None
-    assert rounds_needed(5.0, 0.1, SIDE, 0.9) == FIRST_LOOK
+    assert rounds_to_show(0.0, 0.1, SIDE, 0.9) is None
+    assert rounds_to_show(1e-6, 0.1, SIDE, 0.9) is None
+    assert rounds_to_show(5.0, 0.1, SIDE, 0.9) == FIRST_LOOK
 
 
 @pytest.mark.parametrize(("q", "count"), [(0.99, 299), (0.95, 59), (0.9, 29)])
