@@ -49,8 +49,10 @@ def chance_to_show(gap: float, spread: float, rounds: int, alpha: float, *, trim
 def rounds_to_show(
     gap: float, spread: float, alpha: float, power: float, *, trim: float = 0.0, settled: int = 0
 ) -> int | None:
-    """Return the fewest planned rounds whose :func:`chance_to_show` is ``power``; None above MOST_LOOKS. From ``settled``
-    planned rounds on the first does not count; 0: it always does."""
+    """Return the fewest planned rounds whose :func:`chance_to_show` is ``power``; None above MOST_LOOKS.
+
+    From ``settled`` planned rounds on the first does not count; 0: it always does.
+    """
     if gap <= 0:
         return None
     if spread <= 0:
