@@ -14,6 +14,7 @@ from datetime import datetime
 from mpctl.experiment.arm import BASELINE, CANDIDATE, NO_TEXT
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.counters import Window
+from mpctl.experiment.stalls import cut_block, cut_pairs
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,25 @@ class Pairing:
     def without_first(self) -> Pairing:
         """The same without the first round, unless there is no other."""
         return replace(self, rounds=self.rounds[1:]) if len(self.rounds) > 1 else self
+
+    def without_stalls(self) -> Pairing:
+        """The same with the requests cut that stall, see :mod:`mpctl.experiment.stalls`."""
+        pairs = [pair for r in self.rounds for pair in r.pairs]
+        cut = cut_pairs(pairs)
+        samples = {
+            id(old): new
+            for before, after in zip(pairs, cut, strict=True)
+            for old, new in zip(before, after, strict=True)
+            if new is not old
+        }
+        if not samples:
+            return self
+        each = iter(cut)
+        rounds = tuple(
+            Round(cut_block(r.baseline, samples), cut_block(r.candidate, samples), tuple(next(each) for _ in r.pairs))
+            for r in self.rounds
+        )
+        return replace(self, rounds=rounds)
 
     @property
     def separate(self) -> bool:

@@ -52,8 +52,8 @@ class Stages:
 @dataclass(frozen=True)
 class Figure:
     """One number per round: ``values`` in order, of ratios their logarithms, and how their mean is estimated.
-    ``pooled``: the same figure of all rounds' requests together, None where it is not trimmed. ``allowance``: by how
-    much each bound is moved outwards, of ratios in logarithms, where the arms were not measured in turns."""
+    ``pooled``: the same figure with every stall and every round, None where nothing is cut or trimmed. ``allowance``:
+    by how much each bound is moved outwards, of ratios in logarithms, where the arms were not measured in turns."""
 
     values: tuple[float, ...]
     ratio: bool
@@ -78,25 +78,28 @@ class Figure:
 def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) -> dict[str, Figure]:
     """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
 
-    Means of a block's requests (throughput, TPOT, TTFT, queue wait) are trimmed over the rounds: in a round with a
-    request that stalls they say nothing else. Times per token are not, which are ratios of prompts.
+    Requests that stall are cut. Means of a block's requests (throughput, TPOT, TTFT, queue wait) are also trimmed over
+    the rounds; times per token are not, which are ratios of prompts.
     """
     steady = pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
+    cut = steady.without_stalls()
+    every = steady.time_per_token_logs()
+    mean = math.exp(math.fsum(every) / len(every)) if every else None
     figures = {
         "throughput_ratio": Figure(
-            tuple(steady.throughput_logs()), True, stages.higher, TRIM, steady.pooled_throughput_ratio
+            tuple(cut.throughput_logs()), True, stages.higher, TRIM, steady.pooled_throughput_ratio
         ),
-        "time_per_token_ratio": Figure(tuple(steady.time_per_token_logs()), True, stages.lower),
+        "time_per_token_ratio": Figure(tuple(cut.time_per_token_logs()), True, stages.lower, pooled=mean),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.lower),
-        "tpot": _trimmed_ratio(steady.times("tpot_ms"), stages),
+        "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
     }
     for name in ("tokens_per_step", "first_acceptance", "coverage"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
     for name in ("ttft", "queue_wait"):
-        times = steady.times(f"{name}_ms")
-        figures[name] = _trimmed_ratio(times, stages)
+        times, raw = cut.times(f"{name}_ms"), steady.times(f"{name}_ms")
+        figures[name] = _trimmed_ratio(times, raw, stages)
         differences = tuple(cand - base for base, cand in times)
-        mean = math.fsum(differences) / len(differences) if differences else None
+        mean = math.fsum(cand - base for base, cand in raw) / len(raw) if raw else None
         figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
     known = {name: figure for name, figure in figures.items() if figure.values}
     if not pairing.separate or not max_drift:
@@ -110,8 +113,8 @@ def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) ->
     return {name: replace(figure, allowance=apart.get(name, 0.0)) for name, figure in known.items()}
 
 
-def _trimmed_ratio(times: list[tuple[float, float]], stages: Stages) -> Figure:
-    base, cand = (math.fsum(pair[arm] for pair in times) for arm in (0, 1))
+def _trimmed_ratio(times: list[tuple[float, float]], raw: list[tuple[float, float]], stages: Stages) -> Figure:
+    base, cand = (math.fsum(pair[arm] for pair in raw) for arm in (0, 1))
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
 
 

@@ -52,7 +52,7 @@ def assess_threshold(case: Case, threshold: Threshold) -> RuleResult:
     pooled = _contradicting_mean(case, threshold) if outcome is Outcome.PASS else None
     if pooled is not None:
         outcome = Outcome.UNDECIDED
-        advice = f"; with its extreme rounds it is {formatting.in_unit(pooled, unit)}: do requests stall"
+        advice = f"; with its stalls and extreme rounds it is {formatting.in_unit(pooled, unit)}"
     text = (
         f"{threshold.label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
@@ -69,10 +69,9 @@ def _not_in_turns(case: Case) -> str:
 
 
 def _contradicting_mean(case: Case, threshold: Threshold) -> float | None:
-    """The figure of all rounds together, where the trimmed ones put it beyond the limit: stalls of one arm alone are no
-    noise."""
+    """The figure with every stall and round, where that is beyond the limit: stalls of one arm alone are no noise."""
     figure = case.comparison.figures.get(threshold.figure)
-    pooled = figure.pooled if figure is not None and figure.trimmed.cut else None
+    pooled = figure.pooled if figure is not None else None
     if pooled is None:
         return None
     beyond = pooled < threshold.limit if threshold.least else pooled > threshold.limit
