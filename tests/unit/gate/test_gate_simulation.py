@@ -125,7 +125,7 @@ def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
     rule = next(r for r in verdict.rules if r.rule == "throughput")
     assert rule.interval.value > 1.2
     assert rule.outcome.value == "undecided"
-    assert "with its extreme rounds it is 0." in rule.message
+    assert "with its stalls and extreme rounds it is 0." in rule.message
 
 
 def test_a_gain_in_every_cell_is_shown_over_all_of_them():
