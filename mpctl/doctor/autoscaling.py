@@ -20,26 +20,26 @@ def predictor(service: Thing) -> str:
 def scalers_of(facts: ClusterFacts, service: Thing) -> list[tuple[str, Thing]]:
     """(kind, object) of every autoscaler that targets the service's Deployment; an HPA that KEDA made is KEDA's."""
     namespace = place(service)[0]
-    found = []
+    scalers = []
     for resource, kind in (("horizontalpodautoscalers", "HPA"), ("scaledobjects", "ScaledObject")):
-        for one in facts.known(resource):
-            aims = at(one, "spec", "scaleTargetRef", "name") == predictor(service)
-            made_by_keda = any(o.get("kind") == "ScaledObject" for o in each(one, "metadata", "ownerReferences"))
-            if place(one)[0] == namespace and aims and not made_by_keda:
-                found.append((kind, one))
-    return found
+        for autoscaler in facts.known(resource):
+            aims = at(autoscaler, "spec", "scaleTargetRef", "name") == predictor(service)
+            made_by_keda = any(o.get("kind") == "ScaledObject" for o in each(autoscaler, "metadata", "ownerReferences"))
+            if place(autoscaler)[0] == namespace and aims and not made_by_keda:
+                scalers.append((kind, autoscaler))
+    return scalers
 
 
 def check_names(facts: ClusterFacts) -> Iterator[Finding]:
     for service in facts.known("inferenceservices"):
         scaler = annotation(service, CLASS)
-        for kind, one in scalers_of(facts, service):
-            made = any(o.get("kind") == "InferenceService" for o in each(one, "metadata", "ownerReferences"))
-            if kind == "HPA" and place(one)[1] == predictor(service) and not made:
+        for kind, autoscaler in scalers_of(facts, service):
+            made = any(o.get("kind") == "InferenceService" for o in each(autoscaler, "metadata", "ownerReferences"))
+            if kind == "HPA" and place(autoscaler)[1] == predictor(service) and not made:
                 yield Finding(
                     "hpa-name",
                     "fail",
-                    title("HPA", one),
+                    title("HPA", autoscaler),
                     "has the name KServe gives its own: the controller adopts it, then deletes it",
                     f"recreate it under another name, such as {place(service)[1]}-queue-wait",
                     "kserve/kserve#4312",
@@ -50,7 +50,8 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
                     "autoscaler-class",
                     "warn",
                     title("InferenceService", service),
-                    f"{title(kind, one)} scales it but {annotated}: KServe sets the replicas too or makes its own HPA",
+                    f"{title(kind, autoscaler)} scales it but {annotated}: "
+                    "KServe sets the replicas too or makes its own HPA",
                     f"annotate the service {CLASS}: external (this restarts its pods once)",
                     "KServe 0.20 controller, measured",
                 )
@@ -58,13 +59,13 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_many(facts: ClusterFacts) -> Iterator[Finding]:
     for service in facts.known("inferenceservices"):
-        found = [title(kind, one) for kind, one in scalers_of(facts, service)]
-        if len(found) > 1:
+        titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, service)]
+        if len(titles) > 1:
             yield Finding(
                 "autoscaler-twice",
                 "fail",
                 title("InferenceService", service),
-                f"{' and '.join(found)} scale the same Deployment and override each other",
+                f"{' and '.join(titles)} scale the same Deployment and override each other",
                 "keep one of them",
                 _AUTOSCALING,
             )
@@ -72,17 +73,17 @@ def check_many(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
     for service in facts.known("inferenceservices"):
-        for kind, one in scalers_of(facts, service):
+        for kind, autoscaler in scalers_of(facts, service):
             keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
-            least, most = (at(one, "spec", key) for key in keys)
+            least, most = (at(autoscaler, "spec", key) for key in keys)
             least = (1 if kind == "HPA" else 0) if least is None else least
             if least == most and place(service) in facts.unfinished:
-                yield from _pinned(facts, service, title(kind, one))
+                yield from _pinned(facts, service, title(kind, autoscaler))
             elif least == most:
                 yield Finding(
                     "autoscaler-pinned",
                     "warn",
-                    title(kind, one),
+                    title(kind, autoscaler),
                     f"cannot scale: minimum and maximum are both {least}",
                     "if a rollout by hand pinned it, set the maximum it had",
                     _AUTOSCALING,
@@ -91,7 +92,7 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
                 yield Finding(
                     "autoscaler-minimum",
                     "warn",
-                    title(kind, one),
+                    title(kind, autoscaler),
                     "goes to zero replicas: the next request waits a whole cold start, and nothing can be measured",
                     "set the minimum to 1 or more",
                     _AUTOSCALING,
@@ -111,13 +112,13 @@ def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Findi
 
 
 def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
-    for one in facts.known("horizontalpodautoscalers"):
-        active = condition(one, "ScalingActive")
+    for hpa in facts.known("horizontalpodautoscalers"):
+        active = condition(hpa, "ScalingActive")
         if at(active, "status") == "False" and at(active, "reason") != "ScalingDisabled":
             yield Finding(
                 "hpa-inactive",
                 "fail",
-                title("HPA", one),
+                title("HPA", hpa),
                 f"does not scale, {at(active, 'reason')}: {at(active, 'message')}",
                 "check the metric; without it the HPA scales neither up nor down",
                 "kubernetes-sigs/prometheus-adapter#644, #673",
@@ -125,33 +126,35 @@ def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def check_keda(facts: ClusterFacts) -> Iterator[Finding]:
-    for one in facts.known("scaledobjects"):
-        if condition(one, "Ready") is not None and not is_true(one, "Ready"):
+    for scaled_object in facts.known("scaledobjects"):
+        if condition(scaled_object, "Ready") is not None and not is_true(scaled_object, "Ready"):
             yield Finding(
                 "keda-not-ready",
                 "fail",
-                title("ScaledObject", one),
-                f"is not Ready: {at(condition(one, 'Ready'), 'message')}",
-                f"kubectl -n {place(one)[0]} describe scaledobject {place(one)[1]}",
+                title("ScaledObject", scaled_object),
+                f"is not Ready: {at(condition(scaled_object, 'Ready'), 'message')}",
+                f"kubectl -n {place(scaled_object)[0]} describe scaledobject {place(scaled_object)[1]}",
                 "KEDA documentation",
             )
-        paused = annotation(one, "autoscaling.keda.sh/paused-replicas") or annotation(one, "autoscaling.keda.sh/paused")
+        paused = annotation(scaled_object, "autoscaling.keda.sh/paused-replicas") or annotation(
+            scaled_object, "autoscaling.keda.sh/paused"
+        )
         if paused:
             yield Finding(
                 "keda-paused",
                 "warn",
-                title("ScaledObject", one),
+                title("ScaledObject", scaled_object),
                 f"is paused ({paused}): it cannot scale with load",
                 "remove the annotation autoscaling.keda.sh/paused*",
                 "KEDA documentation, pausing",
             )
-        for trigger in each(one, "spec", "triggers"):
+        for trigger in each(scaled_object, "spec", "triggers"):
             ignores = str(at(trigger, "metadata", "ignoreNullValues") or "true").lower()
             if trigger.get("type") == "prometheus" and ignores == "true":
                 yield Finding(
                     "keda-null",
                     "warn",
-                    title("ScaledObject", one),
+                    title("ScaledObject", scaled_object),
                     "takes an empty answer of Prometheus as zero and scales down when the metric is gone",
                     'set ignoreNullValues: "false" and a fallback',
                     "grafana/mimir#15106, Yelp/paasta#3034",

@@ -23,5 +23,5 @@ CHECKS: tuple[Check, ...] = (
 
 def diagnose(facts: ClusterFacts) -> tuple[Finding, ...]:
     """Every finding: failures, warnings, notes, then what is in order; the checks' own order within each."""
-    found = [finding for check in CHECKS for finding in check(facts)]
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    findings = [finding for check in CHECKS for finding in check(facts)]
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))

@@ -87,8 +87,8 @@ def at(thing: Any, *keys: str) -> Any:
 
 def each(thing: Any, *keys: str) -> Sequence[Any]:
     """The list under a path of keys, empty when there is none."""
-    found = at(thing, *keys)
-    return found if isinstance(found, Sequence) and not isinstance(found, str) else ()
+    entries = at(thing, *keys)
+    return entries if isinstance(entries, Sequence) and not isinstance(entries, str) else ()
 
 
 def place(thing: Thing) -> tuple[str, str]:
@@ -103,14 +103,14 @@ def title(kind: str, thing: Thing) -> str:
 
 def label(thing: Thing, name: str) -> str | None:
     """One label."""
-    found = at(thing, "metadata", "labels", name)
-    return None if found is None else str(found)
+    label_value = at(thing, "metadata", "labels", name)
+    return None if label_value is None else str(label_value)
 
 
 def annotation(thing: Thing, name: str) -> str | None:
     """One annotation."""
-    found = at(thing, "metadata", "annotations", name)
-    return None if found is None else str(found)
+    annotation_value = at(thing, "metadata", "annotations", name)
+    return None if annotation_value is None else str(annotation_value)
 
 
 def condition(thing: Thing, kind: str) -> Thing | None:

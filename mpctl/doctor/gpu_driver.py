@@ -17,16 +17,16 @@ DRA_FLOOR, CUDA_13 = (565,), (580,)
 
 def versions(facts: ClusterFacts) -> Mapping[str, set[str]]:
     """Driver versions and the nodes that have them."""
-    found: dict[str, set[str]] = {}
-    for one in facts.known("resourceslices"):
-        if at(one, "spec", "driver") != DRIVER:
+    nodes_by_version: dict[str, set[str]] = {}
+    for resource_slice in facts.known("resourceslices"):
+        if at(resource_slice, "spec", "driver") != DRIVER:
             continue
-        node = at(one, "spec", "nodeName") or ""
-        for device in each(one, "spec", "devices"):
+        node = at(resource_slice, "spec", "nodeName") or ""
+        for device in each(resource_slice, "spec", "devices"):
             version = version_of(device)
             if version:
-                found.setdefault(version, set()).add(str(node))
-    return found
+                nodes_by_version.setdefault(version, set()).add(str(node))
+    return nodes_by_version
 
 
 def version_of(device: Mapping[str, Any]) -> str | None:

@@ -121,13 +121,13 @@ def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
         if counts[name]:
             yield Finding("dra-slices", "ok", title("node", node), f"publishes {counts[name]} GPUs")
             continue
-        seen = "publishes a ResourceSlice without devices" if counts[name] == 0 else "publishes no ResourceSlice"
+        symptom = "publishes a ResourceSlice without devices" if counts[name] == 0 else "publishes no ResourceSlice"
         young = (age_s(node, facts.now) or _GRACE_S) < _GRACE_S
         cause, fix, source = _why_silent(facts, node, none_publishes)
         if young:
             cause, fix, source = "the node is young", "wait ten minutes after it is Ready", "kubernetes/autoscaler#7530"
         severity: Severity = "note" if young else "warn" if allocatable(node) else "fail"
-        yield Finding("dra-slices", severity, title("node", node), f"{seen} of {DRIVER}: {cause}", fix, source)
+        yield Finding("dra-slices", severity, title("node", node), f"{symptom} of {DRIVER}: {cause}", fix, source)
 
 
 def _why_silent(facts: ClusterFacts, node: Thing, none_publishes: bool) -> tuple[str, str, str]:
@@ -177,12 +177,12 @@ def check_double(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_cloud_labels(facts: ClusterFacts) -> Iterator[Finding]:
     dra = bool(facts.known("resourceslices")) or bool(facts.known("deviceclasses"))
-    seen: set[str] = set()
+    checked_pools: set[str] = set()
     for node in facts.known("nodes"):
         pool = label(node, _GKE_POOL)
-        if not dra or not pool or pool in seen or not is_gpu_node(node):
+        if not dra or not pool or pool in checked_pools or not is_gpu_node(node):
             continue
-        seen.add(pool)
+        checked_pools.add(pool)
         missing = [f"{key}=true {what}" for key, what in GKE_LABELS.items() if label(node, key) != "true"]
         if missing:
             yield Finding(

@@ -42,25 +42,25 @@ def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
             f"no controller Deployment is in namespace {facts.kserve_namespace}; it may run elsewhere",
             "if services do not change, check where the controller runs",
         )
-    for one in controllers:
-        if not at(one, "status", "availableReplicas"):
+    for controller in controllers:
+        if not at(controller, "status", "availableReplicas"):
             yield Finding(
                 "kserve-controller",
                 "fail",
-                title("Deployment", one),
+                title("Deployment", controller),
                 "has no available replica: changes to InferenceServices reach no Deployment",
-                f"kubectl -n {facts.kserve_namespace} describe deployment {at(one, 'metadata', 'name')}",
+                f"kubectl -n {facts.kserve_namespace} describe deployment {at(controller, 'metadata', 'name')}",
                 "KServe administrator guide",
             )
 
 
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
     """KServe's major and minor version, and the evidence; None without evidence."""
-    for one in facts.known("kserve-deployments"):
-        image = next((str(c.get("image")) for c in each(one, "spec", "template", "spec", "containers")), "")
+    for controller in facts.known("kserve-deployments"):
+        image = next((str(c.get("image")) for c in each(controller, "spec", "template", "spec", "containers")), "")
         for text, how in (
             (image.partition("@")[0].rpartition(":")[2], f"image {image}"),
-            (label(one, "app.kubernetes.io/version") or "", "label of the controller"),
+            (label(controller, "app.kubernetes.io/version") or "", "label of the controller"),
         ):
             match = re.match(r"v?(\d+)\.(\d+)", text)
             if match:
@@ -96,11 +96,11 @@ def check_version(facts: ClusterFacts) -> Iterator[Finding]:
 
 def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
     """The sections of KServe's ConfigMap, each parsed; None when it was not seen. A broken section is its text."""
-    found = facts.known("kserve-configmaps")
-    if not found:
+    configmaps = facts.known("kserve-configmaps")
+    if not configmaps:
         return None
     sections: dict[str, Any] = {}
-    for key, text in (at(found[0], "data") or {}).items():
+    for key, text in (at(configmaps[0], "data") or {}).items():
         try:
             sections[key] = json.loads(text)
         except (TypeError, ValueError):
@@ -164,15 +164,15 @@ def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
         ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
         ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     ):
-        for one in facts.known(resource):
-            if "serving.kserve.io" in str(at(one, "metadata", "name")):
-                yield from _webhooks(facts, one, title(kind, one))
+        for configuration in facts.known(resource):
+            if "serving.kserve.io" in str(at(configuration, "metadata", "name")):
+                yield from _webhooks(facts, configuration, title(kind, configuration))
 
 
-def _webhooks(facts: ClusterFacts, one: Thing, subject: str) -> Iterator[Finding]:
+def _webhooks(facts: ClusterFacts, configuration: Thing, subject: str) -> Iterator[Finding]:
     silent: set[str] = set()
     asked: set[str] = set()
-    for hook in each(one, "webhooks"):
+    for hook in each(configuration, "webhooks"):
         client = hook.get("clientConfig") or {}
         if not client.get("caBundle"):
             yield Finding(

@@ -24,7 +24,7 @@ def users(facts: ClusterFacts) -> list[Thing]:
     return [
         service
         for service in facts.known("inferenceservices")
-        if any(kind == "HPA" and uses_metric(one) for kind, one in scalers_of(facts, service))
+        if any(kind == "HPA" and uses_metric(autoscaler) for kind, autoscaler in scalers_of(facts, service))
     ]
 
 

@@ -137,7 +137,13 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _with_kinds(facts: ClusterFacts) -> Thing:
     kinds = {"nodes": "Node", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
-    return {"items": [{**one, "kind": kind} for resource, kind in kinds.items() for one in facts.known(resource)]}
+    return {
+        "items": [
+            {**cluster_object, "kind": kind}
+            for resource, kind in kinds.items()
+            for cluster_object in facts.known(resource)
+        ]
+    }
 
 
 def check_claims(facts: ClusterFacts) -> Iterator[Finding]:

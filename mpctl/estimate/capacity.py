@@ -84,21 +84,23 @@ def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
     """The GPU nodes among ``documents``, with devices from ResourceSlices and allocations from ResourceClaims."""
-    found = [item for document in documents for item in objects(document)]
-    slices = [item for item in found if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER]
+    cluster_objects = [item for document in documents for item in objects(document)]
+    slices = [
+        item for item in cluster_objects if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER
+    ]
     pools = {_spec(item)["pool"]["name"]: _spec(item).get("nodeName") for item in slices if "pool" in _spec(item)}
     devices: dict[str, set[str]] = {}
     for item in slices:
         names = {device["name"] for device in _spec(item).get("devices") or []}
         devices.setdefault(str(_spec(item).get("nodeName")), set()).update(names)
     taken: dict[str, set[str]] = {}
-    for claim in (item for item in found if item.get("kind") == "ResourceClaim"):
+    for claim in (item for item in cluster_objects if item.get("kind") == "ResourceClaim"):
         allocation = (claim.get("status") or {}).get("allocation") or {}
         for result in (allocation.get("devices") or {}).get("results") or []:
             if result.get("driver") == DRIVER:
                 taken.setdefault(str(pools.get(result.get("pool"))), set()).add(result["device"])
     nodes = []
-    for item in (item for item in found if item.get("kind") == "Node"):
+    for item in (item for item in cluster_objects if item.get("kind") == "Node"):
         name, labels = item["metadata"]["name"], item["metadata"].get("labels") or {}
         if labels.get(GPU_LABEL) != "true" and name not in devices:
             continue
@@ -182,8 +184,8 @@ def _limits(pool: Pool, limits: PoolLimits, add: int) -> tuple[list[str], list[s
     if limits.quota_limit is None or limits.quota_used is None:
         unchecked.append(limits.quota_name)
     elif limits.quota_used + add * limits.quota_per_node > limits.quota_limit:
-        more = add * limits.quota_per_node
+        needed = add * limits.quota_per_node
         problems.append(
-            f"{limits.quota_name}: {limits.quota_used:g} of {limits.quota_limit:g} used, {more:g} more needed"
+            f"{limits.quota_name}: {limits.quota_used:g} of {limits.quota_limit:g} used, {needed:g} more needed"
         )
     return problems, unchecked

@@ -25,8 +25,10 @@ _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_na
 _KINDS = sorted({row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len)[::-1]
 # How speculators' configurations name a method, where that is not the kind of its checkpoint.
 _SPECULATORS = {row.name.replace("-", ""): row.checkpoint for row in METHODS.values()}
-_SPECULATORS |= {one.name.lower(): row.checkpoint for row in METHODS.values() for one in row.variants}
-_VARIANTS = {name: row.checkpoint for row in METHODS.values() for one in row.variants for name in one.architectures}
+_SPECULATORS |= {variant.name.lower(): row.checkpoint for row in METHODS.values() for variant in row.variants}
+_VARIANTS = {
+    name: row.checkpoint for row in METHODS.values() for variant in row.variants for name in variant.architectures
+}
 # Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
@@ -96,9 +98,9 @@ def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
         return None
     added = tokenizer.get("added_tokens") or []
     plain = sorted(
-        (int(one["id"]), str(one["content"]), bool(one.get("special")))
-        for one in added
-        if isinstance(one, Mapping) and "id" in one and "content" in one
+        (int(token["id"]), str(token["content"]), bool(token.get("special")))
+        for token in added
+        if isinstance(token, Mapping) and "id" in token and "content" in token
     )
     return TokenizerDigests(_digest([model.get("type"), model["vocab"], _merges(model)]), _digest(plain))
 
@@ -106,7 +108,7 @@ def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
 def _merges(model: Mapping[str, Any]) -> list[list[str]]:
     """Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age."""
     merges = model.get("merges") or []
-    return [one.split(" ", 1) if isinstance(one, str) else [str(part) for part in one] for one in merges]
+    return [merge.split(" ", 1) if isinstance(merge, str) else [str(part) for part in merge] for merge in merges]
 
 
 def _digest(value: object) -> str:
@@ -165,8 +167,8 @@ def describe_model(
 
 def _name(config: Mapping[str, Any]) -> str | None:
     """``_name_or_path`` where it is a repository; training scripts often leave a path of their own machine there."""
-    found = config.get("_name_or_path")
-    return found if isinstance(found, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", found) else None
+    name = config.get("_name_or_path")
+    return name if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) else None
 
 
 def _whole(value: object) -> int | None:
@@ -253,11 +255,11 @@ def _template_thinks(template: str) -> bool | None:
 
 
 def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
-    said = str(config.get("speculators_model_type") or "")
+    declared = str(config.get("speculators_model_type") or "")
     variant = next((_VARIANTS[str(n)] for n in config.get("architectures") or [] if str(n) in _VARIANTS), None)
     if variant is not None:
         return variant
-    names = " ".join(config.get("architectures") or []).lower() + (_SPECULATORS.get(said) or said)
+    names = " ".join(config.get("architectures") or []).lower() + (_SPECULATORS.get(declared) or declared)
     for kind in _KINDS:
         if kind.replace("_", "") in names.replace("_", ""):
             return kind

@@ -143,7 +143,7 @@ def target_name_of(service: Service, checkpoint: str | None = None) -> str | Non
     None when none of them says. A path inside the container is no name, but what is mounted there may have one. The
     served name is none either: clients are told it, and it may be any.
     """
-    mounted = (one.uri.removeprefix("hf://") for one in service.storage if one.uri.startswith("hf://"))
+    mounted = (storage.uri.removeprefix("hf://") for storage in service.storage if storage.uri.startswith("hf://"))
     return _first_name(service.model, *mounted) or checkpoint
 
 
@@ -162,8 +162,8 @@ def _quantization(asked: str | None, target: ModelFacts) -> str | None:
 
 def _prefix_caching(argv: tuple[str, ...]) -> bool:
     flags = [word.replace("_", "-") for word in argv]  # vLLM takes both spellings
-    said = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
-    return not said or said[-1] == "--enable-prefix-caching"
+    switches = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    return not switches or switches[-1] == "--enable-prefix-caching"
 
 
 def _thinking(service: Service, target: ModelFacts) -> bool | None:

@@ -73,10 +73,10 @@ def kv_pool_tokens(log_text: str) -> int | None:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    found = None
-    for found in pattern.finditer(text):  # noqa: B007 - the last one counts: a restart logs again
+    match = None
+    for match in pattern.finditer(text):  # noqa: B007 - the last one counts: a restart logs again
         pass
-    return found
+    return match
 
 
 def _number(text: str) -> int:
@@ -217,13 +217,15 @@ def estimate(
                 f"{served.max_model_len:,} tokens even without the draft"
             )
         start = Range(max(room - OVERHEAD_GIB[1], least), room - OVERHEAD_GIB[0])
-        before = Range(*(pool_tokens(one * GIB, per_token) for one in (start.low, start.high)))
+        before = Range(*(pool_tokens(gib * GIB, per_token) for gib in (start.low, start.high)))
         basis = "specifications"
-    left = Range(start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low)
-    after_range = Range(*(pool_tokens(max(one, 0) * GIB, per_token, draft.kv_bytes) for one in (left.low, left.high)))
+    remaining = Range(start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low)
+    after_range = Range(
+        *(pool_tokens(max(gib, 0) * GIB, per_token, draft.kv_bytes) for gib in (remaining.low, remaining.high))
+    )
     made = Estimate(before, after_range, draft, workspace, served, basis)
     return Estimate(
-        before, after_range, draft, workspace, served, basis, suggest(made, per_token, target.vocab, left.low)
+        before, after_range, draft, workspace, served, basis, suggest(made, per_token, target.vocab, remaining.low)
     )
 
 
@@ -236,14 +238,14 @@ def _workspace(target: Shape, served: Served) -> Range:
     return Range(few * row * WORKSPACE_BUFFERS[0], many * row * WORKSPACE_BUFFERS[1])
 
 
-def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tuple[Suggestion, ...]:
+def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> tuple[Suggestion, ...]:
     """Settings that give the pool back what the draft takes, together and in the order to try them.
 
     More memory first, then fewer sequences (the sampler's workspace is proportional to them), and a shorter context
     only when one request would not fit otherwise. ``left_gib``: the pessimistic KV memory after the draft joined.
     """
-    served, made = found.served, []
-    needed = found.before.low * (per_token + found.draft.kv_bytes) / GIB  # the same tokens with the draft's share
+    served, made = estimate.served, []
+    needed = estimate.before.low * (per_token + estimate.draft.kv_bytes) / GIB  # the same tokens with the draft's share
     missing = needed - left_gib
     gained = 0.0
     if missing > 0 and served.gpu_gib:
@@ -259,13 +261,13 @@ def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tup
                 )
             )
     room = (left_gib + gained) * GIB
-    tokens = pool_tokens(max(room, 0), per_token, found.draft.kv_bytes)
+    tokens = pool_tokens(max(room, 0), per_token, estimate.draft.kv_bytes)
     fits = max(tokens // max(served.max_model_len // 2, 1), 1)  # requests of half the longest length, on average
     wanted_seqs = max(fits, served.concurrency or 1)
     present = served.max_num_seqs or DEFAULT_SEQUENCES[0]
     if missing > gained and wanted_seqs < present:
         freed = (present - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
-        tokens = pool_tokens(max(room + freed * GIB, 0), per_token, found.draft.kv_bytes)
+        tokens = pool_tokens(max(room + freed * GIB, 0), per_token, estimate.draft.kv_bytes)
         made.append(
             Suggestion(
                 "--max-num-seqs",
@@ -285,40 +287,42 @@ def suggest(found: Estimate, per_token: int, vocab: int, left_gib: float) -> tup
     return tuple(made)
 
 
-def memory_findings(found: Estimate) -> tuple[Finding, ...]:
+def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
     """Return the findings about an estimate: refuse when not one longest request fits, warn when the pool halves."""
-    todo = "; ".join(f"{one.flag}={one.value} ({one.reason})" for one in found.suggestions)
-    longest = found.served.max_model_len
-    if found.after.high < longest:
+    todo = "; ".join(
+        f"{suggestion.flag}={suggestion.value} ({suggestion.reason})" for suggestion in estimate.suggestions
+    )
+    longest = estimate.served.max_model_len
+    if estimate.after.high < longest:
         return (
             Finding(
                 "kv-pool-too-small",
                 "refuse",
-                f"{found.text()}; one request may have {longest:,} tokens, so the engine would not start",
+                f"{estimate.text()}; one request may have {longest:,} tokens, so the engine would not start",
                 SOURCE,
                 todo or "use a smaller draft or a larger GPU",
             ),
         )
-    severity = "warn" if found.after.low < longest or found.lost.low >= 0.5 else "note"
+    severity = "warn" if estimate.after.low < longest or estimate.lost.low >= 0.5 else "note"
     return (
         Finding(
             "kv-pool",
             "warn" if severity == "warn" else "note",
-            found.text() + (f"; one request may have {longest:,}" if found.after.low < longest else ""),
+            estimate.text() + (f"; one request may have {longest:,}" if estimate.after.low < longest else ""),
             SOURCE,
             todo or "nothing to change; compare with the engine's own log after the start",
         ),
     )
 
 
-def compare_with_log(found: Estimate | None, log_text: str) -> str | None:
+def compare_with_log(estimate: Estimate | None, log_text: str) -> str | None:
     """The logged pool beside the estimate, for after the start; None while the engine has not logged one."""
     tokens = kv_pool_tokens(log_text)
     if tokens is None:
         return None
-    if found is None:
+    if estimate is None:
         return f"KV pool {tokens:,} tokens by the engine's log; nothing was estimated"
-    inside = found.after.low <= tokens <= found.after.high
-    nearest = min(max(tokens, found.after.low), found.after.high)
+    inside = estimate.after.low <= tokens <= estimate.after.high
+    nearest = min(max(tokens, estimate.after.low), estimate.after.high)
     off = "inside the estimate" if inside else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
-    return f"KV pool {tokens:,} tokens by the engine's log, {found.after.text('tokens')} estimated: {off}"
+    return f"KV pool {tokens:,} tokens by the engine's log, {estimate.after.text('tokens')} estimated: {off}"

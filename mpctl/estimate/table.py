@@ -38,8 +38,8 @@ def _table() -> dict[str, Any]:
     import yaml
 
     text = (resources.files("mpctl.estimate") / "models.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    table: dict[str, Any] = yaml.safe_load(text)
+    return table
 
 
 # Spellings of a family that has the dimensions of another, and names with and without the fine-tune's suffix.
@@ -68,15 +68,15 @@ def model_shape(name: str | None) -> Shape | None:
     known = {row.lower(): fields for row, fields in _table()["models"].items()}
     for old, new in _SAME:
         wanted = new + wanted.removeprefix(old) if wanted.startswith(old) else wanted
-    found = known.get(wanted)
-    if found is None:
+    dimensions = known.get(wanted)
+    if dimensions is None:
         bare = _bare(wanted)
-        found = next((fields for row, fields in known.items() if _bare(row) == bare), None)
-    return None if found is None else Shape(**found)
+        dimensions = next((fields for row, fields in known.items() if _bare(row) == bare), None)
+    return None if dimensions is None else Shape(**dimensions)
 
 
 def _bare(name: str) -> str:
-    suffix = max((one for one in _SUFFIXES if name.endswith(one)), key=len, default="")
+    suffix = max((ending for ending in _SUFFIXES if name.endswith(ending)), key=len, default="")
     return name.removesuffix(suffix)
 
 
@@ -94,8 +94,8 @@ def find_gpu(product: str | None) -> Gpu | None:
 
 def gpu_gib(product: str | None) -> float | None:
     """Usable GiB of a GPU by the table's name or the product's own; None when it is not in the table."""
-    found = find_gpu(product)
-    return None if found is None else found.usable_gib
+    gpu = find_gpu(product)
+    return None if gpu is None else gpu.usable_gib
 
 
 def gpus() -> tuple[str, ...]:

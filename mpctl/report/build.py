@@ -105,8 +105,8 @@ def _quantiles(values: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def _conditions(run: Run, arm: str) -> ArmConditions:
-    found = run.arms.get(arm, _UNKNOWN)
-    return replace(found, argv=redacted(found.argv))
+    conditions = run.arms.get(arm, _UNKNOWN)
+    return replace(conditions, argv=redacted(conditions.argv))
 
 
 def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
@@ -141,13 +141,13 @@ def _reasons(verdict: Verdict) -> tuple[str, ...]:
         return ()
     deciding = [c for c in verdict.cells if c.outcome is verdict.outcome]
     if len(verdict.cells) == 1:
-        found = list(deciding[0].reasons)
+        reasons = list(deciding[0].reasons)
         if verdict.outcome is Outcome.REJECT:
-            found = found[1:]  # the first is in the sentence
+            reasons = reasons[1:]  # the first is in the sentence
     else:
-        found = [f"{c.cell.label}: {c.reasons[0]}" for c in deciding if c.reasons]
-    more = len(found) - _REASONS
-    return (*found[:_REASONS], *([f"and {more} more, below"] if more > 0 else []))
+        reasons = [f"{c.cell.label}: {c.reasons[0]}" for c in deciding if c.reasons]
+    omitted = len(reasons) - _REASONS
+    return (*reasons[:_REASONS], *([f"and {omitted} more, below"] if omitted > 0 else []))
 
 
 def _crossovers(verdict: Verdict) -> tuple[str, ...]:

@@ -54,17 +54,17 @@ def _lacking(run: Run, repeats: int) -> tuple[str, ...]:
 
 def _elsewhere(argv: Iterable[str]) -> list[str]:
     """Return the engine's arguments without those of the machine it ran on."""
-    kept: list[str] = []
+    arguments: list[str] = []
     own = False
     for word in argv:
         if word.startswith("-"):
             own = word.partition("=")[0] in _OWN
         if not own:
-            kept.append(word)
-    return kept
+            arguments.append(word)
+    return arguments
 
 
-def _bench(run: Run, arms: list[str], more: int | None = None) -> list[str]:
+def _bench(run: Run, arms: list[str], repeats: int | None = None) -> list[str]:
     cells = run.cells
     closed = sorted({c.concurrency for c in cells if c.rate is None})
     rates = sorted({c.rate for c in cells if c.rate is not None})
@@ -80,14 +80,14 @@ def _bench(run: Run, arms: list[str], more: int | None = None) -> list[str]:
         words += ["--rate", _list(rates)]
     words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
     planned = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
-    words += ["--repeats", str(more or planned), "--requests", str(min(counts))]
+    words += ["--repeats", str(repeats or planned), "--requests", str(min(counts))]
     if run.max_tokens:
         words += ["--max-tokens", str(run.max_tokens)]
     if any(name in run.prompts and run.prompts[name].count < n for name, n in _asked(run, planned).items()):
         words.append("--reuse-prompts")
     if run.calibration is None:
         words.append("--no-calibrate")
-    return words if more else [*words, "--run", f"{run.id}.json.gz"]
+    return words if repeats else [*words, "--run", f"{run.id}.json.gz"]
 
 
 def _asked(run: Run, repeats: int) -> dict[str, int]:

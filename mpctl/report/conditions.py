@@ -32,14 +32,14 @@ def _known(text: str) -> str:
 
 def argument_lines(baseline: Sequence[str], candidate: Sequence[str]) -> dict[str, Any]:
     """The arguments of both arms, a flag and its values to a line; ``new`` marks what the other arm was not given."""
-    one, two = _by_flag(baseline), _by_flag(candidate)
-    matcher = difflib.SequenceMatcher(None, one, two, autojunk=False)
-    same_one = {i for block in matcher.get_matching_blocks() for i in range(block.a, block.a + block.size)}
-    same_two = {i for block in matcher.get_matching_blocks() for i in range(block.b, block.b + block.size)}
+    base_lines, cand_lines = _by_flag(baseline), _by_flag(candidate)
+    matcher = difflib.SequenceMatcher(None, base_lines, cand_lines, autojunk=False)
+    same_base = {i for block in matcher.get_matching_blocks() for i in range(block.a, block.a + block.size)}
+    same_cand = {i for block in matcher.get_matching_blocks() for i in range(block.b, block.b + block.size)}
     return {
-        "baseline": [{"text": text, "new": i not in same_one} for i, text in enumerate(one)],
-        "candidate": [{"text": text, "new": i not in same_two} for i, text in enumerate(two)],
-        "differ": one != two,
+        "baseline": [{"text": text, "new": i not in same_base} for i, text in enumerate(base_lines)],
+        "candidate": [{"text": text, "new": i not in same_cand} for i, text in enumerate(cand_lines)],
+        "differ": base_lines != cand_lines,
     }
 
 

@@ -6,9 +6,9 @@ from mpctl import formatting
 from mpctl.gate.decomposition import Decomposition
 
 
-def title_of(found: Decomposition) -> str:
+def title_of(decomposition: Decomposition) -> str:
     """Return ``Why 2.44x and not 4.27x``."""
-    measured, promised = formatting.ratio(found.throughput_ratio), formatting.ratio(found.promised)
-    if found.throughput_ratio < found.promised:
+    measured, promised = formatting.ratio(decomposition.throughput_ratio), formatting.ratio(decomposition.promised)
+    if decomposition.throughput_ratio < decomposition.promised:
         return f"Why {measured} and not {promised}"
     return f"Why {measured}, where the drafts promise {promised}"

@@ -64,8 +64,8 @@ def _case(report: Report, cell: CellReport, rule: RuleResult) -> ET.Element:
     if rule.outcome == "skip":
         ET.SubElement(case, "skipped", {"message": _plain(rule.message)})
     elif kind := _KINDS.get(rule.outcome):
-        found = ET.SubElement(case, kind, {"message": _plain(rule.message), "type": _plain(word(rule.outcome))})
-        found.text = _plain(_figures(rule))
+        problem = ET.SubElement(case, kind, {"message": _plain(rule.message), "type": _plain(word(rule.outcome))})
+        problem.text = _plain(_figures(rule))
     return case
 
 

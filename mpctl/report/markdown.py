@@ -97,9 +97,10 @@ def _gate(cell: CellReport, *, alone: bool) -> str:
     return table if alone else f"**{escape(cell.label)}**\n\n{table}"
 
 
-def _decomposition(found: Decomposition) -> str:
+def _decomposition(decomposition: Decomposition) -> str:
     rows = [
-        [escape(p.name), formatting.number(p.factor), formatting.ratio(p.after), escape(p.text)] for p in found.parts
+        [escape(p.name), formatting.number(p.factor), formatting.ratio(p.after), escape(p.text)]
+        for p in decomposition.parts
     ]
     return _table(["From", "Factor", "Throughput ratio", "Why"], rows)
 

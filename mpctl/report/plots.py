@@ -60,9 +60,9 @@ _BESIDE_ONE: Mapping[str, Any] = {
 
 def _interval_row(axes: Any, y: int, outcome: str, interval: Interval, low: float, high: float) -> None:
     colour, marker = _OUTCOME.get(outcome, _OUTCOME["undecided"])
-    left = low if interval.low is None else max(interval.low, low)  # an open side reaches to the edge
-    right = high if interval.high is None else min(interval.high, high)
-    axes.plot([left, right], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
+    start = low if interval.low is None else max(interval.low, low)  # an open side reaches to the edge
+    end = high if interval.high is None else min(interval.high, high)
+    axes.plot([start, end], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
     axes.plot([interval.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
     axes.annotate(
         ratio(interval.value),

@@ -91,23 +91,23 @@ def _style() -> Any:
 
 def _adapt(text: str, name: str, alternative: str) -> str:
     body = text[text.index("<svg") :]
-    head, _, rest = body.partition(">")
+    head, _, content = body.partition(">")
     box = re.search(r'viewBox="([^"]*)"', head)
     assert box is not None, "matplotlib writes a viewBox"
-    rest = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", rest, flags=re.DOTALL)
+    content = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", content, flags=re.DOTALL)
     for role, colour in INK.items():
-        rest = rest.replace(colour, f"var(--{role})")
+        content = content.replace(colour, f"var(--{role})")
     # Positions and sizes stay matplotlib's, the family becomes the page's.
-    rest = re.sub(r"font: (\d+(?:\.\d+)?px) '[^']*'(?:, sans-serif)?", r"font-size: \1", rest)
-    rest = re.sub(r"font-family: [^;\"]*;? ?", "", rest)
-    rest = re.sub(rf"-?\d+\.\d{{{_SMALL + 1},}}", lambda m: _short(m.group()), rest)
-    rest = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", rest)
-    rest = re.sub(r">\s+<", "><", rest).strip()
+    content = re.sub(r"font: (\d+(?:\.\d+)?px) '[^']*'(?:, sans-serif)?", r"font-size: \1", content)
+    content = re.sub(r"font-family: [^;\"]*;? ?", "", content)
+    content = re.sub(rf"-?\d+\.\d{{{_SMALL + 1},}}", lambda m: _short(m.group()), content)
+    content = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", content)
+    content = re.sub(r">\s+<", "><", content).strip()
     width, height = box.group(1).split()[2:]
     label = html.escape(printable(alternative), quote=True)
     return (
         f'<svg class="plot" role="img" aria-label="{label}" viewBox="{box.group(1)}" width="{width}" height="{height}" '
-        f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{rest}'
+        f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{content}'
     )
 
 

@@ -26,8 +26,8 @@ class Context:
         """Prompts of a class: those that the command was given, else the built-in set of that name."""
         if name in self.prompts:
             return self.prompts[name]
-        found = built_in_prompts(name)
-        return None if found is None else found[0]
+        built_in = built_in_prompts(name)
+        return None if built_in is None else built_in[0]
 
     @property
     def scaler(self) -> Scaler:

@@ -24,13 +24,13 @@ class Act(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """``plan`` with OPEN, ``operation`` with RESUME. ``kept``: fields that differ from the revision asked for, because
-    another writer changed them."""
+    """``plan`` with OPEN, ``operation`` with RESUME. ``preserved``: fields that differ from the requested revision,
+    because another writer changed them."""
 
     act: Act
     plan: Plan | None = None
     operation: Operation | None = None
-    kept: tuple[str, ...] = ()
+    preserved: tuple[str, ...] = ()
 
 
 def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> Decision:
@@ -83,13 +83,13 @@ def decide_retire(
 @dataclass(frozen=True)
 class History:
     """What the records say. ``last``: the last operation that changed what is served; ``lost``: numbers of revisions
-    that the ledger names and that are not found; ``left``: the service as it was recorded last."""
+    that the ledger names and that are not found; ``recorded``: the service as it was recorded last."""
 
     unfinished: Operation | None = None
     last: Operation | None = None
     revisions: tuple[Revision, ...] = ()
     lost: tuple[int, ...] = ()
-    left: Revision | None = None
+    recorded: Revision | None = None
 
     @classmethod
     def of(cls, entries: tuple[Entry, ...], revisions: tuple[Revision, ...]) -> History:
@@ -102,8 +102,8 @@ class History:
         unfinished = open_operation(entries)
         read = None if unfinished is None else unfinished.read(revisions)
         newest = max(live_revisions(entries), default=0)
-        left = next((r for r in revisions if r.number == newest), None)
-        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions), left)
+        recorded = next((r for r in revisions if r.number == newest), None)
+        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions), recorded)
 
 
 def decide_rollback(

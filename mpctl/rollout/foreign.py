@@ -39,12 +39,12 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     if plan.undoes is not None:
         return replace(decision, plan=keeping(plan, live, history.revisions))
     revision = next(r for r in history.revisions if r.number == plan.goal.number)
-    left = history.left or revision
-    start = replace(plan, baseline=Manifest.of(left.text, left.number))
+    recorded = history.recorded or revision
+    start = replace(plan, baseline=Manifest.of(recorded.text, recorded.number))
     merged = keeping(start, live, history.revisions)
     if merged.goal.text == live.text and live.text != revision.text:
         confirmed(live, replace(revision, text=live.text), serving)
-        return Decision(Act.ALREADY, kept=merged.keeps)
+        return Decision(Act.ALREADY, preserved=merged.keeps)
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
@@ -69,7 +69,7 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision]) -> Plan:
         baseline=Manifest.of(live.text),
         goal=Manifest.of(merged.text),
         restores=plan.restores or plan.goal.number,
-        keeps=merged.kept,
+        keeps=merged.preserved,
         instant=False,  # the retained baseline is another arm than the merged one
     )
 

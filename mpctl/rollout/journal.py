@@ -35,9 +35,9 @@ class Journal:
         Raises:
             MpctlError: a revision is lost, or holds another text than the plan was made for.
         """
-        found = self._operations[operation_id].read(self._context.store.revisions())
-        self._operations[operation_id] = found
-        return found
+        operation = self._operations[operation_id].read(self._context.store.revisions())
+        self._operations[operation_id] = operation
+        return operation
 
     def open(self, operation_id: str, plan: Plan, *, then: str = "") -> Operation:
         """Write a plan down as a new operation. ``then``: its first step, which is about to act."""

@@ -158,23 +158,23 @@ def checked(entries: Iterable[Entry], *, where: str) -> tuple[Entry, ...]:
     Raises:
         Tampered: an entry is missing or was changed.
     """
-    found: list[Entry] = []
+    chain: list[Entry] = []
     for number, entry in enumerate(entries, start=1):
-        if not entry.follows(found[-1] if found else None):
+        if not entry.follows(chain[-1] if chain else None):
             raise Tampered(f"{where}:{number}: the chain is broken: an entry was removed or edited")
-        found.append(entry)
-    return tuple(found)
+        chain.append(entry)
+    return tuple(chain)
 
 
 def live_revisions(entries: Iterable[Entry]) -> frozenset[int]:
     """Numbers of the revisions that the ledger says were live: the baseline of each plan, and what a step recorded."""
-    found: list[object] = []
+    numbers: list[object] = []
     for entry in entries:
         if entry.event is Event.DONE:
-            found.append(entry.data.get("revision"))
+            numbers.append(entry.data.get("revision"))
         elif entry.event is Event.OPENED and _starts_from_live(entry):
-            found.append(_named(entry, "baseline"))
-    return frozenset(number for number in found if isinstance(number, int) and number > 0)
+            numbers.append(_named(entry, "baseline"))
+    return frozenset(number for number in numbers if isinstance(number, int) and number > 0)
 
 
 def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:

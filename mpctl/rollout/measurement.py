@@ -186,13 +186,13 @@ class Measurement:
 
     def blocks(self) -> tuple[Block, ...]:
         """What was measured so far, round by round."""
-        found = []
+        blocks = []
         for repeat in range(self.workload.repeats):
             for cell, arm in self._order((BASELINE, CANDIDATE), repeat):
                 block = self._load(cell, arm, repeat)
                 if block is not None:
-                    found.append(block)
-        return tuple(found)
+                    blocks.append(block)
+        return tuple(blocks)
 
     def _order(self, arms: tuple[str, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
         return round_order(arms, self.workload.cells, repeat, seed=f"{self.id} {self.created}")
@@ -279,12 +279,12 @@ class Measurement:
             return
         most = self.workload.most
         self.progress.step("calibrate", f"the load client against a server of known timing, {most} at once")
-        found = self.meter.calibrate(most)
-        if found is None:
+        calibration = self.meter.calibrate(most)
+        if calibration is None:
             self.progress.note("the load client could not be calibrated here")
             return
-        self._pending["calibration"] = encode(found)
-        self.progress.note(describe(found))
+        self._pending["calibration"] = encode(calibration)
+        self.progress.note(describe(calibration))
 
     def _round(self, arms: tuple[str, ...], repeat: int) -> None:
         total = self.workload.repeats * len(arms) * len(self.workload.cells)

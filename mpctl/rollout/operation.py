@@ -150,19 +150,19 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
     Raises:
         MpctlError: an entry is no entry of an operation; the message names it.
     """
-    found: dict[str, Operation] = {}
+    by_id: dict[str, Operation] = {}
 
     def extended(entry: Entry) -> Operation:
-        if entry.event is Event.OPENED and entry.operation not in found:
+        if entry.event is Event.OPENED and entry.operation not in by_id:
             return opened(entry)
-        if entry.operation not in found:
+        if entry.operation not in by_id:
             raise ValueError(f"{entry.operation} was never opened")
-        return found[entry.operation].with_entry(entry)
+        return by_id[entry.operation].with_entry(entry)
 
     for entry in entries:
         what = f"entry {entry.seq} of the ledger, written by {entry.who}"
-        found[entry.operation] = restored(what, extended, entry, hint="restore the ledger; nothing was changed")
-    return tuple(found.values())
+        by_id[entry.operation] = restored(what, extended, entry, hint="restore the ledger; nothing was changed")
+    return tuple(by_id.values())
 
 
 def last_change(entries: Iterable[Entry]) -> Operation | None:

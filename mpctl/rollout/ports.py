@@ -156,12 +156,12 @@ class Live:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pruning deleted, and what is left of the history: objects (files on this machine) and their bytes."""
+    """Objects (files on this machine) that a pruning deleted and those that remain, with their sizes in bytes."""
 
     objects: int
     size: int
-    left: int
-    left_size: int
+    remaining: int
+    remaining_size: int
 
 
 class Scaler(Protocol):
@@ -314,7 +314,9 @@ class Recorded:
             (self.records, "record of measurements", "records of measurements"),
             (self.others, "lock or log", "locks and logs"),
         )
-        return ", ".join(f"{number} {one if number == 1 else many}" for number, one, many in counted if number)
+        return ", ".join(
+            f"{number} {singular if number == 1 else plural}" for number, singular, plural in counted if number
+        )
 
 
 class Store(Protocol):

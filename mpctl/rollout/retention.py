@@ -19,9 +19,9 @@ def prunable(entries: Sequence[Entry], keep: int = KEPT) -> frozenset[str]:
     unfinished ones. Revisions and the ledger stay, so every rollback stays possible."""
     every = operations(entries)
     recent = [operation for operation in every if operation.plan.kind is not Kind.RETIRE]
-    kept = {operation.id for operation in recent[max(len(recent) - keep, 0) :]}
-    kept |= {operation.id for operation in every if operation.ending is None}
-    named = {name for o in every if o.id in kept for name in (o.id, o.plan.workload)}
+    retained = {operation.id for operation in recent[max(len(recent) - keep, 0) :]}
+    retained |= {operation.id for operation in every if operation.ending is None}
+    named = {name for o in every if o.id in retained for name in (o.id, o.plan.workload)}
     return frozenset(name for o in every for name in (o.id, o.plan.workload) if name and name not in named)
 
 

@@ -99,18 +99,18 @@ class Manifest:
             MpctlError: the revision is lost.
             Tampered: the revision holds another text than the plan was made for.
         """
-        found = next((r for r in revisions if r.number == self.number), None)
-        if found is None:
+        revision = next((r for r in revisions if r.number == self.number), None)
+        if revision is None:
             raise MpctlError(
                 f"revision {self.number}, which the ledger names, is lost",
                 hint="restore it from a copy; mpctl abandon ends the operation and leaves the service as it is",
             )
-        if found.digest != self.digest:
+        if revision.digest != self.digest:
             raise Tampered(
-                f"revision {self.number} is not the manifest that the ledger names: digest {found.digest[:12]}, "
+                f"revision {self.number} is not the manifest that the ledger names: digest {revision.digest[:12]}, "
                 f"expected {self.digest[:12]}"
             )
-        return replace(self, text=found.text)
+        return replace(self, text=revision.text)
 
     def to_record(self) -> dict[str, Any]:
         """Number and digest, never the text."""

@@ -117,8 +117,8 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
     steps = steps_of(operation.plan, rolls=context.platform.rolls)
-    left = [name for name in steps if name not in operation.done]
-    for name, following in zip_longest(left, left[1:], fillvalue=""):
+    pending = [name for name in steps if name not in operation.done]
+    for name, following in zip_longest(pending, pending[1:], fillvalue=""):
         if _rejected(operation):
             break
         operation = journal.begin(operation, name)
@@ -216,12 +216,12 @@ def _pinned_at_its_size(context: Context, journal: Journal, operation: Operation
     scaling = operation.scaling
     if scaling is None or "unpin" in operation.done:
         return operation
-    found = context.platform.scaling()
-    if found is None or found["replicas"] <= scaling["replicas"]:
+    current = context.platform.scaling()
+    if current is None or current["replicas"] <= scaling["replicas"]:
         return operation
     context.scaler.unpin(scaling)  # a pin at the recorded number would be taken for another writer's change
-    context.progress.note(f"the autoscaler started more meanwhile: {found['replicas']}, {scaling['replicas']} before")
-    return journal.done(operation, GROWN, Grown(found["replicas"]))
+    context.progress.note(f"the autoscaler started more meanwhile: {current['replicas']}, {scaling['replicas']} before")
+    return journal.done(operation, GROWN, Grown(current["replicas"]))
 
 
 def _unpin_blocked(context: Context, operation: Operation) -> None:
@@ -229,23 +229,23 @@ def _unpin_blocked(context: Context, operation: Operation) -> None:
     if operation.scaling is None:
         return
     try:
-        left = context.scaler.unpin(operation.scaling)
+        unrestored = context.scaler.unpin(operation.scaling)
     except MpctlError as error:
         context.progress.note(f"the autoscaler is still pinned: {error.message}")
         return
-    for line in left or ("the autoscaler is as it was found; continuing pins it again",):
+    for line in unrestored or ("the autoscaler is as it was found; continuing pins it again",):
         context.progress.note(line)
 
 
 def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
     """What a rollback undoes, and what that undid: a forced one takes the place of a blocked one."""
     by_id = {op.id: op for op in every}
-    found: set[str] = set()
+    undone: set[str] = set()
     above = operation.plan.undoes
-    while above is not None and above not in found and above in by_id:
-        found.add(above)
+    while above is not None and above not in undone and above in by_id:
+        undone.add(above)
         above = by_id[above].plan.undoes
-    return found
+    return undone
 
 
 def abandon(context: Context, *, why: str) -> tuple[Operation, ...]:

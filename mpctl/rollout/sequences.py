@@ -121,13 +121,13 @@ def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
     if rolls and plan.kind is Kind.ROLLBACK:
         every = _BACK_INSTANTLY if plan.instant else _BACK_ROLLING
     idle = _idle(plan, rolls=rolls)
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     for name, act in every.items():
         if name == _SHIFT:
-            found |= {f"{name}-{p}": partial(shift, percent=p) for p in plan.traffic_steps}
+            steps |= {f"{name}-{p}": partial(shift, percent=p) for p in plan.traffic_steps}
         elif name not in idle:
-            found[name] = act
-    return found
+            steps[name] = act
+    return steps
 
 
 def _idle(plan: Plan, *, rolls: bool) -> set[str]:

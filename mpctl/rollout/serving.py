@@ -20,11 +20,11 @@ from mpctl.rollout.steps.verify import Verified
 @dataclass(frozen=True)
 class Restored:
     """A service after a rollback. ``spec``: by its engine's own arguments; ``added``: fields that admission adds;
-    ``kept``: fields that differ from ``revision``, which was restored, because another writer changed them."""
+    ``preserved``: fields that differ from ``revision``, which was restored, because another writer changed them."""
 
     spec: Spec
     added: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    preserved: tuple[str, ...] = ()
     revision: int = 0
 
 
@@ -77,5 +77,5 @@ def require_restored(context: Context, operation: Operation) -> Restored:
     if as_left and not plan.restores:
         return Restored(serving, added, revision=number)
     recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
-    kept = tuple(path for path in kept_fields(recorded, live.text) if path not in added)
-    return Restored(serving, added, kept, number)
+    preserved = tuple(path for path in kept_fields(recorded, live.text) if path not in added)
+    return Restored(serving, added, preserved, number)

@@ -38,7 +38,11 @@ def _no_entry(context: StagingContext) -> str | None:
         return reason
     if context.cluster.air_gapped:
         return "the pod would download at every start, and the cluster is air-gapped"
-    if any(is_oci(one.uri) for one in context.storage) and context.kserve is not None and context.kserve < OCI_BESIDE:
+    if (
+        any(is_oci(storage.uri) for storage in context.storage)
+        and context.kserve is not None
+        and context.kserve < OCI_BESIDE
+    ):
         return "beside an image, KServe before 0.20 leaves other entries out"
     return _no_disk(context)
 
@@ -53,9 +57,9 @@ def _no_list(context: StagingContext) -> str | None:
         return "the container's STORAGE_URI excludes storageUris; move it to storageUris first"
     if not context.listed and context.target_claim and context.target_claim[1]:
         return f"pvc://{'/'.join(context.target_claim)} cannot move to storageUris: there the claim's root is mounted"
-    if any(one.mount_path == DRAFT_MOUNT for one in context.storage):
+    if any(storage.mount_path == DRAFT_MOUNT for storage in context.storage):
         return f"{DRAFT_MOUNT} is taken already"
-    beside = [one.mount_path for one in context.storage if not one.uri.startswith("pvc://")]
+    beside = [storage.mount_path for storage in context.storage if not storage.uri.startswith("pvc://")]
     if beside and common_parent([*beside, DRAFT_MOUNT]) == "/":
         return f"KServe wants one directory above {', '.join(beside)} and {DRAFT_MOUNT}"
     return None

@@ -78,7 +78,7 @@ class Draft:
         method = METHODS.get(self.method)
         floors = [parse_version(self.min_vllm), method.floor.version if method and method.floor else None]
         return max(
-            (show(one) for one in floors if one), key=lambda text: parse_version(text) or (0, 0, 0), default=None
+            (show(floor) for floor in floors if floor), key=lambda text: parse_version(text) or (0, 0, 0), default=None
         )
 
     def needs(self) -> tuple[str, ...]:
@@ -93,16 +93,16 @@ class Draft:
 
     def settings(self, *, fp8_target: bool = False) -> dict[str, int | bool]:
         """Settings of its model card, besides the draft itself."""
-        found: dict[str, int | bool] = {}
+        settings: dict[str, int | bool] = {}
         k = self.k_fp8_target or self.k if fp8_target else self.k
         if k is not None:
-            found["num_speculative_tokens"] = k
+            settings["num_speculative_tokens"] = k
         method = METHODS.get(self.method)
         if self.parallel and not (method and method.parallel_drafting == "required"):
-            found["parallel_drafting"] = True
+            settings["parallel_drafting"] = True
         if self.tensor_parallel is not None:
-            found["draft_tensor_parallel_size"] = self.tensor_parallel
-        return found
+            settings["draft_tensor_parallel_size"] = self.tensor_parallel
+        return settings
 
     def unsuitable(self, method: str, engine_version: str | None) -> str | None:
         """Return the reason why ``--spec method`` on vLLM cannot load this draft, None when it can."""
@@ -147,9 +147,9 @@ class Catalogue:
             InputError: the target is in no table; the nearest names are the hint.
         """
         key = self.key(target)
-        found = () if key is None else self.drafts[key]
-        if found:
-            return found
+        drafts = () if key is None else self.drafts[key]
+        if drafts:
+            return drafts
         native = self.native(target)
         if native is not None:
             return (native,)
@@ -189,7 +189,7 @@ class Catalogue:
         short = {name.rpartition("/")[2].lower(): name for name in self.drafts}
         lowered = target.rpartition("/")[2].lower()
         close = difflib.get_close_matches(target, list(self.drafts), n=2, cutoff=0.6)
-        close += [short[one] for one in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
+        close += [short[short_name] for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
         return "mpctl drafts lists the targets; --drafts FILE adds your own"

@@ -67,7 +67,7 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
     if method in METHODS and not METHODS[method].loads_weights:
         raise node.error("method", f"{method} loads no draft")
     method = cli_name(method, parallel=parallel) if method in METHODS else method
-    found = Draft(
+    draft = Draft(
         target=target,
         repo=None if repo == NATIVE else repo,
         method=method,
@@ -79,7 +79,7 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
         loaded_gib=_real(node, "loaded_gib", 10_000.0),
         kv_pool_factor=_real(node, "kv_pool_factor", 1.0),
         context=_maybe_number(node, "context", 1, 100_000_000),
-        expected=tuple(_expected(one) for one in node.nodes("expected")),
+        expected=tuple(_expected(entry) for entry in node.nodes("expected")),
         per_position=_shares(node),
         engine=node.choice("engine", ENGINES, "vllm"),
         plugin=plugin,
@@ -93,21 +93,21 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
         line=node.line,
     )
     node.done()
-    return found
+    return draft
 
 
 def _family(node: Node, sources: Mapping[str, str]) -> Family:
-    found = Family(
+    family = Family(
         node.text("family"),
         node.texts("prefixes"),
         node.number("k", low=1, high=256),
         node.number("k_seen", node.number("k"), low=1, high=256),
         _sources(node, sources),
     )
-    if not found.prefixes:
+    if not family.prefixes:
         raise node.error("prefixes", "names no beginning of a target's name")
     node.done()
-    return found
+    return family
 
 
 def _expected(node: Node) -> Expected:
@@ -147,12 +147,12 @@ def _real(node: Node, name: str, high: float, *, low: float = 0.0) -> float | No
     node.asked.add(name)
     if not node.has(name):
         return None
-    found = node.body[name]
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise node.error(name, f"expected a number, got {found!r}")
-    if not low <= found <= high or (name != "t" and found == 0):
-        raise node.error(name, f"{found} is not between {low:g} and {high:g}")
-    return float(found)
+    number = node.body[name]
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise node.error(name, f"expected a number, got {number!r}")
+    if not low <= number <= high or (name != "t" and number == 0):
+        raise node.error(name, f"{number} is not between {low:g} and {high:g}")
+    return float(number)
 
 
 def _version(node: Node) -> str | None:

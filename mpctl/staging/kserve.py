@@ -43,8 +43,8 @@ class Problem:
 
 def release(version: str | None) -> Release | None:
     """``(0, 20)`` of ``v0.20.0`` or ``0.20``; None where nothing is said."""
-    found = parse_version(version)
-    return None if found is None else found[:2]
+    parsed = parse_version(version)
+    return None if parsed is None else parsed[:2]
 
 
 def problems(isvc: Isvc, kserve: str) -> tuple[Problem, ...]:
@@ -54,12 +54,14 @@ def problems(isvc: Isvc, kserve: str) -> tuple[Problem, ...]:
     predictor = spec.get("predictor")
     if not isinstance(predictor, Mapping) or not predictor:
         return (Problem("predictor-missing", "spec.predictor", "there is no predictor; the webhook fails on it"),)
-    return tuple(found for rule in _RULES for found in rule(isvc, predictor, at))
+    return tuple(problem for rule in _RULES for problem in rule(isvc, predictor, at))
 
 
 def entries(predictor: Isvc) -> list[tuple[str, str]]:
     """``storageUris`` as (uri, mountPath), with the path the schema fills in."""
-    return [(str(one.get("uri", "")), str(one.get("mountPath", MODELS))) for one in predictor.get("storageUris") or ()]
+    return [
+        (str(entry.get("uri", "")), str(entry.get("mountPath", MODELS))) for entry in predictor.get("storageUris") or ()
+    ]
 
 
 def is_oci(uri: str) -> bool:
@@ -126,11 +128,11 @@ def _paths(isvc: Isvc, predictor: Isvc, at: Release) -> Iterator[Problem]:
 
 def _exclusive(isvc: Isvc, predictor: Isvc, at: Release) -> Iterator[Problem]:
     model = predictor.get("model") or {}
-    one = model.get("storageUri") or predictor.get("storageUri")
+    storage_uri = model.get("storageUri") or predictor.get("storageUri")
     for container in predictor.get("containers") or ():
         for variable in container.get("env") or ():
-            one = one or (variable.get("value") if variable.get("name") == "STORAGE_URI" else None)
-    if one and predictor.get("storageUris"):
+            storage_uri = storage_uri or (variable.get("value") if variable.get("name") == "STORAGE_URI" else None)
+    if storage_uri and predictor.get("storageUris"):
         yield Problem("both-storages", "spec.predictor", "storageUri and storageUris exclude each other")
     if predictor.get("storageUri"):
         yield Problem("storage-uri-place", "spec.predictor.storageUri", "storageUri belongs into predictor.model")

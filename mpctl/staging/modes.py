@@ -95,8 +95,8 @@ class DraftSource:
                     hint="name one of them",
                 )
             name, revision = f"hf://{repository}", pinned or revision
-        scheme, colon, rest = name.partition("://")
-        if colon and scheme in _FORMS and not re.fullmatch(_FORMS[scheme][0], rest):
+        scheme, colon, path = name.partition("://")
+        if colon and scheme in _FORMS and not re.fullmatch(_FORMS[scheme][0], path):
             raise InputError(f"{name!r} names no draft", field="--draft", hint=f"the form is {_FORMS[scheme][1]}")
         if revision and (".." in revision or not re.fullmatch(r"\w[\w./+-]*", revision)):
             raise InputError(f"{revision!r} is no revision", field="--draft", hint="a branch, a tag or a commit")
@@ -178,7 +178,7 @@ class StagingContext:
         self.listed = bool(predictor.get("storageUris"))
         self.storage: tuple[Storage, ...] = service.storage
         home: dict[str, Any] = {} if service.source is None else data(service.source.engine.home.node)
-        self.mounts = [str(one.get("mountPath")) for one in home.get("volumeMounts") or ()]
+        self.mounts = [str(mount.get("mountPath")) for mount in home.get("volumeMounts") or ()]
         self.env_storage = "STORAGE_URI" in dict(service.env)
         env = dict(service.env)
         self.offline = next(
@@ -189,9 +189,9 @@ class StagingContext:
     def target(self) -> Storage | None:
         """The storage of the target: the entry that holds its path, or the only one."""
         model = self.service.model or ""
-        for one in self.storage:
-            if model == one.mount_path or model.startswith(one.mount_path.rstrip("/") + "/"):
-                return one
+        for storage in self.storage:
+            if model == storage.mount_path or model.startswith(storage.mount_path.rstrip("/") + "/"):
+                return storage
         return self.storage[0] if self.storage else None
 
     @property
@@ -235,20 +235,20 @@ def document_of(service: Service) -> dict[str, Any]:
         resources = _under(home, "resources")
         if resources is not None:
             _mappings(resources, "claims")
-    found: dict[str, Any] = data(root.node)
-    return found
+    document: dict[str, Any] = data(root.node)
+    return document
 
 
 def _mappings(home: View, key: str) -> tuple[View, ...]:
     """The items of a list, each a mapping; none where the key is missing or empty."""
     listed = _under(home, key)
-    found = () if listed is None else listed.items()
-    for one in found:
-        one.pairs()
-    return found
+    mappings = () if listed is None else listed.items()
+    for mapping in mappings:
+        mapping.pairs()
+    return mappings
 
 
 def _under(home: View, key: str) -> View | None:
     """Return the value of a key; unlike :meth:`View.get` it allows merge keys, which KServe reads."""
-    found = dict(home.pairs()).get(key)
-    return None if found is None or data(found.node) is None else found
+    view = dict(home.pairs()).get(key)
+    return None if view is None or data(view.node) is None else view

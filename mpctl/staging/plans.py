@@ -14,8 +14,8 @@ from mpctl.staging.recipes import containerfile, download_job, folder_of, image_
 
 def _present(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...]) -> StagingPlan:
     path = context.draft.name
-    places = [*(one.mount_path for one in context.storage), *context.mounts]
-    inside = next((one for one in places if PurePosixPath(path).is_relative_to(one)), None)
+    places = [*(storage.mount_path for storage in context.storage), *context.mounts]
+    inside = next((place for place in places if PurePosixPath(path).is_relative_to(place)), None)
     warning = (
         f"{path} is below {inside}; whether the draft is there cannot be seen from here"
         if inside
@@ -96,10 +96,10 @@ def _by_claim(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...
 
 def _mounted_at(context: StagingContext, claim: str) -> str | None:
     """Return the path where KServe mounts the whole claim already, so that its folders need no further mount."""
-    for one in context.storage:
-        name, _, folder = one.uri.removeprefix("pvc://").partition("/")
-        if one.uri.startswith("pvc://") and name == claim and (context.listed or not folder.strip("/")):
-            return one.mount_path.rstrip("/")
+    for storage in context.storage:
+        name, _, folder = storage.uri.removeprefix("pvc://").partition("/")
+        if storage.uri.startswith("pvc://") and name == claim and (context.listed or not folder.strip("/")):
+            return storage.mount_path.rstrip("/")
     return None
 
 

@@ -75,8 +75,8 @@ def download_job(service: Service, source: str, claim: str, folder: str, cluster
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
     whose key HF_TOKEN is given to the downloader.
     """
-    found, token_secret = parse_version(cluster.kserve), cluster.token_secret
-    version = f"v{show(found)}" if found else INITIALIZER_VERSION
+    kserve_version, token_secret = parse_version(cluster.kserve), cluster.token_secret
+    version = f"v{show(kserve_version)}" if kserve_version else INITIALIZER_VERSION
     container: dict[str, Any] = {
         "name": "fetch",
         "image": cluster.staging_image or f"{INITIALIZER}:{version}",

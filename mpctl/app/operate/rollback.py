@@ -58,8 +58,8 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
 def _already(session: Session, request: RollbackRequest, decision: Decision) -> str:
     wanted = request.to_revision
     done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further back"
-    if decision.kept:
-        done += f"; kept as others changed it: {', '.join(decision.kept)} (--exact restores every byte)"
+    if decision.preserved:
+        done += f"; kept as others changed it: {', '.join(decision.preserved)} (--exact restores every byte)"
     return f"{session.title} already {done}"
 
 

@@ -95,7 +95,7 @@ def _prune(context: CliContext, session: Session, keep: int) -> None:
     pruned = prune.run(session, keep)
     context.terminal.note(
         f"deleted {pruned.objects} objects ({pruned.size / 1024:.0f} KiB) of {session.title}; "
-        f"{pruned.left} are left ({pruned.left_size / 1024:.0f} KiB)"
+        f"{pruned.remaining} are left ({pruned.remaining_size / 1024:.0f} KiB)"
     )
 
 

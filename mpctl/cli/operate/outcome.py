@@ -132,10 +132,10 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
         terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
         restored = outcome.restored
-        if restored is not None and restored.kept:
+        if restored is not None and restored.preserved:
             terminal.note(
                 f"restored: {outcome.title} runs {restored.spec.describe()}, as recorded in revision "
-                f"{restored.revision}; not touched, as others changed it: {', '.join(restored.kept)}"
+                f"{restored.revision}; not touched, as others changed it: {', '.join(restored.preserved)}"
             )
             terminal.next_command(f"history {outcome.name}")
             return

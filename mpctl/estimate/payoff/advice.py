@@ -39,7 +39,7 @@ def advice(cell: Cell, *, classes: int = 1, temperature: float = 0.0) -> tuple[A
         _mixed(classes),
         _adaptive(cell),
     )
-    return tuple(one for one in rules if one is not None)
+    return tuple(advised for advised in rules if advised is not None)
 
 
 def _size(cell: Cell) -> Advice | None:
@@ -138,19 +138,19 @@ def honours_schedule(engine: Version | None) -> bool:
 
 def schedule_setting(ranges: Sequence[tuple[int, int, int]]) -> str:
     """The setting, as ``--set`` takes it."""
-    return "num_speculative_tokens_per_batch_size=" + str([list(one) for one in ranges]).replace(" ", "")
+    return "num_speculative_tokens_per_batch_size=" + str([list(span) for span in ranges]).replace(" ", "")
 
 
 def batch_ranges(best: Mapping[float, int]) -> list[tuple[int, int, int]]:
     """``(first, last, K)`` of batch sizes from the best K by concurrency; 0 where speculation loses."""
-    found: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     ordered = sorted(best)
     for index, concurrency in enumerate(ordered):
-        k, first = best[concurrency], 1 if index == 0 else found[-1][1] + 1
+        k, first = best[concurrency], 1 if index == 0 else ranges[-1][1] + 1
         following = ordered[index + 1] if index + 1 < len(ordered) else concurrency
         last = max(int((concurrency * following) ** 0.5), first)
-        if found and found[-1][2] == k:
-            found[-1] = (found[-1][0], last, k)
+        if ranges and ranges[-1][2] == k:
+            ranges[-1] = (ranges[-1][0], last, k)
         else:
-            found.append((first, last, k))
-    return found
+            ranges.append((first, last, k))
+    return ranges

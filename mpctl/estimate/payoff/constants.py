@@ -30,8 +30,8 @@ class Posterior:
 def fitted_record() -> dict[str, Any]:
     """The file as it is: constants, correlation, the ids of its rows, accuracy."""
     text = (resources.files("mpctl.estimate.payoff") / "constants.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    record: dict[str, Any] = json.loads(text)
+    return record
 
 
 @cache

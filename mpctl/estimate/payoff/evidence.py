@@ -58,20 +58,20 @@ def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ..
     if any(pair.concurrency == cell.concurrency for pair in mine):
         return ()
     at = f"measure one pair at concurrency {cell.concurrency:g} (mpctl bench)"
-    found = []
+    reasons = []
     if cell.gpu.name == CPU:
-        found.append(Outside("no published row was measured on a CPU", at))
+        reasons.append(Outside("no published row was measured on a CPU", at))
     if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
-        found.append(Outside(f"no published row with a baseline covers {cell.method}", at))
+        reasons.append(Outside(f"no published row with a baseline covers {cell.method}", at))
     if cell.precision not in ("bf16", "fp16"):
-        found.append(Outside(f"no published row covers {cell.precision} weights", at))
+        reasons.append(Outside(f"no published row covers {cell.precision} weights", at))
     if cell.target.hybrid:
-        found.append(Outside("no published row covers a target with windowed or linear attention", at))
+        reasons.append(Outside("no published row covers a target with windowed or linear attention", at))
     if cell.prompt > _LONGEST_PROMPT:
-        found.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {_LONGEST_PROMPT:,}", at))
+        reasons.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {_LONGEST_PROMPT:,}", at))
     if load > _MOST_LOAD:
-        found.append(Outside(f"{load:.1f} times the tokens per step at which compute takes over", at))
+        reasons.append(Outside(f"{load:.1f} times the tokens per step at which compute takes over", at))
     reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
     if mine and cell.concurrency > reach:
-        found.append(Outside(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
-    return tuple(found)
+        reasons.append(Outside(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
+    return tuple(reasons)

@@ -72,15 +72,15 @@ class Grid:
 
 def answer(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Entry:
     """The prediction of one cell and its call."""
-    found = predict(cell, posterior, pairs)
+    prediction = predict(cell, posterior, pairs)
     level = level_of(cell, pairs)
-    unproven = outside(cell, found.load, pairs)
-    regime = regime_of(cell, found.load, bound=found.pool_bound)
-    return Entry(cell, found, _call(cell, found, level, unproven), level, regime, unproven)
+    unproven = outside(cell, prediction.load, pairs)
+    regime = regime_of(cell, prediction.load, bound=prediction.pool_bound)
+    return Entry(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
 
 
-def _call(cell: Cell, found: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
-    band = found.throughput
+def _call(cell: Cell, prediction: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
+    band = prediction.throughput
     if level == "L0" or unproven:
         return "measure first"
     if cell.method in LOOKUPS and level != "L2" and abs(band.value - 1) < _NEAR_ONE:
@@ -158,8 +158,8 @@ def what_changes(entry: Entry, posterior: Posterior, pairs: Sequence[Pair] = ())
         if known:  # the pairs hold for the service as it is: its figure moves by what the model says of the change
             changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
         else:
-            found = answer(other, posterior)
-            changes.append(Change(name, found.prediction.throughput.value, found.call))
+            changed = answer(other, posterior)
+            changes.append(Change(name, changed.prediction.throughput.value, changed.call))
     point = entry.prediction.throughput.value
     return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))
 

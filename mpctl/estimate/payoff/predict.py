@@ -70,7 +70,7 @@ class _Linear:
     slopes: Vector
     accepted: float
     model: float
-    found: Ratios
+    ratios: Ratios
     tokens_per_step: float
 
     def shared(self, other: _Linear, which: int, covariance: Vector) -> float:
@@ -92,17 +92,17 @@ def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Pre
     bands = []
     for which in (0, 1):
         measured = [pair.throughput if which == 0 else pair.time_per_token for pair in mine]
-        known = [(one, pair.noise, value) for one, pair, value in zip(at, mine, measured, strict=True) if value]
+        known = [(linear, pair.noise, value) for linear, pair, value in zip(at, mine, measured, strict=True) if value]
         bands.append(_band(here, which, known, covariance))
-    found = here.found
+    ratios = here.ratios
     return Prediction(
         throughput=bands[0],
         time_per_token=bands[1],
-        load=float(found.load[0]),
-        pool_bound=bool(np.ravel(found.bound)[0]),
-        batch=float(found.candidate.batch[0]),
-        baseline_tpot_ms=float(found.baseline.tpot_ms[0]),
-        tokens_per_s=float(found.baseline.rate[0]) * 1000,
+        load=float(ratios.load[0]),
+        pool_bound=bool(np.ravel(ratios.bound)[0]),
+        batch=float(ratios.candidate.batch[0]),
+        baseline_tpot_ms=float(ratios.baseline.tpot_ms[0]),
+        tokens_per_s=float(ratios.baseline.rate[0]) * 1000,
         tokens_per_step=here.tokens_per_step,
     )
 
@@ -124,28 +124,28 @@ def _linear(cell: Cell, posterior: Posterior) -> _Linear:
     yielded = np.full(count + 2, point)
     yielded[-1] = 1 + (point - 1) * math.exp(_STEP)
     constants = {name: np.exp(moved[i]) for i, name in enumerate(posterior.names)}
-    found = ratios(serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants)
-    both = np.log(np.stack([found.throughput, found.time_per_token]))
+    evaluated = ratios(serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants)
+    both = np.log(np.stack([evaluated.throughput, evaluated.time_per_token]))
     slopes = (both[:, 1:] - both[:, :1]) / _STEP
     logs = (float(both[0, 0]), float(both[1, 0]))
-    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, found, posterior), found, point)
+    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, evaluated, posterior), evaluated, point)
 
 
 def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float]], covariance: Vector) -> Band:
     mean, variance = here.logs[which], here.shared(here, which, covariance)
     if known:
-        points = [one for one, _, _ in known]
+        points = [point for point, _, _ in known]
         between = np.array([[a.shared(b, which, covariance) for b in points] for a in points])
         noise = np.diag([noise**2 for _, noise, _ in known])
-        here_there = np.array([here.shared(one, which, covariance) for one in points])
-        off = np.array([math.log(value) - one.logs[which] for one, _, value in known])
+        cross = np.array([here.shared(point, which, covariance) for point in points])
+        off = np.array([math.log(value) - point.logs[which] for point, _, value in known])
         # Where the points lie further off than the model's uncertainty allows, that was too small: it grows with them.
         surprise = max(float(off @ np.linalg.solve(between + noise, off)) / len(known), 1.0)
         variance *= surprise
-        here_there *= surprise
-        gain = np.linalg.solve(between * surprise + noise, here_there)
+        cross *= surprise
+        gain = np.linalg.solve(between * surprise + noise, cross)
         mean += float(gain @ off)
-        variance = max(variance - float(gain @ here_there), 1e-6)
+        variance = max(variance - float(gain @ cross), 1e-6)
     width = _Z90 * math.sqrt(variance)
     return Band(math.exp(mean), math.exp(mean - width), math.exp(mean + width))
 
@@ -161,12 +161,12 @@ def _acceptance_sd(cell: Cell) -> float:
     return known
 
 
-def _discrepancy(cell: Cell, found: Ratios, posterior: Posterior) -> float:
+def _discrepancy(cell: Cell, ratios: Ratios, posterior: Posterior) -> float:
     """Standard deviation of the model's own error, as a logarithm. It grows with the load as its square root: sources
     that the fit has not seen lie apart from half the knee on already."""
-    load, host = float(np.ravel(found.load)[0]), float(np.ravel(found.host)[0])
+    load, host = float(np.ravel(ratios.load)[0]), float(np.ravel(ratios.host)[0])
     parts = [0.04, posterior.load_error * math.sqrt(min(1.5, load))]
-    parts.append(0.10 if bool(np.ravel(found.bound)[0]) else 0.0)
+    parts.append(0.10 if bool(np.ravel(ratios.bound)[0]) else 0.0)
     parts.append(0.12 if (cell.target.experts or 0) > 1 else 0.0)
     parts.append(0.08 if host > _HOST_BOUND else 0.0)
     parts.append(0.05 if cell.gpus > 1 and not cell.gpu.nvlink else 0.0)

@@ -66,20 +66,20 @@ def read_questions(text: str, file: str, published: Published) -> tuple[Question
     top = document(text, file)
     if not top.has("cells"):
         return (_question(top, "cell-1", published),)
-    found: list[Question | Unanswerable] = []
+    questions: list[Question | Unanswerable] = []
     errors = []
     for number, node in enumerate(top.nodes("cells"), 1):
         try:
-            found.append(_question(node, f"cell-{number}", published))
+            questions.append(_question(node, f"cell-{number}", published))
         except InputError as error:
             errors.append(error)
-            found.append(Unanswerable(str(node.body.get("id", f"cell-{number}")), error.message, error.hint))
+            questions.append(Unanswerable(str(node.body.get("id", f"cell-{number}")), error.message, error.hint))
     top.done()
-    if not found:
+    if not questions:
         raise top.error("cells", "holds no cell")
-    if len(errors) == len(found):
+    if len(errors) == len(questions):
         raise errors[0]
-    return tuple(found)
+    return tuple(questions)
 
 
 def _question(node: Node, default_id: str, published: Published) -> Question:
@@ -118,7 +118,7 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     if cell.pool is None:
         kind = "unlimited, as the GPU's memory is not given" if math.isinf(gpu.usable_gib) else "estimated"
         assumed.append(f"KV pool {kind}: pool_tokens takes what the engine logged")
-    pairs = tuple(_pair(one, method, ks[0]) for one in node.nodes("measured"))
+    pairs = tuple(_pair(pair, method, ks[0]) for pair in node.nodes("measured"))
     identity = node.text("id", default_id)
     node.maybe("note")
     node.done()
@@ -130,10 +130,12 @@ def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
     if node.has("precision"):
         return node.choice("precision", tuple(PRECISIONS))
     node.asked.add("precision")
-    found = next((one for one in PRECISIONS if one in (name or "").lower().rpartition("/")[2].split("-")), "bf16")
-    if found != "bf16":
-        assumed.append(f"precision {found}, by the target's name")
-    return found
+    precision = next(
+        (known for known in PRECISIONS if known in (name or "").lower().rpartition("/")[2].split("-")), "bf16"
+    )
+    if precision != "bf16":
+        assumed.append(f"precision {precision}, by the target's name")
+    return precision
 
 
 def _model(node: Node, key: str) -> tuple[str | None, Shape]:
@@ -202,11 +204,11 @@ def _gpu(node: Node) -> Gpu:
         raise node.error("gpu", "required field is missing", _GPU_HINT)
     if isinstance(node.body["gpu"], str):
         name = node.text("gpu")
-        found = find_gpu(name)
-        if found is None:
+        gpu = find_gpu(name)
+        if gpu is None:
             close = near(name, gpus())
             raise node.error("gpu", f"{name!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
-        return found
+        return gpu
     inner = node.node("gpu")
     speeds = {key: _maybe_number(inner, key) for key in ("memory_gib", "bandwidth_gb_s", "tflops", "fp8_tflops")}
     for key in ("bandwidth_gb_s", "tflops"):
@@ -227,10 +229,10 @@ def _gpu(node: Node) -> Gpu:
 def _acceptance(node: Node, method: str, k: int, published: Callable[[], Acceptance | None]) -> Acceptance:
     if not node.has("acceptance"):
         node.asked.add("acceptance")
-        found = published()
-        if found is None:
+        acceptance = published()
+        if acceptance is None:
             raise node.error("acceptance", f"nothing is known of how much {method} is accepted", _RATES_HINT)
-        return found
+        return acceptance
     inner = node.node("acceptance")
     own: Origin = "measured" if inner.choice("from", ("own", "published"), "own") == "own" else "published"
     coverage = _maybe_number(inner, "coverage") or 1.0
@@ -272,21 +274,21 @@ def class_acceptance(method: str, traffic: str, k: int) -> Acceptance:
 
 def _rates(node: Node) -> tuple[float, ...]:
     node.asked.add("per_position")
-    found = node.body.get("per_position")
-    if found is None:
+    rates = node.body.get("per_position")
+    if rates is None:
         return ()
-    if not isinstance(found, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in found):
+    if not isinstance(rates, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in rates):
         raise node.error("per_position", "expected a list of numbers")
-    if any(value > 1 for value in found):
+    if any(value > 1 for value in rates):
         raise node.error("per_position", "rates are shares from 0 to 1: 72.9 % is 0.729")
-    return tuple(float(value) for value in found)
+    return tuple(float(value) for value in rates)
 
 
 def _pair(node: Node, method: str, k: int) -> Pair:
     through, time = _maybe_number(node, "throughput_ratio"), _maybe_number(node, "time_per_token_ratio")
     if through is None and time is None:
         raise node.error("throughput_ratio", "a measured pair needs it, or time_per_token_ratio")
-    found = Pair(
+    pair = Pair(
         method=method,
         k=node.number("k", k, low=1, high=64),
         concurrency=float(node.number("concurrency", low=1)),
@@ -295,7 +297,7 @@ def _pair(node: Node, method: str, k: int) -> Pair:
         source="the question",
     )
     node.done()
-    return found
+    return pair
 
 
 def _numbers(node: Node, key: str, *, low: float, high: float) -> tuple[float, ...]:

@@ -24,21 +24,21 @@ def band_record(band: Band) -> dict[str, float]:
 
 def entry_record(entry: Entry) -> dict[str, Any]:
     """One answer."""
-    found = entry.prediction
+    prediction = entry.prediction
     return {
         "method": entry.cell.method,
         "k": entry.cell.k,
         "concurrency": entry.cell.concurrency,
-        "throughputRatio": band_record(found.throughput),
-        "timePerTokenRatio": band_record(found.time_per_token),
+        "throughputRatio": band_record(prediction.throughput),
+        "timePerTokenRatio": band_record(prediction.time_per_token),
         "call": entry.call,
         "level": entry.level,
         "regime": entry.regime,
-        "poolBound": found.pool_bound,
+        "poolBound": prediction.pool_bound,
         "publishedRows": rows_behind(entry.regime),
-        "tokensPerStep": round(found.tokens_per_step, 3),
-        "loadOverKnee": round(found.load, 3),
-        "outsideTheEvidence": [{"reason": one.reason, "toDo": one.todo} for one in entry.outside],
+        "tokensPerStep": round(prediction.tokens_per_step, 3),
+        "loadOverKnee": round(prediction.load, 3),
+        "outsideTheEvidence": [{"reason": gap.reason, "toDo": gap.todo} for gap in entry.outside],
     }
 
 
@@ -63,6 +63,6 @@ def grid_record(grid: Grid, changes: Sequence[Change] = ()) -> dict[str, Any]:
         "best": [choice_record(choice) for choice in grid.choices],
         "crossover": {"low": grid.crossover.low, "high": grid.crossover.high, "text": grid.crossover.text()},
         "whatWouldChangeIt": [
-            {"what": one.what, "throughputRatio": round(one.ratio, 4), "call": one.call} for one in changes
+            {"what": change.what, "throughputRatio": round(change.ratio, 4), "call": change.call} for change in changes
         ],
     }

@@ -72,24 +72,24 @@ def replay(conversations: Iterable[Conversation], proposer: Proposer, k: int) ->
     """
     requests = generated = drafts = drafted = accepted = 0
     positions = [0] * k
-    for one in conversations:
-        if not one.answer:
+    for conversation in conversations:
+        if not conversation.answer:
             continue
         requests += 1
-        generated += len(one.answer)
-        proposer.begin(one.prompt)
-        proposer.extend(one.answer[:1])
+        generated += len(conversation.answer)
+        proposer.begin(conversation.prompt)
+        proposer.extend(conversation.answer[:1])
         done = 1
-        while done < len(one.answer):
+        while done < len(conversation.answer):
             proposal = list(proposer.propose())[:k]
-            agreed = _agreed(proposal, one.answer[done : done + len(proposal)])
+            agreed = _agreed(proposal, conversation.answer[done : done + len(proposal)])
             if proposal:
                 drafts += 1
                 drafted += len(proposal)
                 accepted += agreed
                 for position in range(agreed):
                     positions[position] += 1
-            step = one.answer[done : done + agreed + 1]
+            step = conversation.answer[done : done + agreed + 1]
             proposer.extend(step)
             done += len(step)
         proposer.end()

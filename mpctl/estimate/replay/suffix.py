@@ -103,5 +103,5 @@ class _Index:
 
     def places(self, token: int) -> list[tuple[list[int], int]]:
         """Texts with the position behind each occurrence that something follows."""
-        found = self._places.get(token, [])
-        return [place for place in found[-_MOST_PLACES:] if place[1] < len(place[0])]
+        places = self._places.get(token, [])
+        return [place for place in places[-_MOST_PLACES:] if place[1] < len(place[0])]

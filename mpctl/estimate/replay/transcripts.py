@@ -32,13 +32,13 @@ def read_transcripts(text: str, file: str) -> tuple[Transcript, ...]:
     Raises:
         InputError: a line is no JSON object or holds no prompt and answer; with its number.
     """
-    found = []
+    transcripts = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            found.append(_read(line, file, number))
-    if not found:
+            transcripts.append(_read(line, file, number))
+    if not transcripts:
         raise InputError("holds no prompt with an answer", file=file, hint=_FORMS)
-    return tuple(found)
+    return tuple(transcripts)
 
 
 def _read(line: str, file: str, number: int) -> Transcript:
@@ -58,7 +58,7 @@ def _made(record: Mapping[str, Any]) -> Transcript | None:
         return Transcript(tokens=(prompt_ids, ids))
     answer = next((record[key] for key in _ANSWERS if isinstance(record.get(key), str)), None)
     messages = record.get("messages")
-    if isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages):
+    if isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages):
         last = messages[-1]
         if answer is None and last.get("role") == "assistant" and isinstance(last.get("content"), str):
             answer, messages = last["content"], messages[:-1]
@@ -68,5 +68,5 @@ def _made(record: Mapping[str, Any]) -> Transcript | None:
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
-    whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    whole = isinstance(value, list) and all(isinstance(token, int) and not isinstance(token, bool) for token in value)
     return tuple(value) if whole else None

@@ -49,11 +49,11 @@ class ClashError(MpctlError):
 
 @dataclass(frozen=True)
 class Merged:
-    """``text``: the manifest to write; ``kept``: paths of the fields that differ from the manifest to restore, because
+    """``text``: the manifest to write; ``preserved``: paths of fields that differ from the manifest to restore, because
     another writer changed them."""
 
     text: str
-    kept: tuple[str, ...]
+    preserved: tuple[str, ...]
 
 
 def merge(target: str, live: str, left: str, recorded: Sequence[str]) -> Merged:

@@ -60,10 +60,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 def picture(method: Record) -> str:
     """The advised K of each concurrency: a line with its band, 1 as the baseline, the knee and the pool as marks."""
     points = chosen(method)
-    ratios = [one["throughputRatio"] for one in points]
+    ratios = [point["throughputRatio"] for point in points]
     top = max(max(ratio["high"] for ratio in ratios) * 1.05, 1.2)
     bottom = min(min(ratio["low"] for ratio in ratios) * 0.95, 0.8)
-    xs = _positions([one["concurrency"] for one in points])
+    xs = _positions([point["concurrency"] for point in points])
 
     def y(value: float) -> float:
         return float(round(_TOP + (top - value) / (top - bottom) * (_H - _TOP - _BOTTOM), 1))
@@ -72,10 +72,10 @@ def picture(method: Record) -> str:
     band += [f"{x},{y(r['low'])}" for x, r in reversed(list(zip(xs, ratios, strict=True)))]
     line = " ".join(f"{x},{y(r['value'])}" for x, r in zip(xs, ratios, strict=True))
     marks = [
-        f'<text x="{x}" y="{_H - 20}" text-anchor="middle">{one["concurrency"]:g}</text>'
+        f'<text x="{x}" y="{_H - 20}" text-anchor="middle">{point["concurrency"]:g}</text>'
         f'<circle cx="{x}" cy="{y(ratio["value"])}" r="4" fill="var(--point)"/>'
-        f'<text x="{x}" y="{y(ratio["value"]) - 9}" text-anchor="middle">{ratio["value"]:.2f} K={one["k"]}</text>'
-        for x, one, ratio in zip(xs, points, ratios, strict=True)
+        f'<text x="{x}" y="{y(ratio["value"]) - 9}" text-anchor="middle">{ratio["value"]:.2f} K={point["k"]}</text>'
+        for x, point, ratio in zip(xs, points, ratios, strict=True)
     ]
     for words, where in (("knee", _first(points, xs, "knee")), ("KV pool binds", _first(points, xs, "pool"))):
         if where is not None:
@@ -85,7 +85,7 @@ def picture(method: Record) -> str:
                 f'stroke-dasharray="4 4"/><text x="{where + 4}" y="{height}">{words}</text>'
             )
     alternative = f"throughput ratio of {method['method']} by concurrency: " + ", ".join(
-        f"{one['concurrency']:g}: {ratio['value']:.2f}" for one, ratio in zip(points, ratios, strict=True)
+        f"{point['concurrency']:g}: {ratio['value']:.2f}" for point, ratio in zip(points, ratios, strict=True)
     )
     return (
         f'<svg viewBox="0 0 {_W} {_H}" width="{_W}" height="{_H}" role="img" aria-label="{html.escape(alternative)}">'
@@ -102,12 +102,12 @@ def picture(method: Record) -> str:
 def _positions(concurrency: Sequence[float]) -> list[float]:
     logs = [math.log(value) for value in concurrency]
     span = (max(logs) - min(logs)) or 1.0
-    return [round(_LEFT + 24 + (one - min(logs)) / span * (_W - _LEFT - _RIGHT - 72), 1) for one in logs]
+    return [round(_LEFT + 24 + (log - min(logs)) / span * (_W - _LEFT - _RIGHT - 72), 1) for log in logs]
 
 
 def _first(points: Sequence[Record], xs: Sequence[float], what: str) -> float | None:
     """Where a regime begins among the points; None where it does not."""
-    for x, one in zip(xs, points, strict=True):
-        if (what == "pool" and one["poolBound"]) or (what == "knee" and one["loadOverKnee"] >= 1):
+    for x, point in zip(xs, points, strict=True):
+        if (what == "pool" and point["poolBound"]) or (what == "knee" and point["loadOverKnee"] >= 1):
             return x
     return None

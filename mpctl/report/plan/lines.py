@@ -16,23 +16,23 @@ def band(ratio: Record) -> str:
 def answer_rows(answers: Sequence[Record]) -> list[list[str]]:
     """A line per answer: concurrency, K, both ratios, the call; ``*`` marks where the KV pool limits the batch."""
     rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", "CALL"]]
-    for one in answers:
-        mark = "*" if one["poolBound"] else ""
-        through, time = band(one["throughputRatio"]), band(one["timePerTokenRatio"])
-        rows.append([f"{one['concurrency']:g}", str(one["k"]), through + mark, time + mark, one["call"]])
+    for answer in answers:
+        mark = "*" if answer["poolBound"] else ""
+        through, time = band(answer["throughputRatio"]), band(answer["timePerTokenRatio"])
+        rows.append([f"{answer['concurrency']:g}", str(answer["k"]), through + mark, time + mark, answer["call"]])
     return rows
 
 
 def k_rows(answers: Sequence[Record]) -> list[list[str]]:
     """Throughput ratios without their bands, concurrency by K; empty with one K."""
-    ks = sorted({one["k"] for one in answers})
+    ks = sorted({answer["k"] for answer in answers})
     if len(ks) < 2:
         return []
-    points = {(one["concurrency"], one["k"]): one for one in answers}
+    points = {(answer["concurrency"], answer["k"]): answer for answer in answers}
     rows = [["THROUGHPUT RATIO", *(f"K={k}" for k in ks)]]
-    for concurrency in dict.fromkeys(one["concurrency"] for one in answers):
-        found = [points[(concurrency, k)] for k in ks]
-        cells = [f"{one['throughputRatio']['value']:.2f}{'*' * one['poolBound']}" for one in found]
+    for concurrency in dict.fromkeys(answer["concurrency"] for answer in answers):
+        row = [points[(concurrency, k)] for k in ks]
+        cells = [f"{answer['throughputRatio']['value']:.2f}{'*' * answer['poolBound']}" for answer in row]
         rows.append([f"{concurrency:g} at once", *cells])
     return rows
 
@@ -44,34 +44,34 @@ def tables(method: Record) -> list[list[list[str]]]:
 
 def chosen(method: Record) -> list[Record]:
     """The answers that are advised: one per concurrency."""
-    best = {(one["concurrency"], one["k"]) for one in method["best"]}
-    return [one for one in method["answers"] if (one["concurrency"], one["k"]) in best]
+    best = {(choice["concurrency"], choice["k"]) for choice in method["best"]}
+    return [answer for answer in method["answers"] if (answer["concurrency"], answer["k"]) in best]
 
 
 def best_lines(method: Record) -> Iterator[str]:
     """Which K, where the gain ends, and what the figures rest on."""
     parts = []
-    for one in method["best"]:
-        equal = one["equalK"]
+    for choice in method["best"]:
+        equal = choice["equalK"]
         same = f" (equal: {', '.join(map(str, equal))})" if len(equal) > 1 else ""
-        parts.append(f"{one['concurrency']:g}: K={one['k']}{same}")
+        parts.append(f"{choice['concurrency']:g}: K={choice['k']}{same}")
     yield "smallest K within 2 % of the best, by concurrency: " + "; ".join(parts)
     yield f"crossover: {method['crossover']['text']}"
-    rows = sorted({(one["regime"], one["publishedRows"]) for one in method["answers"]})
+    rows = sorted({(answer["regime"], answer["publishedRows"]) for answer in method["answers"]})
     behind = "; ".join(f"{count or 'no'} published ratios {regime}" for regime, count in rows)
     yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}"
-    if any(one["poolBound"] for one in method["answers"]):
+    if any(answer["poolBound"] for answer in method["answers"]):
         yield "* the KV pool limits the batch: throughput and time per token part there"
 
 
 def outside_lines(method: Record) -> Iterator[str]:
     """What no evidence covers, each reason once, with what would bring it inside."""
-    seen: dict[tuple[str, str], None] = {}
+    entries: dict[tuple[str, str], None] = {}
     for answer in chosen(method):
-        for one in answer["outsideTheEvidence"]:
-            seen[(one["reason"], one["toDo"])] = None
+        for gap in answer["outsideTheEvidence"]:
+            entries[(gap["reason"], gap["toDo"])] = None
     reasons: dict[str, str] = {}
-    for reason, todo in seen:
+    for reason, todo in entries:
         reasons.setdefault(reason, todo)
     for reason, todo in reasons.items():
         yield f"outside the evidence: {reason}; to bring it inside: {todo}"
@@ -87,14 +87,17 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"learned: {method['learned']}"
     for text in method.get("assumed") or ():
         yield f"assumed: {text}"
-    moved = [f"{one['what']}: {one['throughputRatio']:.2f} ({one['call']})" for one in method["whatWouldChangeIt"]]
+    moved = [
+        f"{change['what']}: {change['throughputRatio']:.2f} ({change['call']})"
+        for change in method["whatWouldChangeIt"]
+    ]
     if moved:
         last = method["best"][-1]["concurrency"]
         yield f"what would change it, throughput ratio at concurrency {last:g}: " + "; ".join(moved)
     if method.get("schedule"):
         yield f"K by load: {method['schedule']}"
-    for one in method.get("advice") or ():
-        yield f"{one['rule']}: {one['text']} ({one['source']})"
+    for advice in method.get("advice") or ():
+        yield f"{advice['rule']}: {advice['text']} ({advice['source']})"
     yield from cost_lines(method)
 
 
@@ -105,7 +108,7 @@ def cost_lines(method: Record) -> Iterator[str]:
         return
     now, then = cost["baselineUsdPerMillionTokens"], cost["candidateUsdPerMillionTokens"]
     by = "measured baseline" if cost["baselineMeasured"] else "the model's baseline, which is no promise"
-    api = "; ".join(f"{one['name']} {one['usdPerMillionOutputTokens']:g}" for one in cost["api"])
+    api = "; ".join(f"{hosted['name']} {hosted['usdPerMillionOutputTokens']:g}" for hosted in cost["api"])
     yield (
         f"USD per million output tokens at concurrency {cost['concurrency']:g}: {now:.2f} today, "
         f"{then['value']:.2f} [{then['low']:.2f}-{then['high']:.2f}] with it ({cost['offer']}, {cost['asOf']}; {by}; "
@@ -121,8 +124,8 @@ def run_lines(method: Record) -> Iterator[str]:
         findings = [f for f in method["findings"] if f["severity"] != "note"]
         verdict = "can run" if method["canRun"] else "cannot run"
         yield f"preflight: {verdict}" + ("" if findings else ", no finding against it")
-        for one in findings:
-            yield f"  {one['severity']} {one['id']}: {one['reason']}; {one['todo']}"
+        for finding in findings:
+            yield f"  {finding['severity']} {finding['id']}: {finding['reason']}; {finding['todo']}"
         if method["unchecked"]:
             names = ", ".join(dict.fromkeys(text.partition(":")[0] for text in method["unchecked"]))
             yield f"  unchecked, for lack of facts (mpctl preflight -v says which): {names}"
@@ -152,20 +155,20 @@ def headline(method: Record) -> str:
 def history_rows(record: Record) -> list[list[str]]:
     """Predicted against measured, a line per ratio."""
     head = ["OPERATION", "SPEC", "CONCURRENCY", "LEVEL", "RATIO", "PREDICTED", "MEASURED", "INSIDE", "ENDING"]
-    return [head, *(_checked_row(one) for one in record["history"])]
+    return [head, *(_checked_row(comparison) for comparison in record["history"])]
 
 
-def _checked_row(one: Record) -> list[str]:
+def _checked_row(comparison: Record) -> list[str]:
     return [
-        one["operation"],
-        one["spec"],
-        f"{one['concurrency']:g}",
-        one["level"],
-        one["ratio"],
-        band(one["predicted"]),
-        f"{one['measured']:.2f}",
-        "yes" if one["insideTheBand"] else "no",
-        one["ending"],
+        comparison["operation"],
+        comparison["spec"],
+        f"{comparison['concurrency']:g}",
+        comparison["level"],
+        comparison["ratio"],
+        band(comparison["predicted"]),
+        f"{comparison['measured']:.2f}",
+        "yes" if comparison["insideTheBand"] else "no",
+        comparison["ending"],
     ]
 
 

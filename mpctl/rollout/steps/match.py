@@ -57,12 +57,12 @@ def check_match(context: Context, operation: Operation) -> Matched:
 
 def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
     """The warm-up prompts of every class of traffic, one after the other and greedy."""
-    found = []
+    warmups = []
     for kind in workload.traffic:
         cell = next(c for c in workload.cells if c.traffic == kind.name)
         if prompts := workload.warmup_prompts(cell):
-            found.append((replace(cell, temperature=0.0, rate=None, concurrency=1), prompts))
-    return found
+            warmups.append((replace(cell, temperature=0.0, rate=None, concurrency=1), prompts))
+    return warmups
 
 
 def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:

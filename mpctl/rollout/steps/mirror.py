@@ -49,8 +49,8 @@ class _Reading:
         Raises:
             CounterError: one cannot be subtracted.
         """
-        one, two = (start.baseline[1], self.baseline[1]), (start.candidate[1], self.candidate[1])
-        return Window.between(*one), Window.between(*two)
+        baseline, candidate = (start.baseline[1], self.baseline[1]), (start.candidate[1], self.candidate[1])
+        return Window.between(*baseline), Window.between(*candidate)
 
 
 def mirror(context: Context, operation: Operation) -> Mirrored:
@@ -92,7 +92,7 @@ def mirror(context: Context, operation: Operation) -> Mirrored:
         figures.slices,
         figures.baseline_requests,
         figures.candidate_requests,
-        *(None if one is None else one.value for one in ratios),
+        *(None if ratio is None else ratio.value for ratio in ratios),
     )
 
 

@@ -29,7 +29,7 @@ def unpin(context: Context, operation: Operation) -> Unpinned:
     scaling = operation.scaling
     assert scaling is not None
     context.progress.step("unpin", "unpinning the autoscaler")
-    left = context.scaler.unpin(scaling)
-    for line in left:
+    unrestored = context.scaler.unpin(scaling)
+    for line in unrestored:
         context.progress.note(line)
-    return Unpinned(left)
+    return Unpinned(unrestored)

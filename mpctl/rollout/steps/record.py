@@ -74,7 +74,7 @@ def _note_other_configs(context: Context, number: int) -> None:
     now = context.platform.configs()
     then = next((r.configs for r in context.store.revisions() if r.number == number), ()) if now else ()
     if then and then != now:
-        changed = ", ".join(one for one in now if one not in then) or "fewer configs"
+        changed = ", ".join(config for config in now if config not in then) or "fewer configs"
         context.progress.note(f"revision {number} is restored, but its pods start with other configs: {changed}")
 
 

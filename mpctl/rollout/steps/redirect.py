@@ -49,10 +49,10 @@ def unshift(context: Context, operation: Operation) -> Unshifted:
 
 
 def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
-    left = context.router.unshift(route)
-    for line in left:
+    unrestored = context.router.unshift(route)
+    for line in unrestored:
         context.progress.note(line)
-    return left
+    return unrestored
 
 
 def redirected(operation: Operation) -> bool:
@@ -78,13 +78,13 @@ class RouteReturn:
             retained = self._context.platform.retained_baseline()
             if retained is not None and retained.pods_ready:
                 return
-            left = self._context.router.unshift(route_of(self._operation))
+            unrestored = self._context.router.unshift(route_of(self._operation))
         except MpctlError as error:
             self._note(f"whether the retained baseline serves the traffic is unknown: {error.message}")
             return
         self._restored = True
         self._note("the retained baseline has no ready pod: the route is restored before the service is")
-        for line in left:
+        for line in unrestored:
             self._context.progress.note(line)
 
     def _note(self, line: str) -> None:

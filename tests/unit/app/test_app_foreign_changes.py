@@ -68,7 +68,7 @@ def test_a_rollback_keeps_a_foreign_change_and_names_it(change):
     outcome = rollback.run(session, RollbackRequest())
     assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.revision) == (0, True, 1)
     assert session.memory.disk.text == merged(change)
-    assert [CHANGES[change][2]] == list(outcome.restored.kept)
+    assert [CHANGES[change][2]] == list(outcome.restored.preserved)
     assert f"kept as others changed it: {CHANGES[change][2]}" in session.console.questions[0]
     assert "was rolled back" in rollback.run(session.again(), RollbackRequest()).note
 
@@ -123,7 +123,7 @@ def test_an_exact_rollback_restores_every_byte_and_keeps_the_change_as_a_revisio
     session = changed(promoted(), change)
     foreign = session.memory.disk.text
     outcome = rollback.run(session, RollbackRequest(exact=True))
-    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.kept) == (0, True, ())
+    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.preserved) == (0, True, ())
     assert session.memory.disk.text == MANIFEST
     assert foreign in [r.text for r in session.store.revisions()]
     again = rollback.run(session.again(), RollbackRequest())

@@ -93,7 +93,7 @@ def test_in_a_cluster_records_and_their_seals_go_and_superseded_seals(after_thre
     assert again.entries() == after_three.store.entries()
     assert again.revisions() == after_three.store.revisions()
     assert other.load("rollout-1", "block") == {"a": 1}
-    assert pruned.left == again.recorded().total
+    assert pruned.remaining == again.recorded().total
 
 
 def test_every_object_has_the_recommended_labels(after_three):

@@ -100,7 +100,7 @@ def test_another_writers_change_is_kept_and_the_setting_goes(change):
     act, path = FOREIGN[change]
     merged = merge(BEFORE, edited(AFTER, act), AFTER, [BEFORE, AFTER])
     assert merged.text == edited(BEFORE, act)
-    assert merged.kept == (path,)
+    assert merged.preserved == (path,)
 
 
 @each_change
