@@ -52,9 +52,9 @@ def document(provider: str) -> dict[str, Any]:
 def element(kind: str, name: str) -> Element:
     """The schema of *name*; *kind* is ``resource``, ``data`` or ``provider``."""
     if kind == "provider":
-        found = document(name)["provider"]
+        definition = document(name)["provider"]
     elif name in BUILT_IN.get(kind, {}):
-        found = BUILT_IN[kind][name]
+        definition = BUILT_IN[kind][name]
     else:
         known = {n: s for provider in PROVIDERS for n, s in document(provider)[kind].items()}
         if name not in known:
@@ -63,15 +63,15 @@ def element(kind: str, name: str) -> Element:
                 field=name,
                 hint="add it to infra/schemas/wanted.json and run scripts/vendor-schemas",
             )
-        found = known[name]
-    return Element(name, found["args"], frozenset(found["attrs"]))
+        definition = known[name]
+    return Element(name, definition["args"], frozenset(definition["attrs"]))
 
 
 def check(schema: Element, label: str, args: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` naming every finding in *args*."""
-    if found := list(findings(schema.args, args, schema.name)):
-        first, _, rest = found[0].partition(": ")
-        message = "; ".join([rest, *found[1:]])
+    if problems := list(findings(schema.args, args, schema.name)):
+        first, _, reason = problems[0].partition(": ")
+        message = "; ".join([reason, *problems[1:]])
         raise InputError(message, field=first.replace(schema.name, f"{schema.name}.{label}", 1))
 
 

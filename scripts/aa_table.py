@@ -22,14 +22,14 @@ NAIVE_LIMIT = 1.10
 
 def looks_of(run: Run, repeats: int, planned: int) -> list[Outcome]:
     """What the gate says after each round, up to its decision."""
-    found = []
+    outcomes = []
     for look in range(1, repeats + 1):
         part = replace(run, blocks=tuple(b for b in run.blocks if b.repeat < look))
         _, verdict = judge_run(part, run.policy, rounds=look, planned=planned)
-        found.append(verdict.outcome)
+        outcomes.append(verdict.outcome)
         if verdict.outcome is not Outcome.UNDECIDED:
             break
-    return found
+    return outcomes
 
 
 def naive_alarms(run: Run, repeats: int) -> int:
@@ -52,16 +52,16 @@ def main(planned: int, paths: list[str]) -> int:
     for path in paths:
         run = read_run(path)
         repeats = len({b.repeat for b in run.blocks})
-        said = looks_of(run, repeats, planned)
+        outcomes = looks_of(run, repeats, planned)
         alarms = naive_alarms(run, repeats)
-        false += said[-1] is not Outcome.UNDECIDED
+        false += outcomes[-1] is not Outcome.UNDECIDED
         fired += alarms > 0
-        looks += len(said)
+        looks += len(outcomes)
         analysis, _ = judge_run(run, run.policy)
         ratios = [r for c in analysis.cells for r in c.round_ratios]
-        told = f"{said[-1].value} at look {len(said)}"
+        decision = f"{outcomes[-1].value} at look {len(outcomes)}"
         print(
-            f"{run.id:<22}{repeats:<9}{told:<21}{f'{alarms} of {repeats} rounds':<17}"
+            f"{run.id:<22}{repeats:<9}{decision:<21}{f'{alarms} of {repeats} rounds':<17}"
             f"{min(ratios):.2f} to {max(ratios):.2f}"
         )
     allowed = math.ceil(0.05 * len(paths))

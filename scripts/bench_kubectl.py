@@ -111,9 +111,9 @@ def _print(costs: dict[str, list[Cost]], start_s: float) -> None:
     base = statistics.median(c.wall_s for c in costs["kubectl apply, wait"])
     print(f"an engine gets ready after {start_s:.0f} s; medians of {len(costs['kubectl apply, wait'])} or more changes")
     print(f"{'WAY':<28}{'WALL':>8}{'TO KUBECTL':>12}{'CPU':>8}{'READS':>7}{'WRITES':>8}{'WAITING':>11}")
-    for name, found in costs.items():
+    for name, changes in costs.items():
         wall, cpu, reads, writes, waiting = (
-            statistics.median(getattr(c, field) for c in found)
+            statistics.median(getattr(c, field) for c in changes)
             for field in ("wall_s", "cpu_s", "reads", "writes", "waiting")
         )
         print(f"{name:<28}{wall:>6.1f} s{wall / base:>11.2f}x{cpu:>6.1f} s{reads:>7.0f}{writes:>8.0f}{waiting:>9.1f}/s")

@@ -129,11 +129,11 @@ def run(command: list[str], folder: Path, **environment: str) -> float:
         "NO_PROXY": "*",
         "no_proxy": "*",
     }
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command,
         cwd=folder,
-        env=kept | offline | environment,
+        env=inherited | offline | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -159,9 +159,9 @@ def by_vllm(vllm: str) -> Callable[[str, int, Path], Figures]:
             --ready-check-timeout-sec 0"""
         alias = state_root() / "engine-alias"  # metadata for builds of another name; mpctl's own client has made it
         cpu = run([vllm, *words.split()], folder, PYTHONPATH=str(alias))
-        found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        summary = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         names = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "request_throughput")
-        return Figures(*(float(found[name]) for name in names), cpu, int(found["completed"]))
+        return Figures(*(float(summary[name]) for name in names), cpu, int(summary["completed"]))
 
     return send
 
@@ -208,9 +208,9 @@ def by_aiperf(program: str) -> Callable[[str, int, Path], Figures]:
             --output-artifact-dir {folder / "out"} --ui none --use-server-token-count"""
         cpu = run([program, *words.split()], folder, HOME=str(folder))
         (file,) = (folder / "out").rglob("profile_export_aiperf.json")
-        found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        ttft, tpot = found["time_to_first_token"], found["inter_token_latency"]
-        rate, answered = found["request_throughput"]["avg"], int(found["request_count"]["avg"])
+        profile: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        ttft, tpot = profile["time_to_first_token"], profile["inter_token_latency"]
+        rate, answered = profile["request_throughput"]["avg"], int(profile["request_count"]["avg"])
         return Figures(ttft["avg"], ttft["p99"], tpot["avg"], tpot["p99"], rate, cpu, answered)
 
     return send
@@ -239,15 +239,15 @@ def by_inference_perf(program: str) -> Callable[[str, int, Path], Figures]:
         (folder / "config.yml").write_text(json.dumps(config), encoding="utf-8")
         cpu = run([program, "--config_file", str(folder / "config.yml")], folder)
         (file,) = (folder / "out").rglob("*summary_lifecycle_metrics.json")
-        found = json.loads(file.read_text(encoding="utf-8"))["successes"]
-        ttft, tpot = (found["latency"][name] for name in ("time_to_first_token", "time_per_output_token"))
-        rate = found["throughput"]["requests_per_sec"]
+        successes = json.loads(file.read_text(encoding="utf-8"))["successes"]
+        ttft, tpot = (successes["latency"][name] for name in ("time_to_first_token", "time_per_output_token"))
+        rate = successes["throughput"]["requests_per_sec"]
         return Figures(
             *(1000 * ttft[key] for key in ("mean", "p99")),
             *(1000 * tpot[key] for key in ("mean", "p99")),
             rate,
             cpu,
-            int(found["count"]),
+            int(successes["count"]),
         )
 
     return send
@@ -258,23 +258,23 @@ def measure(name: str, send: Callable[[str, int, Path], Figures], streams: int) 
     with timed_server(streams) as url, tempfile.TemporaryDirectory() as folder:
         truth_of(url, forget=True)
         try:
-            said = send(url, streams, Path(folder))
+            figures = send(url, streams, Path(folder))
         except (RuntimeError, subprocess.TimeoutExpired, OSError, KeyError, ValueError) as error:
             sys.stderr.write(f"{name}, {streams} streams: {type(error).__name__}: {error}\n")
             return [str(streams), name, *["-"] * 6]
-        truth = truth_of(url)[-said.answered :]
-    first = [1000 * one for one, _ in truth]
-    each = [1000 * (last - one) / (CHUNKS - 1) for one, last in truth]
+        truth = truth_of(url)[-figures.answered :]
+    first = [1000 * first_s for first_s, _ in truth]
+    each = [1000 * (last - first_s) / (CHUNKS - 1) for first_s, last in truth]
     shortest_s = TTFT_S + (CHUNKS - 1) * INTERVALS_S.get(streams, 0.010)
     return [
         str(streams),
         name,
-        f"{said.ttft_mean - math.fsum(first) / len(first):+.1f}",
-        f"{said.ttft_p99 - quantile(first, 0.99):+.1f}",
-        f"{said.tpot_mean - math.fsum(each) / len(each):+.2f}",
-        f"{said.tpot_p99 - quantile(each, 0.99):+.2f}",
-        f"{100 * said.per_s * shortest_s / streams:.0f} %",
-        f"{1000 * said.cpu_s / requests_of(streams):.1f}",
+        f"{figures.ttft_mean - math.fsum(first) / len(first):+.1f}",
+        f"{figures.ttft_p99 - quantile(first, 0.99):+.1f}",
+        f"{figures.tpot_mean - math.fsum(each) / len(each):+.2f}",
+        f"{figures.tpot_p99 - quantile(each, 0.99):+.2f}",
+        f"{100 * figures.per_s * shortest_s / streams:.0f} %",
+        f"{1000 * figures.cpu_s / requests_of(streams):.1f}",
     ]
 
 

@@ -318,24 +318,24 @@ def maintenance_policy(maintenance: Maintenance) -> dict[str, object]:
     if maintenance.exclusions:
         policy["maintenance_exclusion"] = [
             {
-                "exclusion_name": one.name,
-                "start_time": stamp(one.start),
-                "end_time": stamp(one.end),
-                "exclusion_options": {"scope": one.scope},
+                "exclusion_name": exclusion.name,
+                "start_time": stamp(exclusion.start),
+                "end_time": stamp(exclusion.end),
+                "exclusion_options": {"scope": exclusion.scope},
             }
-            for one in maintenance.exclusions
+            for exclusion in maintenance.exclusions
         ]
     return policy
 
 
 def buckets_of(plan: Plan, scheme: str) -> dict[str, list[str]]:
     """The buckets that each service account reads."""
-    found: dict[str, set[str]] = {}
+    by_account: dict[str, set[str]] = {}
     for service in plan.settings.services:
         for artifact in service.artifacts:
             if artifact.scheme == scheme:
-                found.setdefault(service.service_account, set()).add(artifact.uri.split("/")[2])
-    return {account: sorted(buckets) for account, buckets in sorted(found.items())}
+                by_account.setdefault(service.service_account, set()).add(artifact.uri.split("/")[2])
+    return {account: sorted(buckets) for account, buckets in sorted(by_account.items())}
 
 
 def publish_next(stack: Stack) -> None:
@@ -349,8 +349,8 @@ def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:
     Raises:
         InputError: the second zone would be guessed in a region where accounts differ in the zones they have.
     """
-    found = sorted({zone for pool in cluster.pools for zone in pool.zones} | set(wanted))
-    if len(found) < 2 and cluster.region in UNEVEN_REGIONS:
+    spanned = sorted({zone for pool in cluster.pools for zone in pool.zones} | set(wanted))
+    if len(spanned) < 2 and cluster.region in UNEVEN_REGIONS:
         raise cluster.place.error(
             f"EKS needs two zones, and accounts differ in the zones of {cluster.region} that they have",
             "network.zones",
@@ -358,9 +358,9 @@ def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:
         )
     for letter in "abcd":
         zone = f"{cluster.region}{letter}"
-        if len(found) < 2 and zone not in found:
-            found.append(zone)
-    return sorted(found)
+        if len(spanned) < 2 and zone not in spanned:
+            spanned.append(zone)
+    return sorted(spanned)
 
 
 def taints(given: tuple[Taint, ...]) -> list[dict[str, str]]:

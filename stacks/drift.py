@@ -63,11 +63,12 @@ def compare(folder: Path, terraform: str, environ: Mapping[str, str]) -> Compare
     return Compared(folder.name, OF_TERRAFORM.get(done.returncode, FAILED), tuple(CHANGE.findall(done.stdout)))
 
 
-def report(found: Iterable[Compared]) -> str:
+def report(comparisons: Iterable[Compared]) -> str:
     """A line for each stack, and one for each change in it."""
     verdict = {NONE: "no drift", DRIFT: "drift", FAILED: "could not be compared"}
     return "".join(
-        f"{one.stack}: {verdict[one.code]}\n" + "".join(f"  {line}\n" for line in one.lines) for one in found
+        f"{comparison.stack}: {verdict[comparison.code]}\n" + "".join(f"  {line}\n" for line in comparison.lines)
+        for comparison in comparisons
     )
 
 
@@ -87,9 +88,9 @@ def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ)
             known = ", ".join(path.name for path in stacks) or "none"
             sys.stderr.write(f"error: no stack {', '.join(unknown)}\nhint: the stacks are {known}\n")
             return FAILED
-        found = [compare(path, terraform, environ) for path in stacks if not arguments or path.name in arguments]
-    sys.stdout.write(report(found))
-    return max((one.code for one in found), default=FAILED)
+        comparisons = [compare(path, terraform, environ) for path in stacks if not arguments or path.name in arguments]
+    sys.stdout.write(report(comparisons))
+    return max((comparison.code for comparison in comparisons), default=FAILED)
 
 
 if __name__ == "__main__":

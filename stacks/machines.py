@@ -51,7 +51,7 @@ class Machine:
 def machines() -> dict[str, dict[str, Machine]]:
     """Cloud -> machine type -> what it has."""
     rows = yaml.safe_load(FILE.read_text("utf-8"))
-    return {cloud: {name: Machine(name, **row) for name, row in found.items()} for cloud, found in rows.items()}
+    return {cloud: {name: Machine(name, **row) for name, row in types.items()} for cloud, types in rows.items()}
 
 
 def require_machines(cluster: InferenceCluster) -> None:
@@ -166,10 +166,10 @@ def require_selectors(service: Service) -> None:
         InputError: a selector reads a driver, attribute or capacity that no GPU publishes.
     """
     for selector in service.selectors:
-        found = list(_REFERENCE.finditer(selector))
-        if not found and "device.driver" not in selector:
+        references = list(_REFERENCE.finditer(selector))
+        if not references and "device.driver" not in selector:
             raise unusable(service, selector, "it reads nothing of a device")
-        for kind, _, driver, name in (match.groups() for match in found):
+        for kind, _, driver, name in (match.groups() for match in references):
             known = ATTRIBUTES if kind == "attributes" else CAPACITIES
             if driver == DRIVER and name not in known:
                 near = difflib.get_close_matches(name, known, n=1)

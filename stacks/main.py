@@ -98,14 +98,14 @@ def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[s
     """
     if cluster.provider != "GKE":
         return None
-    found = environ.get("MPCTL_GCP_PROJECT") or settings.gcp_project or cluster.project
-    if not found or found == PLACEHOLDER:
+    project = environ.get("MPCTL_GCP_PROJECT") or settings.gcp_project or cluster.project
+    if not project or project == PLACEHOLDER:
         raise cluster.place.error(
             "no Google project given",
             "spec.cluster.gke.project",
             "set gcp.project in the environment, or MPCTL_GCP_PROJECT",
         )
-    return found
+    return project
 
 
 def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: dt.date) -> list[Plan]:

@@ -67,14 +67,14 @@ def from_folders(
     folders: Iterable[Path], services: Sequence[Service], namespace: str, runbooks: str = RUNBOOKS
 ) -> list[Document]:
     """Every document of every service, each object once: what names no service is the same for all."""
-    found: dict[str, Document] = {}
+    by_address: dict[str, Document] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             text, file = path.read_text("utf-8"), str(path.relative_to(FOLDER.parent))
             for service in services:
                 for document in render(text, service, namespace, file, runbooks):
-                    found.setdefault(address(document), document)
-    return list(found.values())
+                    by_address.setdefault(address(document), document)
+    return list(by_address.values())
 
 
 def address(document: Document) -> str:

@@ -101,8 +101,8 @@ class Platform(Stack):
         before = list(after)
         tolerations = self.tolerations()
         if self.cloud.node_feature_discovery:
-            found = values.node_feature_discovery(tolerations)
-            before.append(self.chart("node-feature-discovery", "node-feature-discovery", found))
+            feature_discovery = values.node_feature_discovery(tolerations)
+            before.append(self.chart("node-feature-discovery", "node-feature-discovery", feature_discovery))
         if self.cloud.driver_installer:
             before.append(manifest(self, "driver_installer", daemonset(pause_image(self.plan), gpu_driver(self.plan))))
         namespace = builder.resource(

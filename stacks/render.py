@@ -27,17 +27,17 @@ def render(what: str) -> list[Document]:
     # Nothing printed here depends on who reaches the API, so nobody has to say it.
     environ = {"MPCTL_PUBLIC_CIDRS": "127.0.0.1/32", **os.environ}
     settings = load_settings(environ)
-    found: list[Document] = []
+    rendered: list[Document] = []
     for plan in plans(environ, settings, load_fleet(environ), dt.date.today()):
         if what == "services":
-            found += example_services(plan)
+            rendered += example_services(plan)
         elif what == "platform":
-            found += storage_classes(plan, f"{plan.name}-model-volume")
+            rendered += storage_classes(plan, f"{plan.name}-model-volume")
             if CLOUDS[plan.cluster.provider].driver_installer:
-                found.append(daemonset(pause_image(plan), gpu_driver(plan)))
+                rendered.append(daemonset(pause_image(plan), gpu_driver(plan)))
         else:
-            found += documents(plan)
-    return found
+            rendered += documents(plan)
+    return rendered
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ def document(*statements: dict[str, Any]) -> str:
     return json.dumps({"Version": VERSION, "Statement": list(statements)}, sort_keys=True)
 
 
-def allow(actions: Sequence[str], resources: Sequence[str], **more: Any) -> dict[str, Any]:
-    return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources), **more}
+def allow(actions: Sequence[str], resources: Sequence[str], **statement_fields: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources), **statement_fields}
 
 
 def trust(service: str, *actions: str, account: str | None = None) -> str:

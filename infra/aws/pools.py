@@ -145,9 +145,9 @@ class Pools(Construct):
         if image not in self._releases:
             minor = self.cluster["version"]
             path = f"/aws/service/eks/optimized-ami/{minor}/{RELEASES[image]}/recommended/release_version"
-            found = data(self, "aws_ssm_parameter", address, name=path)
+            parameter = data(self, "aws_ssm_parameter", address, name=path)
             # The provider marks every parameter as a secret; this one is public.
-            self._releases[image] = f"${{nonsensitive({found.expression('value')})}}"
+            self._releases[image] = f"${{nonsensitive({parameter.expression('value')})}}"
         return self._releases[image]
 
 

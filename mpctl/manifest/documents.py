@@ -53,8 +53,8 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
                 raise
             problem = problem or error
             continue
-        if (found := next((one for one in adapters if one.is_read(root)), None)) is not None:
-            served.append((i, document, root, found))
+        if (reader := next((adapter for adapter in adapters if adapter.is_read(root)), None)) is not None:
+            served.append((i, document, root, reader))
     if not served:
         _require_readable(whole, adapters)
         raise problem or no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
@@ -83,8 +83,8 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     if len(documents) != 1:
         raise InputError(f"a values file has one document, this one {len(documents)}", file=file)
     root = View(file, "", documents[0].root)
-    found = layouts(root) if key is None else (named(root, key),)
-    if not found:
+    engines = layouts(root) if key is None else (named(root, key),)
+    if not engines:
         raise missing(root) or InputError(
             "the layout of these values is not known",
             file=file,
@@ -94,7 +94,7 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     def again(text: str, file: str) -> tuple[Service, ...]:
         return load_values(text, key, file=file)
 
-    return tuple(read_values(root, one, text, Place(documents[0], 0, i, again)) for i, one in enumerate(found))
+    return tuple(read_values(root, layout, text, Place(documents[0], 0, i, again)) for i, layout in enumerate(engines))
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:

@@ -20,23 +20,27 @@ _EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpc
 
 def foreign_changes(before: str, after: str) -> tuple[str, ...]:
     """Paths of the fields that differ, other than the speculative setting and the draft's staging; () when none do."""
-    left, right = _comparable(before, after)
-    if len(left) != len(right):
+    documents_before, documents_after = _comparable(before, after)
+    if len(documents_before) != len(documents_after):
         return ("the number of documents",)
-    return tuple(dict.fromkeys(path for a, b in zip(left, right, strict=True) for path in _differences(a, b, "")))
+    return tuple(
+        dict.fromkeys(
+            path for a, b in zip(documents_before, documents_after, strict=True) for path in _differences(a, b, "")
+        )
+    )
 
 
 def _comparable(before: str, after: str) -> tuple[list[Any], list[Any]]:
     """The documents of both without a staged draft, and with the same speculative setting where it can be edited."""
     for alike in (_without_speculation, _with_the_same_speculation):
         try:
-            left, right = alike(before, after)
+            text_before, text_after = alike(before, after)
             break
         except (InputError, ValueError):
             continue  # not one service, or its setting cannot be edited: every difference counts
     else:
-        left, right = before, after
-    return _documents(left), _documents(right)
+        text_before, text_after = before, after
+    return _documents(text_before), _documents(text_after)
 
 
 def _without_speculation(before: str, after: str) -> tuple[str, str]:
@@ -65,8 +69,8 @@ def _documents(text: str) -> list[Any]:
 
 def _without_staging(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {key: _without_staging(inner) for key, inner in value.items() if key not in _STORAGE}
-        return {key: inner for key, inner in kept.items() if not (key in _EMPTIED and inner == [])}
+        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in _STORAGE}
+        return {key: inner for key, inner in unstaged.items() if not (key in _EMPTIED and inner == [])}
     if isinstance(value, list):
         return [_without_staging(item) for item in value if not _is_staged(item)]
     return value
@@ -81,16 +85,16 @@ def _is_staged(item: Any) -> bool:
     )
 
 
-def _differences(left: Any, right: Any, path: str) -> Iterator[str]:
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in sorted({*left, *right}, key=str):
+def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}, key=str):
             inner = f"{path}.{key}" if path else str(key)
-            if key not in left or key not in right:
+            if key not in before or key not in after:
                 yield inner
             else:
-                yield from _differences(left[key], right[key], inner)
-    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        for index, (a, b) in enumerate(zip(left, right, strict=True)):
+                yield from _differences(before[key], after[key], inner)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (a, b) in enumerate(zip(before, after, strict=True)):
             yield from _differences(a, b, f"{path}[{index}]")
-    elif left != right:
+    elif before != after:
         yield path or "the whole text"

@@ -93,9 +93,9 @@ def _proved(service: Service, text: str, original: tuple[View, int]) -> Service:
         made = load_one(text, service.name, file=service.file)
         before, after = contents(service.text, service.file), contents(text, service.file)
         specs = copy.deepcopy([before[original[1]]["spec"], after[-1]["spec"]])
-        for formats in (one.get("supportedModelFormats") or () for one in specs):
-            for one in formats:
-                one.pop("autoSelect", None)
+        for formats in (spec.get("supportedModelFormats") or () for spec in specs):
+            for model_format in formats:
+                model_format.pop("autoSelect", None)
         good = made.copy_of is not None and specs[0] == specs[1] and len(after) == len(before) + 1
         good = good and (_speculates(service, original) or without_runtime_copy(made).text == service.text)
     except (InputError, KeyError, AttributeError, TypeError):
@@ -130,28 +130,32 @@ def _copied(service: Service, original: tuple[View, int], name: str) -> str:
 def _offers(root: View) -> list[Scalar]:
     """The values that offer a runtime to services that name none, in the order of the text."""
     formats = root.at("spec", "supportedModelFormats")
-    found = [] if formats is None else [one.get("autoSelect") for one in formats.items()]
-    return sorted((one.scalar() for one in found if one is not None), key=lambda one: one.start)
+    offers = [] if formats is None else [model_format.get("autoSelect") for model_format in formats.items()]
+    return sorted((offer.scalar() for offer in offers if offer is not None), key=lambda scalar: scalar.start)
 
 
 def _runtime_name(service: Service) -> View:
     assert service.source is not None
-    found = None if service.source.pod is None else service.source.pod.at("model", "runtime")
-    if service.kind != "InferenceService" or found is None:
+    runtime = None if service.source.pod is None else service.source.pod.at("model", "runtime")
+    if service.kind != "InferenceService" or runtime is None:
         raise InputError(
             f"{service.kind} {service.name} names no runtime in spec.predictor.model.runtime",
             file=service.file,
             line=service.line,
         )
-    if not isinstance(found.node, Scalar) or found.node.style in ("|", ">") or text_of(found) != found.text().strip():
-        raise found.error("the runtime's name cannot be edited here", hint="write it plainly behind its key")
-    return found
+    if (
+        not isinstance(runtime.node, Scalar)
+        or runtime.node.style in ("|", ">")
+        or text_of(runtime) != runtime.text().strip()
+    ):
+        raise runtime.error("the runtime's name cannot be edited here", hint="write it plainly behind its key")
+    return runtime
 
 
 def _runtime(service: Service, name: str) -> tuple[View, int] | None:
     """The runtime of the file that a name means, and its document's number: a namespace's own before the cluster's."""
     documents = parse_yaml(service.text, service.file)
-    file = ManifestFile(service.text, documents, tuple(View(service.file, "", one.root) for one in documents))
+    file = ManifestFile(service.text, documents, tuple(View(service.file, "", document.root) for document in documents))
     for root in (*file.of_kind("ServingRuntime"), *file.of_kind("ClusterServingRuntime")):
         if text_of(root.at("metadata", "name")) == name:
             return root, file.number(root)
@@ -160,13 +164,13 @@ def _runtime(service: Service, name: str) -> tuple[View, int] | None:
 
 def _speculates(service: Service, original: tuple[View, int]) -> bool:
     name = original[0].need("metadata").need("name").text()
-    found = load(service.text, file=service.file, name=name, runtimes=True)
+    runtimes = load(service.text, file=service.file, name=name, runtimes=True)
     kind = text_of(original[0].get("kind"))
     return any(
         is_speculative(flag)
-        for one in found
-        if (one.kind, one.name) == (kind, name)
-        for flag in parse(one.command.argv)[0]
+        for runtime in runtimes
+        if (runtime.kind, runtime.name) == (kind, name)
+        for flag in parse(runtime.command.argv)[0]
     )
 
 

@@ -112,14 +112,14 @@ class Service:
         Raises :class:`InputError` when variables or the shell build it, when it is not valid, or when the pods of one
         engine have different ones.
         """
-        found = setting.read(self._source.engine)
+        speculation = setting.read(self._source.engine)
         for peer in self._source.peers:
-            if not setting.same(setting.read(peer), found):
+            if not setting.same(setting.read(peer), speculation):
                 raise peer.home.error(
                     "the pods of this engine have different speculative settings",
                     hint="write the same --speculative-config for the leader and the workers",
                 )
-        return found
+        return speculation
 
     def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
@@ -249,12 +249,12 @@ def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
     return replace(service, text="", command=bare, line=0, source=None), words
 
 
-def model_of(engine: Engine, *more: tuple[str, ...]) -> str | None:
-    """Return the model that the engine's line names, else one of the lines in ``more`` (a runtime's args).
+def model_of(engine: Engine, *inherited: tuple[str, ...]) -> str | None:
+    """Return the model that the engine's line names, else one of the lines in ``inherited`` (a runtime's args).
 
     None when only the running container knows it.
     """
-    for command in (engine.command, *(EngineCommand(argv) for argv in more)):
+    for command in (engine.command, *(EngineCommand(argv) for argv in inherited)):
         name = command.model
         if name is not None:
             return None if "$" in name else name

@@ -92,24 +92,24 @@ class Past:
         scores = scores.masked_fill(unseen, float("-inf"))
         own = [(query * key).sum(-1, keepdim=True) for key in self._keys[1:]]
         weights = torch.softmax(torch.cat([scores, *own], dim=-1).float() * query.shape[-1] ** -0.5, dim=-1)
-        seen = weights[..., :length].to(value.dtype) @ self._values[0]
+        attended = weights[..., :length].to(value.dtype) @ self._values[0]
         for step, drafted in enumerate(self._values[1:], start=length):
-            seen = seen + weights[..., step : step + 1].to(drafted.dtype) * drafted
-        return seen
+            attended = attended + weights[..., step : step + 1].to(drafted.dtype) * drafted
+        return attended
 
 
 class Head(nn.Module):
     """``fc``, one layer, ``norm`` and an output over the draft vocabulary."""
 
-    def __init__(self, target: Qwen3ForCausalLM, kept: torch.Tensor, *, parallel: bool = False) -> None:
+    def __init__(self, target: Qwen3ForCausalLM, draft_ids: torch.Tensor, *, parallel: bool = False) -> None:
         super().__init__()
         config = target.config
         width = config.hidden_size
         self.fc = nn.Linear(len(AUX_LAYERS) * width, width, bias=False)
         self.midlayer = HeadLayer(config)
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(width, len(kept), bias=False)
-        self.register_buffer("kept", kept)  # ids of the draft's tokens in the target's vocabulary, ascending
+        self.lm_head = nn.Linear(width, len(draft_ids), bias=False)
+        self.register_buffer("draft_ids", draft_ids)  # ids of the draft's tokens in the target's vocabulary, ascending
         self._rotary = target.model.rotary_emb
         self._embedding = [target.model.embed_tokens]  # in a list, so that its weights are no parameters of the head
         self._masked = target.config.pad_token_id
@@ -131,7 +131,7 @@ class Head(nn.Module):
     def start_from(self, target: Qwen3ForCausalLM) -> None:
         """Begin with the target's own last norm and output, which the head has to approach anyway."""
         self.norm.weight.copy_(target.model.norm.weight)
-        self.lm_head.weight.copy_(target.lm_head.weight[self.kept])
+        self.lm_head.weight.copy_(target.lm_head.weight[self.draft_ids])
 
     def step(self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past) -> torch.Tensor:
         """One draft step: the hidden states of the next one, ``[batch, positions, width]``, before the last norm."""
@@ -141,8 +141,8 @@ class Head(nn.Module):
         key, value = (layer.project(name, inputs, layer.kv_heads) for name in ("k_proj", "v_proj"))
         cos, sin = self._rotary(inputs, positions)
         query, key = apply_rotary_pos_emb(query, key, cos, sin)
-        seen = past.attend(query, key, value).transpose(1, 2).flatten(2)
-        hidden = hidden + layer.self_attn["o_proj"](seen)
+        attended = past.attend(query, key, value).transpose(1, 2).flatten(2)
+        hidden = hidden + layer.self_attn["o_proj"](attended)
         inner = layer.post_attention_layernorm(hidden)
         mlp = layer.mlp
         return hidden + mlp["down_proj"](functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
@@ -221,7 +221,7 @@ def collate(examples: list[Example], pad: int) -> Batch:
 class Drafter(Protocol):
     """A head that drafts one token after the other from the hidden state of the one before."""
 
-    kept: torch.Tensor
+    draft_ids: torch.Tensor
 
     def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -241,7 +241,7 @@ def draft_steps(head: Drafter, target: Target, batch: Batch, steps: int) -> list
     """
     hidden, truth = head.read(target, batch.ids)
     embeds = target.embed(batch.ids)
-    past, found = Past(), []
+    past, drafted = Past(), []
     rows = batch.ids.shape[1] - 1 - steps
     hidden = hidden[:, :rows]
     for k in range(steps):
@@ -251,16 +251,16 @@ def draft_steps(head: Drafter, target: Target, batch: Batch, steps: int) -> list
             tokens, hidden = head.follow(tokens, hidden)
         hidden = head.step(tokens, hidden, positions, past)
         at = slice(2 + k, 2 + k + rows)
-        said = truth[:, 1 + k : 1 + k + rows]
-        found.append((head.logits(hidden), said, batch.ids[:, at], batch.answered[:, at]))
-    return found
+        target_logits = truth[:, 1 + k : 1 + k + rows]
+        drafted.append((head.logits(hidden), target_logits, batch.ids[:, at], batch.answered[:, at]))
+    return drafted
 
 
 def loss_of(head: Drafter, steps: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
     """Cross entropy against the target's own distribution over the draft vocabulary, later steps weighing less."""
     total = torch.zeros(())
-    for k, (logits, said, _, counts) in enumerate(steps):
-        wanted = torch.softmax(said[..., head.kept], dim=-1)
+    for k, (logits, target_logits, _, counts) in enumerate(steps):
+        wanted = torch.softmax(target_logits[..., head.draft_ids], dim=-1)
         losses = -(wanted * torch.log_softmax(logits, dim=-1)).sum(-1)
         total = total + DECAY**k * losses[counts].mean()
     return total
@@ -272,12 +272,12 @@ def acceptance(head: Drafter, target: Target, examples: list[Example], steps: in
     right, places = [0] * steps, 0
     for example in examples:
         alive: torch.Tensor | None = None
-        found = draft_steps(head, target, collate([example], target.tokenizer.pad_token_id), steps)
-        for k, (logits, _, tokens, counts) in enumerate(found):
-            hits = (head.kept[logits.argmax(-1)] == tokens) & counts
+        drafted = draft_steps(head, target, collate([example], target.tokenizer.pad_token_id), steps)
+        for k, (logits, _, tokens, counts) in enumerate(drafted):
+            hits = (head.draft_ids[logits.argmax(-1)] == tokens) & counts
             alive = hits if alive is None else alive & hits
             right[k] += int(alive.sum())
-        places += int(found[0][3].sum())
+        places += int(drafted[0][3].sum())
     return [count / max(1, places) for count in right]
 
 
@@ -317,8 +317,8 @@ def export(head: Head, target: Target, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     config = target.model.config
     weights = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in head.named_parameters()}
-    weights["d2t"] = head.kept - torch.arange(len(head.kept))
-    weights["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, head.kept, True)
+    weights["d2t"] = head.draft_ids - torch.arange(len(head.draft_ids))
+    weights["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, head.draft_ids, True)
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)
     same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
@@ -329,7 +329,7 @@ def export(head: Head, target: Target, out: Path) -> None:
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
         "num_hidden_layers": 1,
-        "draft_vocab_size": len(head.kept),
+        "draft_vocab_size": len(head.draft_ids),
         "target_hidden_size": config.hidden_size,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(AUX_LAYERS), "use_aux_hidden_state": True},
         "tie_word_embeddings": False,
@@ -343,11 +343,11 @@ def answers(target: Target, count: int, seed: int) -> list[Example]:
     """``count`` of the target's own answers; prompts of one call are of similar length, so that little is padding."""
     stream = TrainingTasks(seed)
     tasks = sorted((stream.take((2, 5)) for _ in range(count)), key=lambda task: len(task.prompt))
-    started, found = time.monotonic(), []
+    started, examples = time.monotonic(), []
     for at in range(0, count, 64):
-        found += target.answer(tasks[at : at + 64])
-        print(f"answers {len(found)}/{count} {time.monotonic() - started:.0f}s", flush=True)
-    return found
+        examples += target.answer(tasks[at : at + 64])
+        print(f"answers {len(examples)}/{count} {time.monotonic() - started:.0f}s", flush=True)
+    return examples
 
 
 def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
@@ -380,8 +380,8 @@ def main() -> None:
     args, target = begun(parser)
     examples = answers(target, args.examples, args.seed + 1) if args.steps else []
     start = load_file(args.start / "model.safetensors") if args.start else {}
-    kept = start["t2d"].nonzero().flatten() if start else draft_vocabulary(target, examples)
-    head = Head(target.model, kept, parallel=args.parallel)
+    draft_ids = start["t2d"].nonzero().flatten() if start else draft_vocabulary(target, examples)
+    head = Head(target.model, draft_ids, parallel=args.parallel)
     if start:
         weights = {name: value.float() for name, value in start.items() if name not in ("d2t", "t2d")}
         head.load_state_dict({**head.state_dict(), **weights})

@@ -43,13 +43,13 @@ class Heads(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits ``[positions, HEADS, vocabulary]`` of hidden states ``[positions, width]``."""
-        found = []
+        logits = []
         for block in self.blocks:
             inner = hidden
             for layer in block["layers"]:
                 inner = inner + functional.silu(layer(inner))
-            found.append(self.lm_head(inner))
-        return torch.stack(found, dim=1)
+            logits.append(self.lm_head(inner))
+        return torch.stack(logits, dim=1)
 
 
 @torch.no_grad()
@@ -59,10 +59,10 @@ def places(target: Target, tasks: list[Task]) -> tuple[torch.Tensor, torch.Tenso
     for task in tasks:
         example = encode(target.tokenizer, task)
         hidden, logits = target.last(torch.tensor([example.ids]))
-        said = logits[0].argmax(-1)
+        target_tokens = logits[0].argmax(-1)
         at = torch.arange(example.prompt - 1, len(example.ids) - 1 - HEADS)
         states.append(hidden[0, at])
-        wanted.append(torch.stack([said[at + 1 + head] for head in range(HEADS)], dim=1))
+        wanted.append(torch.stack([target_tokens[at + 1 + head] for head in range(HEADS)], dim=1))
     return torch.cat(states), torch.cat(wanted)
 
 

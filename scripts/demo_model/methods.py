@@ -126,8 +126,8 @@ def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
     from mpctl.rollout.plan import Kind
 
     path = service / "ledger.jsonl"
-    found = [op for op in operations(read_ledger(path.read_text(), where=str(path))) if op.plan.kind is Kind.ROLLOUT]
-    return found[-1].done
+    rollouts = [op for op in operations(read_ledger(path.read_text(), where=str(path))) if op.plan.kind is Kind.ROLLOUT]
+    return rollouts[-1].done
 
 
 def pool(steps: Mapping[str, Mapping[str, Any]]) -> str:
@@ -172,8 +172,8 @@ def ended(status: dict[str, Any]) -> str:
     return str(status["ending"])
 
 
-def table(found: list[tuple[str, ...]]) -> str:
-    lines = [HEADER, tuple("---" for _ in HEADER), *found]
+def table(body: list[tuple[str, ...]]) -> str:
+    lines = [HEADER, tuple("---" for _ in HEADER), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -204,9 +204,9 @@ def standing(under: str) -> list[tuple[str, ...]]:
 def write(text: str) -> None:
     """Put the text between the page's markers."""
     page = PAGE.read_text(encoding="utf-8")
-    head, _, rest = page.partition(START)
-    _, found, tail = rest.partition(END)
-    if not found:
+    head, _, after = page.partition(START)
+    _, end_marker, tail = after.partition(END)
+    if not end_marker:
         sys.exit(f"{PAGE} has no place for the table: {START} ... {END}")
     PAGE.write_text(f"{head}{START}\n\n{text}\n\n{END}{tail}", encoding="utf-8")
 
@@ -220,7 +220,7 @@ def main() -> None:
     head = state / "eagle3-random"
     script("eagle3.py", "--steps", "0", "--out", str(head))
     serving = ""
-    found: list[tuple[str, ...]] = []
+    measured: list[tuple[str, ...]] = []
     left_out = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     try:
@@ -235,16 +235,16 @@ def main() -> None:
                     must("local", "down", serving)
                 must("local", "up", "-f", str(manifest_of(row.service, state)))
                 serving = row.service
-            found += measure(row, state / "local" / "default" / serving / "desired.json")
+            measured += measure(row, state / "local" / "default" / serving / "desired.json")
     finally:  # stopped half-way, it keeps what was measured
-        old = [line for line in standing(conditions()) if line[0] not in {new[0] for new in found}]
+        old = [line for line in standing(conditions()) if line[0] not in {new[0] for new in measured}]
         names = [row.name for row in rows(head)]
-        found = sorted(found + old, key=lambda line: names.index(line[0]))
-        missing = [name for name in names if name not in {line[0] for line in found}]
+        measured = sorted(measured + old, key=lambda line: names.index(line[0]))
+        missing = [name for name in names if name not in {line[0] for line in measured}]
         left_out += [f"{name} was not measured." for name in missing if name != "suffix" or not left_out]
-        text = "\n\n".join([conditions(), table(found), *left_out])
+        text = "\n\n".join([conditions(), table(measured), *left_out])
         print(text)
-        if found and not args.dry_run:
+        if measured and not args.dry_run:
             write(text)
 
 

@@ -67,12 +67,12 @@ class Layer(nn.Module):
         """``[batch, positions, width]`` in and out; ``rotary``: cosines and sines of the positions."""
         inputs = self.input_layernorm(hidden) if self.norms else hidden
         parts = self.self_attn
-        query, key, value = (parts[f"{one}_proj"](inputs).unflatten(-1, (-1, self.size)) for one in "qkv")
+        query, key, value = (parts[f"{letter}_proj"](inputs).unflatten(-1, (-1, self.size)) for letter in "qkv")
         if self.norms:
             query, key = parts["q_norm"](query), parts["k_norm"](key)
-        query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+        query, key, value = (projected.transpose(1, 2) for projected in (query, key, value))
         query, key = apply_rotary_pos_emb(query, key, *rotary)
-        key, value = (one.repeat_interleave(self.heads // self.kv_heads, dim=1) for one in (key, value))
+        key, value = (projected.repeat_interleave(self.heads // self.kv_heads, dim=1) for projected in (key, value))
         hidden = hidden + parts["o_proj"](past.attend(query, key, value).transpose(1, 2).flatten(2))
         inner, mlp = self.post_attention_layernorm(hidden), self.mlp
         return hidden + mlp["down_proj"](functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
@@ -90,7 +90,7 @@ class Head(nn.Module):
         if norms:
             names = ("token_layernorm", "hidden_layernorm", "final_layernorm")
             self.around = nn.ModuleDict({name: nn.RMSNorm(width, eps=config.rms_norm_eps) for name in names})
-        self.kept = torch.arange(config.vocab_size)
+        self.draft_ids = torch.arange(config.vocab_size)
         self._target = [target]  # in a list, so that its weights are no parameters of this module
 
     def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,8 +106,8 @@ class Head(nn.Module):
         else:
             parts = [embeds, hidden]
         rotary = self._target[0].model.model.rotary_emb(hidden, positions)
-        found = self.layer(self.join(torch.cat(parts, dim=-1)), rotary, past)
-        return self.around["final_layernorm"](found) if self.norms else found
+        output = self.layer(self.join(torch.cat(parts, dim=-1)), rotary, past)
+        return self.around["final_layernorm"](output) if self.norms else output
 
     def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Later draft steps read the tokens before and their own outputs."""
@@ -120,11 +120,11 @@ class Head(nn.Module):
         """By the names the engine loads."""
         layer, join = (MTP_PREFIX, f"{MTP_PREFIX}input_proj") if self.norms else ("layers.0.", "fc")
         renamed = {"layer.": layer, "join.": f"{join}.", "around.": MTP_PREFIX}
-        found = {}
+        weights = {}
         for name, value in self.named_parameters():
             first = name.partition(".")[0] + "."
-            found[renamed[first] + name.removeprefix(first)] = value.detach().to(torch.bfloat16).contiguous()
-        return found
+            weights[renamed[first] + name.removeprefix(first)] = value.detach().to(torch.bfloat16).contiguous()
+        return weights
 
 
 def config_of(target: Target, *, mtp: bool) -> dict[str, object]:
@@ -154,10 +154,10 @@ def export(weights: dict[str, torch.Tensor], config: dict[str, object], out: Pat
 def joined(target: Target, layer: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The demo model's weights as MiMo has them, and the MTP layer with the biases that come with it."""
     own = {name: value.to(torch.bfloat16) for name, value in target.model.state_dict().items()}
-    found = own | {"lm_head.weight": own["model.embed_tokens.weight"].clone()} | layer
-    for name in [name for name in found if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))]:
-        found[name.removesuffix("weight") + "bias"] = torch.zeros(found[name].shape[0], dtype=torch.bfloat16)
-    return {name: value.contiguous() for name, value in found.items()}
+    weights = own | {"lm_head.weight": own["model.embed_tokens.weight"].clone()} | layer
+    for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))]:
+        weights[name.removesuffix("weight") + "bias"] = torch.zeros(weights[name].shape[0], dtype=torch.bfloat16)
+    return {name: value.contiguous() for name, value in weights.items()}
 
 
 def main() -> None:

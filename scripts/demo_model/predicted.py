@@ -64,12 +64,12 @@ def plan(method: str, run: Run, *evidence: str) -> dict[int, dict[str, Any]]:
     coverage = ("--coverage", f"{known.coverage:.4f}") if known.coverage < 1 else ()
     traffic = ("--concurrency", ",".join(map(str, CONCURRENCY)), "--prompts", "edits")
     spec = ("--spec", method, *METHODS[method])
-    (found,) = json.loads(must("plan", "demo", *spec, *options, *coverage, *traffic, *evidence, "-o", "json"))[
+    (method_plan,) = json.loads(must("plan", "demo", *spec, *options, *coverage, *traffic, *evidence, "-o", "json"))[
         "methods"
     ]
-    if "answers" not in found:
-        sys.exit(f"{method}: {found['refused']}")
-    return {int(one["concurrency"]): one for one in found["answers"]}
+    if "answers" not in method_plan:
+        sys.exit(f"{method}: {method_plan['refused']}")
+    return {int(answer["concurrency"]): answer for answer in method_plan["answers"]}
 
 
 def rows_of(method: str, directory: Path) -> list[tuple[str, ...]]:
@@ -77,7 +77,7 @@ def rows_of(method: str, directory: Path) -> list[tuple[str, ...]]:
     peak = directory / f"{method}-{PEAK}.json.gz"
     write_run(str(peak), at(run, PEAK))
     first, second = plan(method, run), plan(method, run, "--run", str(peak))
-    cells = {one["concurrency"]: one for one in compared(directory / f"{method}.json.gz")}
+    cells = {comparison["concurrency"]: comparison for comparison in compared(directory / f"{method}.json.gz")}
     rows = []
     for concurrency in CONCURRENCY:
         for name, key in (("throughput", "throughputRatio"), ("time per token", "timePerTokenRatio")):
@@ -93,8 +93,8 @@ def _shown(ratio: dict[str, float], true: float) -> tuple[str, str]:
 
 def compared(file: Path) -> list[dict[str, Any]]:
     done = mpctl("bench", "compare", str(file), "-o", "json")
-    found: list[dict[str, Any]] = json.loads(done.stdout)["status"]["cells"]
-    return found
+    cells: list[dict[str, Any]] = json.loads(done.stdout)["status"]["cells"]
+    return cells
 
 
 def text_of(rows: list[tuple[str, ...]], device: str) -> str:
@@ -120,8 +120,8 @@ def main() -> None:
     text = text_of(rows, device)
     print(text)
     if not args.dry_run:
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-        PAGE.write_text(f"{head}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        head, _, after = PAGE.read_text(encoding="utf-8").partition(START)
+        PAGE.write_text(f"{head}{START}\n\n{text}\n\n{END}{after.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

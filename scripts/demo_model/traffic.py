@@ -148,10 +148,10 @@ MAKERS: dict[str, Callable[[Picker], str]] = {"rag": report, "chat": chat, "math
 
 def prompts(name: str, count: int = COUNT) -> list[str]:
     """The first ``count`` distinct prompts of a class."""
-    pick, found = Picker(f"traffic {name}"), dict[str, None]()
-    while len(found) < count:
-        found[MAKERS[name](pick)] = None
-    return list(found)
+    pick, texts = Picker(f"traffic {name}"), dict[str, None]()
+    while len(texts) < count:
+        texts[MAKERS[name](pick)] = None
+    return list(texts)
 
 
 def prompt_files() -> dict[str, str]:

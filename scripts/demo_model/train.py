@@ -158,10 +158,10 @@ def build_optimizers(model: Qwen3ForCausalLM, peak: float) -> list[torch.optim.O
     layers = dict(model.model.layers.named_parameters())
     matrices = [weight for weight in layers.values() if weight.ndim == 2]
     vectors = [weight for weight in layers.values() if weight.ndim == 1]
-    rest = [*vectors, model.model.norm.weight, model.model.embed_tokens.weight]
+    others = [*vectors, model.model.norm.weight, model.model.embed_tokens.weight]
     return [
         torch.optim.Muon(matrices, lr=peak, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(others, lr=peak, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
 

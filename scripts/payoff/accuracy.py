@@ -80,22 +80,22 @@ class Unseen:
 
 def leave_one_out(rows: Sequence[Row], group: Callable[[Row], str]) -> tuple[Unseen, ...]:
     """Every group of rows with a fit of all others. Rows whose acceptance is implied have no answer."""
-    found = []
+    groups = []
     for name in sorted({group(row) for row in rows}):
         unseen = tuple(row for row in rows if group(row) == name and row.anchor is None and not row.uncertain)
         if unseen:
             logs, covariance = fit(problem_of([row for row in rows if group(row) != name]))
             lines = tuple(tuple(map(float, line)) for line in covariance)
-            found.append(Unseen(unseen, Posterior(NAMES, tuple(map(float, logs)), lines, 0.0)))
-    return tuple(found)
+            groups.append(Unseen(unseen, Posterior(NAMES, tuple(map(float, logs)), lines, 0.0)))
+    return tuple(groups)
 
 
 def predicted(unseen: Sequence[Unseen], load_error: float) -> Accuracy:
     """Every row predicted by the fit that has not seen it."""
     answers: list[Answer] = []
-    for one in unseen:
-        posterior = replace(one.posterior, load_error=load_error)
-        for row in one.rows:
+    for group in unseen:
+        posterior = replace(group.posterior, load_error=load_error)
+        for row in group.rows:
             answers += _answers(row, posterior)
     return Accuracy(tuple(answers))
 
@@ -105,15 +105,15 @@ def least_load_error(unseen: Sequence[Unseen]) -> float:
     more. It stands for what differs between sources, of which a fit to one of them knows nothing."""
     for hundredths in range(1, 31):
         figures = predicted(unseen, hundredths / 100).record()
-        if all(one["covered"] >= _COVERED for one in figures.values() if one["rows"] >= _ENOUGH):
+        if all(regime["covered"] >= _COVERED for regime in figures.values() if regime["rows"] >= _ENOUGH):
             return hundredths / 100
     raise ValueError("bands do not cover the published rows with any error at the knee")
 
 
 def _answers(row: Row, posterior: Posterior) -> list[Answer]:
-    found = predict(row.cell, posterior)
-    regime = regime_of(row.cell, found.load, bound=found.pool_bound)
-    pairs = ((found.time_per_token, row.time_per_token), (found.throughput, row.throughput))
+    prediction = predict(row.cell, posterior)
+    regime = regime_of(row.cell, prediction.load, bound=prediction.pool_bound)
+    pairs = ((prediction.time_per_token, row.time_per_token), (prediction.throughput, row.throughput))
     return [Answer(row, regime, ratio.value, ratio.low, ratio.high, measured) for ratio, measured in pairs if measured]
 
 

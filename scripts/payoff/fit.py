@@ -89,7 +89,7 @@ def problem_of(rows: Sequence[Row]) -> Problem:
 
 def _stack(kind: type[Any], values: Sequence[Any]) -> Any:
     names = [f.name for f in dataclasses.fields(kind)]
-    return kind(**{name: np.array([float(getattr(one, name)) for one in values]) for name in names})
+    return kind(**{name: np.array([float(getattr(instance, name)) for instance in values]) for name in names})
 
 
 def residuals(logs: Vector, problem: Problem) -> Vector:
@@ -141,8 +141,8 @@ def _short(value: float) -> float:
 def _ranges(ids: Sequence[str]) -> dict[str, str]:
     """Row numbers per set: ``1-12, 14``."""
     sets: dict[str, list[int]] = {}
-    for one in ids:
-        name, _, number = one.rpartition("-")
+    for row_id in ids:
+        name, _, number = row_id.rpartition("-")
         sets.setdefault(name, []).append(int(number))
     return {name: _spans(numbers) for name, numbers in sets.items()}
 
@@ -178,12 +178,12 @@ def main() -> int:
         "system": predicted(leave_one_out(rows, lambda row: row.system), error),
         "source": predicted(sources, error),
     }
-    made["accuracy"] = {f"one_{name}_left_out": found.record() for name, found in judged.items()}
+    made["accuracy"] = {f"one_{name}_left_out": accuracy.record() for name, accuracy in judged.items()}
     print(f"{len(rows)} rows fitted, {len(reasons)} left out (--excluded lists them with the reason)")
     for name, row in made["constants"].items():
         print(f"  {name:7} {row['value']:>9} x/÷ {row['factor']}")
-    for name, found in judged.items():
-        print(report(f"one {name} left out", found))
+    for name, accuracy in judged.items():
+        print(report(f"one {name} left out", accuracy))
     text = json.dumps(made, indent=1) + "\n"
     if options.check:
         same = FILE.read_text(encoding="utf-8") == text

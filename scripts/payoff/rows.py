@@ -80,11 +80,11 @@ def select(records: list[Record]) -> tuple[list[Row], dict[str, str]]:
     anchors = {_series(r): float(r["speedup"]) for r in records if r["speedup"] and r["concurrency"] == "1"}
     rows, reasons = [], {}
     for record in records:
-        found = _row(record, anchors)
-        if isinstance(found, Row):
-            rows.append(found)
+        row_or_reason = _row(record, anchors)
+        if isinstance(row_or_reason, Row):
+            rows.append(row_or_reason)
         else:
-            reasons[record["id"]] = found
+            reasons[record["id"]] = row_or_reason
     return rows, reasons
 
 
@@ -157,7 +157,9 @@ def _excluded(record: Record) -> str | None:
 
 def _acceptance(record: Record) -> Acceptance | str:
     k = int(record["k"])
-    rates = tuple(float(one) / 100 for one in record["per_position"].split("/")) if record["per_position"] else ()
+    rates = (
+        tuple(float(percent) / 100 for percent in record["per_position"].split("/")) if record["per_position"] else ()
+    )
     length = _number(record, "acceptance_length")
     if record["method"] in LOOKUPS:
         if record["set"] == "alauda" and record["dataset"] == "chat":

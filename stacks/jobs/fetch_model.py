@@ -44,8 +44,8 @@ def difference(file: File, path: Path) -> str | None:
     """What at *path* is not as the store lists it, or None."""
     if (size := path.stat().st_size) != file.size:
         return f"{size} bytes, expected {file.size}"
-    if file.digest and (found := checksum(path, file.digest[0])) != file.digest[1]:
-        return f"{file.digest[0]} is {found}, expected {file.digest[1]}"
+    if file.digest and (digest := checksum(path, file.digest[0])) != file.digest[1]:
+        return f"{file.digest[0]} is {digest}, expected {file.digest[1]}"
     return None
 
 

@@ -112,8 +112,8 @@ def paged(url: str, headers: Mapping[str, str]) -> tuple[bytes, str]:
             return bytes(answer.read()), links
 
     body, links = retried(read, url.split("?", maxsplit=1)[0])
-    found = re.search(r'<([^>]*)>[^,<]*;\s*rel="?next"?', links)
-    return body, urllib.parse.urljoin(url, found[1]) if found else ""
+    next_link = re.search(r'<([^>]*)>[^,<]*;\s*rel="?next"?', links)
+    return body, urllib.parse.urljoin(url, next_link[1]) if next_link else ""
 
 
 def below(name: str, prefix: str) -> str:

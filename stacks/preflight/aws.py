@@ -64,26 +64,30 @@ class Reader:
             return None
 
     def identity(self) -> str:
-        found = self.ask("sts", "get_caller_identity")
-        if found is None:
+        identity = self.ask("sts", "get_caller_identity")
+        if identity is None:
             raise NotPermitted(
                 f"AWS did not accept the credentials for {self.plan.cluster.region}",
                 hint="aws sso login, or set AWS_PROFILE; 'aws sts get-caller-identity' shows who you are",
             )
-        return f"{found['Arn']} in account {found['Account']}"
+        return f"{identity['Arn']} in account {identity['Account']}"
 
     def zones(self) -> tuple[str, ...] | None:
-        found = self.ask("ec2", "describe_availability_zones")
-        return found and tuple(sorted(zone["ZoneName"] for zone in found["AvailabilityZones"]))
+        response = self.ask("ec2", "describe_availability_zones")
+        return response and tuple(sorted(zone["ZoneName"] for zone in response["AvailabilityZones"]))
 
     def offering(self, machine: str) -> tuple[str, ...] | None:
-        found = self.ask(
+        response = self.ask(
             "ec2",
             "describe_instance_type_offerings",
             LocationType="availability-zone",
             Filters=[{"Name": "instance-type", "Values": [machine]}],
         )
-        return None if found is None else tuple(sorted(one["Location"] for one in found["InstanceTypeOfferings"]))
+        return (
+            None
+            if response is None
+            else tuple(sorted(offering["Location"] for offering in response["InstanceTypeOfferings"]))
+        )
 
     def gpu_quotas(self, machines: list[str]) -> dict[str, Quota]:
         spot = self.plan.settings.capacity_type == "SPOT"
@@ -95,15 +99,15 @@ class Reader:
         return made
 
     def quota(self, service: str, code: str, name: str, unit: str, used: float | None) -> Quota:
-        found = self.ask("service-quotas", "get_service_quota", ServiceCode=service, QuotaCode=code)
-        limit = found["Quota"]["Value"] if found else DEFAULTS.get(code)
+        response = self.ask("service-quotas", "get_service_quota", ServiceCode=service, QuotaCode=code)
+        limit = response["Quota"]["Value"] if response else DEFAULTS.get(code)
         region = self.plan.cluster.region
         console = f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{service}/quotas/{code}"
         return Quota(f"{name} in {region}", unit, limit, used, console)
 
     def used_vcpus(self, family: str, spot: bool) -> float | None:
         kinds = ["g*", "vt*"] if family == "g" else ["p*"]
-        found = self.ask(
+        response = self.ask(
             "ec2",
             "describe_instances",
             Filters=[
@@ -111,21 +115,25 @@ class Reader:
                 {"Name": "instance-state-name", "Values": ["pending", "running"]},
             ],
         )
-        if found is None:
+        if response is None:
             return None
-        running = [one for group in found["Reservations"] for one in group["Instances"]]
-        mine = [one.get("CpuOptions") or {} for one in running if (one.get("InstanceLifecycle") == "spot") == spot]
+        running = [instance for group in response["Reservations"] for instance in group["Instances"]]
+        mine = [
+            instance.get("CpuOptions") or {}
+            for instance in running
+            if (instance.get("InstanceLifecycle") == "spot") == spot
+        ]
         return float(sum(cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1) for cpu in mine))
 
     def network_quotas(self) -> dict[str, Quota]:
         vpcs = self.ask("ec2", "describe_vpcs")
         made = {"network": self.quota("vpc", VPCS, "VPCs", "", vpcs and float(len(vpcs["Vpcs"])))}
         if self.plan.settings.network.egress == "nat":
-            found = self.ask("ec2", "describe_addresses")
-            used = None if found is None else float(len(found["Addresses"]))
+            response = self.ask("ec2", "describe_addresses")
+            used = None if response is None else float(len(response["Addresses"]))
             made["address"] = self.quota("ec2", ADDRESSES, "Elastic IP addresses", "", used)
         return made
 
     def taken(self) -> tuple[str, ...]:
-        found = self.ask("eks", "describe_cluster", name=self.plan.name)
-        return (f"EKS cluster {self.plan.name}",) if found else ()
+        cluster = self.ask("eks", "describe_cluster", name=self.plan.name)
+        return (f"EKS cluster {self.plan.name}",) if cluster else ()

@@ -136,8 +136,8 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
         return
     for purpose, quota in facts.quotas.items():
         if purpose.startswith("gpu") and quota.limit is not None:
-            left = quota.limit - (quota.used or 0) - needed(plan, at_most=False)
-            if 0 <= left < spare:
+            remaining = quota.limit - (quota.used or 0) - needed(plan, at_most=False)
+            if 0 <= remaining < spare:
                 yield Finding(
                     "upgrades",
                     Outcome.WARN,

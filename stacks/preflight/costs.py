@@ -79,14 +79,14 @@ def way_out(plan: Plan, table: Mapping[str, Any]) -> Cost:
     return Cost(f"{len(ENDPOINTS)} private endpoints in {zones} zones", hour, hour)
 
 
-def lines(found: tuple[Cost, ...], provider: str) -> Iterator[str]:
+def lines(costs: tuple[Cost, ...], provider: str) -> Iterator[str]:
     """The table that people read."""
     table = prices()
-    known = [cost for cost in found if cost.hour is not None]
+    known = [cost for cost in costs if cost.hour is not None]
     first, most = (sum(getattr(cost, name) for cost in known) for name in ("hour", "hour_at_most"))
-    label = "sum" if len(known) == len(found) else "sum of what is known"
+    label = "sum" if len(known) == len(costs) else "sum of what is known"
     yield row("COST (USD)", "AN HOUR", "A MONTH", "AT MOST")
-    for cost in (*found, Cost(label, first, most)):
+    for cost in (*costs, Cost(label, first, most)):
         month, at_most = (money(hour, HOURS_A_MONTH) for hour in (cost.hour, cost.hour_at_most))
         yield row(cost.item, money(cost.hour), month, at_most)
     yield f"List prices of {table[provider]['where']}, {table['as_of']}; sources in stacks/preflight/prices.yaml."

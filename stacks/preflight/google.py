@@ -119,25 +119,31 @@ class Reader:
         return made
 
     def quota(self, owner: Any, metric: str, where: str) -> Quota:
-        found: dict[str, Any] = next((one for one in (owner or {}).get("quotas", ()) if one["metric"] == metric), {})
+        quota: dict[str, Any] = next(
+            (entry for entry in (owner or {}).get("quotas", ()) if entry["metric"] == metric), {}
+        )
         unit = "GPUs" if "GPU" in metric else ""
         console = f"https://console.cloud.google.com/iam-admin/quotas?project={self.project}"
-        return Quota(f"{metric} in {where}", unit, found.get("limit"), found.get("usage"), console)
+        return Quota(f"{metric} in {where}", unit, quota.get("limit"), quota.get("usage"), console)
 
     def taken(self) -> tuple[str, ...]:
         place = f"projects/{self.project}/locations/{self.plan.cluster.region}"
-        found = []
+        existing = []
         if self.ask("container", f"v1/{place}/clusters/{self.plan.name}"):
-            found.append(f"GKE cluster {self.plan.name}")
+            existing.append(f"GKE cluster {self.plan.name}")
         if self.ask("cloudkms", f"v1/{place}/keyRings/{self.plan.name}"):
-            found.append(f"key ring {self.plan.name}, which is never deleted")
-        return tuple(found)
+            existing.append(f"key ring {self.plan.name}, which is never deleted")
+        return tuple(existing)
 
     def apis_off(self) -> tuple[str, ...] | None:
         wanted = [f"{name}.googleapis.com" for name in (*APIS, *(BUDGET_APIS if self.plan.settings.budget else ()))]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
-        found = self.ask("serviceusage", f"v1/projects/{self.project}/services:batchGet?{names}")
-        if found is None:
+        response = self.ask("serviceusage", f"v1/projects/{self.project}/services:batchGet?{names}")
+        if response is None:
             return None
-        on = {one["name"].rpartition("/")[2] for one in found.get("services", ()) if one.get("state") == "ENABLED"}
+        on = {
+            service["name"].rpartition("/")[2]
+            for service in response.get("services", ())
+            if service.get("state") == "ENABLED"
+        }
         return tuple(name for name in wanted if name not in on)

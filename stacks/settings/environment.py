@@ -158,8 +158,8 @@ class Settings:
 
 def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in *text*; *environ* fills what the file leaves to a variable."""
-    found = list(documents(text, file))
-    root = found[0] if found else next(documents("{}", file))
+    nodes = list(documents(text, file))
+    root = nodes[0] if nodes else next(documents("{}", file))
     for node, name, value in leaves(root):
         for pattern, instead in PLACEHOLDERS:
             if pattern.fullmatch(value):
@@ -235,14 +235,14 @@ def disk_keys(node: Node) -> DiskKeys:
     """``encryption``: keys that exist already."""
     eks = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+"
     gke = r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+"
-    found = DiskKeys(
+    keys = DiskKeys(
         node.text("eks_disk_key", pattern=eks, what="the ARN of a KMS key") if node.has("eks_disk_key") else None,
         node.text("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME")
         if node.has("gke_disk_key")
         else None,
     )
     node.done()
-    return found
+    return keys
 
 
 def refuse_modelcar(service: Node) -> None:

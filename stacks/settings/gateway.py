@@ -52,7 +52,7 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
         InputError: the gateway would face the internet without a certificate or without authentication.
     """
     auth = node.node("auth")
-    found = Gateway(
+    gateway = Gateway(
         domain=node.text("domain", pattern=DOMAIN, what="a domain such as models.mycompany.com")
         if node.has("domain")
         else None,
@@ -63,19 +63,19 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
         public=public,
         place=node.place,
     )
-    if found.tls and not found.domain:
+    if gateway.tls and not gateway.domain:
         raise node.error("domain", "a certificate needs a domain", "set serving.gateway.domain")
-    if found.api_keys and found.jwt:
+    if gateway.api_keys and gateway.jwt:
         raise auth.error("jwt", "one kind of authentication: api_keys or jwt")
-    if public and not (found.tls and found.authenticated):
+    if public and not (gateway.tls and gateway.authenticated):
         raise node.error(
-            "auth" if found.tls else "tls",
+            "auth" if gateway.tls else "tls",
             "serving.public_gateway faces the internet, and engines have neither certificates nor authentication",
             "set serving.gateway.domain, .tls and .auth, or public_gateway: false",
         )
     auth.done()
     node.done()
-    return found
+    return gateway
 
 
 def read_tls(node: Node) -> Tls:
@@ -83,16 +83,16 @@ def read_tls(node: Node) -> Tls:
     if node.has("secret") == node.has("issuer"):
         raise node.error("secret", "exactly one of secret and issuer", "name a TLS Secret, or a ClusterIssuer")
     issuer = node.text("issuer", pattern=NAME, what="the name of a ClusterIssuer") if node.has("issuer") else None
-    found = Tls(node.text("secret", "gateway-tls", pattern=NAME, what="the name of a Secret"), issuer)
+    tls = Tls(node.text("secret", "gateway-tls", pattern=NAME, what="the name of a Secret"), issuer)
     node.done()
-    return found
+    return tls
 
 
 def read_jwt(node: Node) -> Jwt:
     """Issuer, keys and audiences; a token without the right audience is for somebody else."""
     url = {"pattern": r"https://\S+", "what": "an https address"}
-    found = Jwt(node.text("issuer", **url), node.text("jwks", **url), node.texts("audiences"))
-    if not found.audiences:
+    jwt = Jwt(node.text("issuer", **url), node.text("jwks", **url), node.texts("audiences"))
+    if not jwt.audiences:
         raise node.error("audiences", "required: without one every token of the issuer would be accepted")
     node.done()
-    return found
+    return jwt

@@ -70,43 +70,43 @@ def read_maintenance(node: Node) -> Maintenance:
     for day in days:
         if day not in DAYS:
             raise node.error("days", f"{day!r} is not one of {', '.join(DAYS)}")
-    found = Maintenance(
+    maintenance = Maintenance(
         days=tuple(day for day in DAYS if day in days),
         start=node.text("start", "03:00", pattern=r"([01]\d|2[0-3]):[0-5]\d", what='a time in UTC such as "03:00"'),
         hours=node.number("hours", SHORTEST_HOURS, low=SHORTEST_HOURS, high=24),
-        exclusions=tuple(exclusion(one) for one in node.nodes("exclusions")),
+        exclusions=tuple(exclusion(entry) for entry in node.nodes("exclusions")),
     )
-    offered = len(found.days) * found.hours * PERIOD_DAYS // 7
+    offered = len(maintenance.days) * maintenance.hours * PERIOD_DAYS // 7
     if offered < LEAST_HOURS:
         raise node.error(
             "hours",
             f"GKE wants {LEAST_HOURS} hours for maintenance in {PERIOD_DAYS} days, these windows give {offered}",
             "set more hours or more days",
         )
-    if sum(one.scope == SCOPES["upgrades"] for one in found.exclusions) > MOST_FREEZES:
+    if sum(entry.scope == SCOPES["upgrades"] for entry in maintenance.exclusions) > MOST_FREEZES:
         raise node.error("exclusions", f"GKE takes at most {MOST_FREEZES} exclusions of all upgrades")
     node.done()
-    return found
+    return maintenance
 
 
 def exclusion(node: Node) -> Exclusion:
     """One entry of ``maintenance.exclusions``: from the start of a day in UTC to the start of another."""
-    found = Exclusion(
+    exclusion = Exclusion(
         name=node.text("name", pattern=r"[a-z][a-z0-9-]{0,62}", what="a lower-case name"),
         start=day(node, "from"),
         end=day(node, "until"),
         scope=SCOPES[node.choice("no", tuple(SCOPES), "upgrades")],
     )
-    if found.end <= found.start:
+    if exclusion.end <= exclusion.start:
         raise node.error("until", "ends before it begins")
-    if found.scope == SCOPES["upgrades"] and found.end - found.start > LONGEST_FREEZE:
+    if exclusion.scope == SCOPES["upgrades"] and exclusion.end - exclusion.start > LONGEST_FREEZE:
         raise node.error(
             "until",
             f"GKE holds all upgrades back for at most {LONGEST_FREEZE.days} days",
             "set no: minor-upgrades, which may last until the minor's end of support",
         )
     node.done()
-    return found
+    return exclusion
 
 
 def day(node: Node, name: str) -> dt.datetime:

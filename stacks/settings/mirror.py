@@ -89,7 +89,7 @@ def read_mirror(node: Node) -> Mirror:
     inner = node.node("registries")
     registries = {name: inner.text(name, pattern=PREFIX, what=what) for name in REGISTRIES if inner.has(name)}
     inner.done()
-    found = Mirror(
+    mirror = Mirror(
         registries=registries,
         charts=node.text("charts", pattern=rf"oci://{PREFIX}", what="an OCI folder such as oci://registry/charts")
         if node.has("charts")
@@ -97,16 +97,16 @@ def read_mirror(node: Node) -> Mirror:
         digests={
             full(image): digest
             for image, digest in node.mapping(
-                "digests", lambda one, key: one.text(key, pattern=DIGEST, what="sha256: and 64 hex digits")
+                "digests", lambda digests, key: digests.text(key, pattern=DIGEST, what="sha256: and 64 hex digits")
             ).items()
         },
         require_digests=node.value("require_digests", bool, False),
     )
-    if found.registries and not found.charts:
+    if mirror.registries and not mirror.charts:
         raise node.error(
             "charts",
             "required with registries: most charts are in no registry of images",
             "set mirror.charts: oci://...",
         )
     node.done()
-    return found
+    return mirror

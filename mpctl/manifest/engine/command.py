@@ -156,9 +156,9 @@ class EngineCommand:
         name = canonical(flag)
         opposite = "--no-" + name[2:]
         on = False
-        for found in parse(self.argv)[0]:
-            if found.name in (name, opposite):
-                on = found.name == name
+        for option in parse(self.argv)[0]:
+            if option.name in (name, opposite):
+                on = option.name == name
         return on
 
     def flags(self) -> Mapping[str, str | None]:

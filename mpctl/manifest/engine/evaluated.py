@@ -46,18 +46,18 @@ def evaluated_words(item: View) -> tuple[Word, ...]:
     """
     text = item.text()
     try:
-        found = commands(f"{text} {_END}", {})
+        shell_commands = commands(f"{text} {_END}", {})
     except ShellError as error:
         raise item.error(
             f"KServe's start script evaluates this argument in a shell, which cannot read it: {error}",
             hint="close the quotes within the argument",
         ) from error
-    if len(found) != 1 or found[0][-1].text != _END:
+    if len(shell_commands) != 1 or shell_commands[0][-1].text != _END:
         raise item.error(
             "KServe's start script evaluates this argument in a shell, which ends the command in it",
             hint="quote the value inside the argument, such as --flag='a;b'",
         )
-    return tuple(found[0][:-1])
+    return tuple(shell_commands[0][:-1])
 
 
 def is_split(text: str, word: Word) -> bool:

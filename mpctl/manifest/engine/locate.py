@@ -117,12 +117,12 @@ def mentions_vllm(*texts: str | None) -> bool:
 def environment(container: View) -> tuple[tuple[str, str | None], ...]:
     """The container's ``env``; None for a value that comes from a Secret, a ConfigMap or a field."""
     listing = container.get("env")
-    found: list[tuple[str, str | None]] = []
+    variables: list[tuple[str, str | None]] = []
     for entry in () if listing is None else listing.items():
         value = entry.get("value")
         outside = entry.get("valueFrom") is not None
-        found.append((entry.need("name").text(), None if outside else "" if value is None else value.text()))
-    return tuple(found)
+        variables.append((entry.need("name").text(), None if outside else "" if value is None else value.text()))
+    return tuple(variables)
 
 
 def locate(home: View) -> Engine:
@@ -215,17 +215,17 @@ def _from_script(home: View, tokens: Sequence[Token], index: int, env: Mapping[s
     script = holder.item.text()
     known = {name: value for name, value in env.items() if value is not None}
     try:
-        found = commands(script, known)
+        shell_commands = commands(script, known)
     except ShellError as error:
         raise holder.item.error(
             f"the shell script cannot be read: {error}", hint="check its quotes; it must run in a POSIX shell"
         ) from error
-    starts = [(words, start) for words in found if (start := _engine_start(words)) is not None]
+    starts = [(words, start) for words in shell_commands if (start := _engine_start(words)) is not None]
     if len(starts) != 1:
         count = "no vLLM engine is" if not starts else "more than one vLLM engine is"
         raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
     words, (first, after) = starts[0]
-    others = tuple(word for command in found if command is not words for word in command)
+    others = tuple(word for command in shell_commands if command is not words for word in command)
     made: list[Token] = []
     for word in words[after:]:
         if word.text in _ALL_POSITIONAL and word.expanded:

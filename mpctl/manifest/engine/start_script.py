@@ -38,22 +38,23 @@ def engine_of(pod: View, key: str, container: View | None) -> Engine:
 
 def _value(container: View) -> View | None:
     listed = container.get("env")
-    found = None
+    variable_value = None
     for entry in () if listed is None else listed.items():
         if text_of(entry.get("name")) != VARIABLE:
             continue
-        if entry.get("valueFrom") is not None or found is not None:
+        if entry.get("valueFrom") is not None or variable_value is not None:
             raise entry.error(
                 f"{VARIABLE} cannot be read here: it comes from elsewhere or is given twice",
                 hint="give it once, with its value in this manifest",
             )
-        found = entry.get("value")
-    return found
+        variable_value = entry.get("value")
+    return variable_value
 
 
 def _tokens(listing: View, index: int, item: View, words: dict[str, tuple[Word, ...]]) -> list[Token]:
-    found = words[item.path] = evaluated_words(item)
+    evaluated = words[item.path] = evaluated_words(item)
     text = item.text()
     return [
-        Token(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word)) for word in found
+        Token(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word))
+        for word in evaluated
     ]

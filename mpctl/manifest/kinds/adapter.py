@@ -29,7 +29,7 @@ class ManifestFile:
 
     def number(self, root: View) -> int:
         """The place of a document among the file's."""
-        return next(i for i, one in enumerate(self.roots) if one is root)
+        return next(i for i, other in enumerate(self.roots) if other is root)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def name_and_namespace(root: View) -> tuple[str, str | None]:
 def no_service(roots: Sequence[View], file: str, supported: str, unsupported: dict[str, str]) -> InputError:
     """The error for a file without a service; the kinds in it are named, with what can be done for them."""
     kinds = sorted({kind for root in roots if (kind := _identity(root)[0])})
-    seen = f"; it holds {', '.join(kinds)}" if kinds else ""
+    holds = f"; it holds {', '.join(kinds)}" if kinds else ""
     advice = [f"{kind}: {unsupported[kind]}" for kind in kinds if kind in unsupported]
     hint = "; ".join(advice) if advice else supported
-    return InputError(f"no served model in this file{seen}", file=file, hint=f"{hint} (docs/reference/kinds.md)")
+    return InputError(f"no served model in this file{holds}", file=file, hint=f"{hint} (docs/reference/kinds.md)")

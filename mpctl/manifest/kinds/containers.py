@@ -26,21 +26,21 @@ def words(container: View) -> list[str]:
 def is_vllm(container: View) -> bool:
     """Return whether anything about a container says vLLM. SGLang and TensorRT-LLM share some of vLLM's flags, so
     their own names count first."""
-    said = words(container)
-    return mentions_vllm(*said) and other_engine(said) is None
+    texts = words(container)
+    return mentions_vllm(*texts) and other_engine(texts) is None
 
 
 def starts_vllm(container: View) -> bool:
     """Return whether a container of any pod starts vLLM: by its command, or by the entrypoint of its image."""
-    image, *said = words(container)
+    image, *arguments = words(container)
     command = container.get("command")
     count = 0 if command is None else len(command.items())
-    return starts.starts_vllm(image, None if command is None else said[:count], said[count:])
+    return starts.starts_vllm(image, None if command is None else arguments[:count], arguments[count:])
 
 
 def no_engine(containers: View, candidates: Sequence[View], where: str) -> InputError:
     """The error for containers without vLLM: another engine by name, or none that is known."""
-    other = other_engine(text for one in candidates for text in words(one))
+    other = other_engine(text for container in candidates for text in words(container))
     if other is None:
         return containers.error(f"no vLLM engine container found in the {where}", hint=HINT)
     message, hint = not_measurable(other)
@@ -54,7 +54,7 @@ def only_engine(pod: View, where: str) -> View:
         InputError: none does, or several do.
     """
     containers = pod.need("containers")
-    engines = [one for one in containers.items() if starts_vllm(one)]
+    engines = [container for container in containers.items() if starts_vllm(container)]
     if not engines:
         raise no_engine(containers, containers.items(), where)
     if len(engines) > 1:
@@ -106,11 +106,14 @@ def claims(pod: View, container: View, model: str | None) -> tuple[Storage, ...]
     volumes, mounts = pod.get("volumes"), container.get("volumeMounts")
     if volumes is None or mounts is None or model is None or not model.startswith("/"):
         return ()
-    named = {text_of(one.get("name")): text_of(one.at("persistentVolumeClaim", "claimName")) for one in volumes.items()}
-    found = []
+    named = {
+        text_of(volume.get("name")): text_of(volume.at("persistentVolumeClaim", "claimName"))
+        for volume in volumes.items()
+    }
+    storage = []
     for mount in mounts.items():
         claim, path = named.get(text_of(mount.get("name"))), (text_of(mount.get("mountPath")) or "").rstrip("/")
         folder = text_of(mount.get("subPath")) or ""
         if claim and path and (model == path or model.startswith(f"{path}/")):
-            found.append(Storage(f"pvc://{claim}/{folder}".rstrip("/"), path))
-    return tuple(found[:1])
+            storage.append(Storage(f"pvc://{claim}/{folder}".rstrip("/"), path))
+    return tuple(storage[:1])

@@ -52,7 +52,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         obstacle = _set_twice(container, own)
         source = Source(place, engine, predictor, obstacle=obstacle, beside=beside, container=container)
     storage = _storage(predictor)
-    use = other_use(EngineCommand((*of_runtime, *own.command.argv)), *(one.uri for one in storage))
+    use = other_use(EngineCommand((*of_runtime, *own.command.argv)), *(artifact.uri for artifact in storage))
     if use is not None:
         raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
     return Service(
@@ -107,8 +107,8 @@ def _engine_container(predictor: View, runtimes: Mapping[str, _Runtime]) -> tupl
     if containers is None:
         raise predictor.error("no vLLM engine container found in the predictor", hint=HINT)
     candidates = containers.items()
-    named = [one for one in candidates if text_of(one.get("name")) == CONTAINER]
-    engines = [one for one in named or candidates if is_vllm(one)]
+    named = [container for container in candidates if text_of(container.get("name")) == CONTAINER]
+    engines = [container for container in named or candidates if is_vllm(container)]
     if not engines:
         raise no_engine(containers, named or candidates, "predictor")
     if len(engines) > 1:
@@ -151,31 +151,33 @@ def _unreached(home: View, runtime: _Runtime | None) -> InputError | None:
 
 def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
     """By name; KServe takes a namespace's own runtime before a cluster-wide one."""
-    found: dict[str, _Runtime] = {}
+    runtimes: dict[str, _Runtime] = {}
     for kind in ("ClusterServingRuntime", "ServingRuntime"):
         for root in file.of_kind(kind):
             if (container := runtime_container(root)) is not None:
                 copy_of = text_of(root.at("metadata", "annotations", COPY_OF))
-                found[root.need("metadata").need("name").text()] = _Runtime(file.number(root), container, copy_of)
-    return found
+                runtimes[root.need("metadata").need("name").text()] = _Runtime(file.number(root), container, copy_of)
+    return runtimes
 
 
 def runtime_container(root: View) -> View | None:
     """The engine's container of a ServingRuntime or ClusterServingRuntime."""
     containers = root.at("spec", "containers")
     items = () if containers is None else containers.items()
-    return next((one for one in items if text_of(one.get("name")) == CONTAINER), items[0] if items else None)
+    return next(
+        (container for container in items if text_of(container.get("name")) == CONTAINER), items[0] if items else None
+    )
 
 
 def _storage(predictor: View) -> tuple[Storage, ...]:
-    found: list[Storage] = []
+    storage: list[Storage] = []
     for holder in filter(None, (predictor, predictor.get("model"))):
-        one, several = holder.get("storageUri"), holder.get("storageUris")
-        if one is not None:
-            found.append(Storage(one.text(), MOUNT))
+        uri, several = holder.get("storageUri"), holder.get("storageUris")
+        if uri is not None:
+            storage.append(Storage(uri.text(), MOUNT))
         entries = () if several is None else several.items()
-        found += [Storage(one.need("uri").text(), text_of(one.get("mountPath")) or MOUNT) for one in entries]
-    return tuple(found)
+        storage += [Storage(entry.need("uri").text(), text_of(entry.get("mountPath")) or MOUNT) for entry in entries]
+    return tuple(storage)
 
 
 INFERENCE_SERVICE = Adapter("InferenceService", (API,), read)

@@ -44,7 +44,7 @@ def serves(root: View) -> bool:
 
 def _starts(pod: View) -> bool:
     containers = pod.get("containers")
-    return containers is not None and any(starts_vllm(one) for one in containers.items())
+    return containers is not None and any(starts_vllm(container) for container in containers.items())
 
 
 LEADER_WORKER_SET = Adapter("LeaderWorkerSet", (API,), read, serves)

@@ -41,7 +41,7 @@ class _Base:
 
     def get(self, key: str) -> tuple[str, View] | None:
         """The strongest config that sets a field of the container, and its value."""
-        return next(((name, one) for name, home in self.containers if (one := home.get(key)) is not None), None)
+        return next(((name, field) for name, home in self.containers if (field := home.get(key)) is not None), None)
 
     def variable(self) -> str | None:
         """The config that sets the variable for further arguments."""
@@ -86,7 +86,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         file=root.file,
         text=file.text,
         image=image or (None if of_base is None else of_base[1].text()),
-        env=tuple(one for one in env if one[0] != VARIABLE),
+        env=tuple(variable for variable in env if variable[0] != VARIABLE),
         container=CONTAINER,
         command=engine.command,
         model=model_of(engine, inherited),
@@ -123,16 +123,20 @@ def _evaluates(command: View) -> bool:
 
 def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError | None:
     """Why a setting of the service would not count, or would take away what a config sets."""
-    found = engine.evaluated
-    own_args = found is not None and found.container is not None and found.container.get("args") is not None
-    own = own_args or (found is not None and found.value is not None)
+    evaluated = engine.evaluated
+    own_args = evaluated is not None and evaluated.container is not None and evaluated.container.get("args") is not None
+    own = own_args or (evaluated is not None and evaluated.value is not None)
     if base.missing and not own:
         return spec.need("baseRefs").error(
             f"{CONFIG} {', '.join(base.missing)} is not in this file; its args and {VARIABLE} are not known",
             hint="put the config into the same file, or run mpctl on the cluster",
         )
     in_args = base.get("args")
-    if not own_args and in_args is not None and any("speculative" in one.text() for one in in_args[1].items()):
+    if (
+        not own_args
+        and in_args is not None
+        and any("speculative" in argument.text() for argument in in_args[1].items())
+    ):
         return spec.error(
             f"{CONFIG} {in_args[0]} sets speculation in its args, which count more than {VARIABLE}",
             hint=f"copy its args to {key}.containers of the service; there mpctl edits them",
@@ -149,7 +153,7 @@ def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError |
 def _base(spec: View, key: str, file: ManifestFile) -> _Base:
     configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
     refs = spec.get("baseRefs")
-    names = [one.need("name").text() for one in (() if refs is None else refs.items())]
+    names = [reference.need("name").text() for reference in (() if refs is None else refs.items())]
     wanted = _WORKERS if spec.get("worker") is not None else _DECODE if spec.get("prefill") is not None else _SINGLE
     order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
     containers = []
@@ -164,7 +168,7 @@ def _base(spec: View, key: str, file: ManifestFile) -> _Base:
 def _main(template: View | None) -> View | None:
     containers = None if template is None else template.get("containers")
     items = () if containers is None else containers.items()
-    return next((one for one in items if text_of(one.get("name")) == CONTAINER), None)
+    return next((container for container in items if text_of(container.get("name")) == CONTAINER), None)
 
 
 def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str, ...]:
@@ -172,9 +176,9 @@ def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str,
     if engine.evaluated is None:
         return ()
     served = text_of(spec.at("model", "name")) or name
-    found = [MOUNT, "--served-model-name", served, "--port", "8000"]
+    arguments = [MOUNT, "--served-model-name", served, "--port", "8000"]
     tensor = text_of(spec.at("parallelism", "tensor"))
-    found += [] if tensor is None else ["--tensor-parallel-size", tensor]
+    arguments += [] if tensor is None else ["--tensor-parallel-size", tensor]
     place = engine.evaluated
     own_args = place.container is not None and place.container.get("args") is not None
     setters = (None if place.value is not None else base.variable(), None if own_args else base.get("args"))
@@ -182,8 +186,8 @@ def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str,
         args, below = home.get("args"), engine_of(home, config, home)
         of_args = setters[1] is not None and setters[1][0] == config
         of_value = setters[0] == config
-        found += [one.text for one in below.tokens if (of_args if one.listing == args else of_value)]
-    return tuple(found)
+        arguments += [token.text for token in below.tokens if (of_args if token.listing == args else of_value)]
+    return tuple(arguments)
 
 
 LLM_INFERENCE_SERVICE = Adapter("LLMInferenceService", APIS, read)

@@ -72,22 +72,22 @@ def _container(engine: View) -> View:
     if len(members) != 1:
         raise engine.need("members").error(f"the engine has {len(members)} members", hint=_ONE)
     containers = members[0].need("template").need("spec").need("containers")
-    found = [one for one in containers.items() if text_of(one.get("name")) == CONTAINER]
-    if not found:
+    engines = [container for container in containers.items() if text_of(container.get("name")) == CONTAINER]
+    if not engines:
         raise containers.error(f'no container is called "{CONTAINER}"', hint="Modelplane requires that name")
-    words = [item.text() for key in ("command", "args") if (part := found[0].get(key)) for item in part.items()]
-    other = other_engine([text_of(found[0].get("image")), *words])
+    words = [item.text() for key in ("command", "args") if (part := engines[0].get(key)) for item in part.items()]
+    other = other_engine([text_of(engines[0].get("image")), *words])
     if other is not None:
         message, hint = not_measurable(other)
-        raise found[0].error(message, hint=hint)
-    if not mentions_vllm(text_of(found[0].get("image")), *words):
-        raise found[0].error("the engine container does not run vLLM", hint="mpctl changes vLLM engines only")
-    return found[0]
+        raise engines[0].error(message, hint=hint)
+    if not mentions_vllm(text_of(engines[0].get("image")), *words):
+        raise engines[0].error("the engine container does not run vLLM", hint="mpctl changes vLLM engines only")
+    return engines[0]
 
 
 def targets(service: View) -> tuple[tuple[View, str], ...]:
     """The deployments that a ModelService routes to, each with the place that says so."""
-    found: list[tuple[View, str]] = []
+    deployments: list[tuple[View, str]] = []
     for endpoint in service.need("spec").need("endpoints").items():
         label = endpoint.need("selector").need("matchLabels").get(SELECTOR)
         if label is None:
@@ -95,8 +95,8 @@ def targets(service: View) -> tuple[tuple[View, str], ...]:
                 f"this endpoint does not select a deployment by {SELECTOR}",
                 hint="only ModelServices that route to ModelDeployments by that label can be read",
             )
-        found.append((label, label.text()))
-    return tuple(found)
+        deployments.append((label, label.text()))
+    return tuple(deployments)
 
 
 def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]:
@@ -104,7 +104,7 @@ def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]
     present = {
         name_and_namespace(root) for root in file.of_kind("ModelDeployment") if text_of(root.get("apiVersion")) == API
     }
-    found: dict[tuple[str, str | None], tuple[str, ...]] = {}
+    services: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for root in file.of_kind("ModelService"):
         if text_of(root.get("apiVersion")) != API:
             continue
@@ -115,8 +115,8 @@ def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]
                     f'ModelService {name} routes to deployment "{target}", which is not in this file',
                     hint="put the ModelDeployment into the same file, or give only the deployment",
                 )
-            found[target, space] = (*found.get((target, space), ()), name)
-    return found
+            services[target, space] = (*services.get((target, space), ()), name)
+    return services
 
 
 MODEL_DEPLOYMENT = Adapter("ModelDeployment", (API,), read)

@@ -32,9 +32,9 @@ def read(root: View, file: ManifestFile, place: Place, *, kind: Kind) -> Service
     assert container is not None
     name, _ = name_and_namespace(root)
     users = tuple(
-        name_and_namespace(one)[0]
-        for one in file.of_kind("InferenceService")
-        if text_of(one.at("spec", "predictor", "model", "runtime")) == name
+        name_and_namespace(service)[0]
+        for service in file.of_kind("InferenceService")
+        if text_of(service.at("spec", "predictor", "model", "runtime")) == name
     )
     return service_of_pod(kind, root, file.text, place, spec, container, users=users)
 

@@ -65,12 +65,12 @@ def named(root: View, path: str) -> Layout:
         raise InputError(f"{path!r} is no key of a list", field=OPTION, hint="such as engine.args or models[0].args")
     here = root
     for key, index in steps[:-1]:
-        found = here.get(key) if index is None else next(iter(here.items()[index : index + 1]), None)
-        if found is None:
+        child = here.get(key) if index is None else next(iter(here.items()[index : index + 1]), None)
+        if child is None:
             raise here.error(
                 f"{path} is not in these values", hint=f"name the key of the engine's arguments with {OPTION}"
             )
-        here = found
+        here = child
     return Layout(path, here, steps[-1][0])
 
 
@@ -115,10 +115,10 @@ def _require_list(value: View) -> None:
 
 def _production_stack(root: View) -> Iterator[Layout]:
     listed = root.at("servingEngineSpec", "modelSpec")
-    for index, one in enumerate(() if listed is None else listed.items()):
-        name = text_of(one.get("name")) or f"modelSpec[{index}]"
-        image = ":".join(filter(None, (text_of(one.get("repository")), text_of(one.get("tag")))))
-        model, config = text_of(one.get("modelURL")), one.get("vllmConfig")
+    for index, engine in enumerate(() if listed is None else listed.items()):
+        name = text_of(engine.get("name")) or f"modelSpec[{index}]"
+        image = ":".join(filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag")))))
+        model, config = text_of(engine.get("modelURL")), engine.get("vllmConfig")
         if config is not None:
             yield Layout(name, config, "extraArgs", model, image or None)
 
@@ -127,19 +127,19 @@ def _modelservice(root: View) -> Iterator[Layout]:
     containers = root.at("decode", "containers")
     artifacts = root.get("modelArtifacts")
     model = None if artifacts is None else _of_hub(text_of(artifacts.get("uri")))
-    for one in () if containers is None else containers.items():
-        command = text_of(one.get("modelCommand"))
-        if command == "vllmServe" or "vllm" in (text_of(one.get("image")) or ""):
-            yield Layout("decode", one, "args", model, text_of(one.get("image")))
+    for container in () if containers is None else containers.items():
+        command = text_of(container.get("modelCommand"))
+        if command == "vllmServe" or "vllm" in (text_of(container.get("image")) or ""):
+            yield Layout("decode", container, "args", model, text_of(container.get("image")))
 
 
 def _kubeai(root: View) -> Iterator[Layout]:
     catalog = root.get("catalog")
-    for name, one in () if catalog is None else catalog.pairs():
-        features = one.get("features")
+    for name, model in () if catalog is None else catalog.pairs():
+        features = model.get("features")
         generates = features is None or "TextGeneration" in [item.text() for item in features.items()]
-        if text_of(one.get("engine")) == "VLLM" and generates:
-            yield Layout(name, one, "args", _of_hub(text_of(one.get("url"))))
+        if text_of(model.get("engine")) == "VLLM" and generates:
+            yield Layout(name, model, "args", _of_hub(text_of(model.get("url"))))
 
 
 def _of_hub(uri: str | None) -> str | None:

@@ -30,7 +30,7 @@ def read(root: View, file: ManifestFile, place: Place, *, kind: Kind) -> Service
 def serves(root: View) -> bool:
     """Return whether a container of the pod template starts vLLM."""
     containers = root.at("spec", "template", "spec", "containers")
-    return containers is not None and any(starts_vllm(one) for one in containers.items())
+    return containers is not None and any(starts_vllm(container) for container in containers.items())
 
 
 DEPLOYMENT = Adapter("Deployment", (API,), partial(read, kind="Deployment"), serves, own=False)

@@ -36,28 +36,32 @@ def meaning(value: Any) -> Any:
 
 def storage_of(document: Any, path: str = "") -> dict[str, Any]:
     """Every ``storageUri`` and ``storageUris`` by its path: a staged draft turns one into the other."""
-    found: dict[str, Any] = {}
+    storage: dict[str, Any] = {}
     if isinstance(document, dict):
         for key, value in document.items():
             below = joined(path, key)
-            found |= {below: value} if key in STORAGE else storage_of(value, below)
+            storage |= {below: value} if key in STORAGE else storage_of(value, below)
     elif isinstance(document, list):
         for at, value in enumerate(document):
-            found |= storage_of(value, f"{path}[{at}]")
-    return found
+            storage |= storage_of(value, f"{path}[{at}]")
+    return storage
 
 
 def holds_draft(storage: dict[str, Any]) -> bool:
     """Whether an artifact is mounted where mpctl mounts drafts."""
     lists = [value for value in storage.values() if isinstance(value, list)]
-    return any(isinstance(one, dict) and one.get("mountPath") == DRAFT_MOUNT for value in lists for one in value)
+    return any(isinstance(entry, dict) and entry.get("mountPath") == DRAFT_MOUNT for value in lists for entry in value)
 
 
 def storage_changes(before: Any, after: Any, *, own: bool) -> Iterator[str]:
     """Paths of the artifacts that differ. They are mpctl's own where either side has a staged draft."""
-    there, now = storage_of(before), storage_of(after)
-    if there != now and own is (holds_draft(there) or holds_draft(now)):
-        yield from (path for path in sorted({*there, *now}) if there.get(path) != now.get(path))
+    stored_before, stored_after = storage_of(before), storage_of(after)
+    if stored_before != stored_after and own is (holds_draft(stored_before) or holds_draft(stored_after)):
+        yield from (
+            path
+            for path in sorted({*stored_before, *stored_after})
+            if stored_before.get(path) != stored_after.get(path)
+        )
 
 
 def differences(before: Any, after: Any, *, own: bool, path: str = "", key: str = "") -> Iterator[str]:
@@ -99,8 +103,8 @@ def item_path(path: str, key: str, name: str) -> str:
 
 
 def _own_names(key: str, items: tuple[dict[str, Any], ...]) -> Iterator[bool]:
-    for found in items:
-        for name, value in found.items():
+    for named_items in items:
+        for name, value in named_items.items():
             yield is_own_item(key, name, (value,))
 
 

@@ -86,13 +86,13 @@ def _arguments(words: list[str]) -> Items:
     """Flags by their long names, each with its values; words that belong to no flag by their place."""
     flags, positional = parse(words)
     begins = {flag.index: flag.name for flag in flags} | {at: f"word {n}" for n, at in enumerate(positional, 1)}
-    found: Items = {}
+    arguments: Items = {}
     for begin, end in pairwise([*sorted(begins), len(words)]):
         name, count = canonical(begins[begin]) if words[begin].startswith("-") else begins[begin], 1
         unique = name
-        while unique in found:
+        while unique in arguments:
             count += 1
             unique = f"{name} ({count})"
         own = words[begin:end]
-        found[unique] = own[0] if len(own) == 1 else own
-    return found
+        arguments[unique] = own[0] if len(own) == 1 else own
+    return arguments

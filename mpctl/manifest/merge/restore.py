@@ -56,17 +56,17 @@ class Merged:
     preserved: tuple[str, ...]
 
 
-def merge(target: str, live: str, left: str, recorded: Sequence[str]) -> Merged:
+def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> Merged:
     """``live`` with mpctl's own fields as in ``target``.
 
-    ``left``: the manifest as mpctl left it; ``recorded``: every manifest that mpctl recorded.
+    ``written``: the manifest as mpctl last wrote it; ``recorded``: every manifest that mpctl recorded.
 
     Raises:
         ClashError: a field to restore has a value that mpctl did not record.
     """
-    if live in (left, target) and not foreign_changes(live, target):
+    if live in (written, target) and not foreign_changes(live, target):
         return Merged(target, ())
-    bases = list(dict.fromkeys([left, *reversed(recorded)]))
+    bases = list(dict.fromkeys([written, *reversed(recorded)]))
     clashes: list[Clash] = []
     for base in bases:
         attempt = _Merge(bases)
@@ -90,13 +90,13 @@ def own_changes(recorded: str, live: str) -> tuple[str, ...]:
 
 
 def _paths(before: str, after: str, *, own: bool) -> tuple[str, ...]:
-    left, right = _documents(before), _documents(after)
-    if len(left) != len(right):
+    documents_before, documents_after = _documents(before), _documents(after)
+    if len(documents_before) != len(documents_after):
         return () if own else ("the number of documents",)
-    found: list[str] = []
-    for one, other in zip(left, right, strict=True):
-        found += [*differences(one, other, own=own), *storage_changes(one, other, own=own)]
-    return tuple(dict.fromkeys(found))
+    paths: list[str] = []
+    for document, other in zip(documents_before, documents_after, strict=True):
+        paths += [*differences(document, other, own=own), *storage_changes(document, other, own=own)]
+    return tuple(dict.fromkeys(paths))
 
 
 def _is_right(text: str, target: str, live: str) -> bool:
@@ -106,8 +106,8 @@ def _is_right(text: str, target: str, live: str) -> bool:
 
 def _same_speculation(first: str, second: str) -> bool:
     try:
-        (one,), (other,) = load(first), load(second)
-        return one.speculation() == other.speculation()
+        (service,), (other,) = load(first), load(second)
+        return service.speculation() == other.speculation()
     except (InputError, ValueError):
         return False
 
@@ -131,42 +131,42 @@ class _Merge:
 
     def text(self, target: str, live: str, base: str) -> str:
         """The merged text, in the form of the live one."""
-        to, now, left = _documents(target), _documents(live), _documents(base)
-        if not len(to) == len(now) == len(left):
-            self.clashes.append(Clash("the number of documents", len(left), len(now)))
+        to, now, base_documents = _documents(target), _documents(live), _documents(base)
+        if not len(to) == len(now) == len(base_documents):
+            self.clashes.append(Clash("the number of documents", len(base_documents), len(now)))
             return live
         known = [documents for documents in map(_documents, self.recorded) if len(documents) == len(now)]
         merged = []
         for at, document in enumerate(now):
             recorded = [documents[at] for documents in known]
-            self._storage = self._merged_storage(to[at], document, left[at], recorded)
-            merged.append(self._value(to[at], document, left[at], recorded, "", ""))
+            self._storage = self._merged_storage(to[at], document, base_documents[at], recorded)
+            merged.append(self._value(to[at], document, base_documents[at], recorded, "", ""))
         return _written(merged, live, target, base)
 
-    def _merged_storage(self, to: Any, now: Any, left: Any, recorded: list[Any]) -> dict[str, Any]:
+    def _merged_storage(self, to: Any, now: Any, base: Any, recorded: list[Any]) -> dict[str, Any]:
         """Every artifact by its path: those to restore where the live ones are mpctl's, else the live ones."""
-        wanted, there = storage_of(to), storage_of(now)
-        known = [storage_of(one) for one in recorded]
-        if there == storage_of(left) or (holds_draft(there) and there in known):
+        wanted, live = storage_of(to), storage_of(now)
+        known = [storage_of(document) for document in recorded]
+        if live == storage_of(base) or (holds_draft(live) and live in known):
             return wanted
-        if there != wanted and (holds_draft(there) or holds_draft(wanted)):
-            was = storage_of(left)
-            for path in sorted({*there, *wanted}):
-                if there.get(path, MISSING) != was.get(path, MISSING):
-                    self.clashes.append(Clash(path, was.get(path, MISSING), there.get(path, MISSING)))
-        return there
+        if live != wanted and (holds_draft(live) or holds_draft(wanted)):
+            was = storage_of(base)
+            for path in sorted({*live, *wanted}):
+                if live.get(path, MISSING) != was.get(path, MISSING):
+                    self.clashes.append(Clash(path, was.get(path, MISSING), live.get(path, MISSING)))
+        return live
 
-    def _value(self, to: Any, now: Any, left: Any, recorded: list[Any], path: str, key: str) -> Any:
+    def _value(self, to: Any, now: Any, base: Any, recorded: list[Any], path: str, key: str) -> Any:
         if to == now and type(to) is type(now):
             return now
         if isinstance(now, dict):
-            return self._mapping(to, now, left, recorded, path)
+            return self._mapping(to, now, base, recorded, path)
         if isinstance(now, list) or (now is MISSING and isinstance(to, list)):
-            return self._list(to, now, left, recorded, path, key)
+            return self._list(to, now, base, recorded, path, key)
         return now
 
-    def _mapping(self, to: Any, now: dict[str, Any], left: Any, recorded: list[Any], path: str) -> dict[str, Any]:
-        to, left = (value if isinstance(value, dict) else {} for value in (to, left))
+    def _mapping(self, to: Any, now: dict[str, Any], base: Any, recorded: list[Any], path: str) -> dict[str, Any]:
+        to, base = (value if isinstance(value, dict) else {} for value in (to, base))
         mappings = [value if isinstance(value, dict) else {} for value in recorded]
         result: dict[str, Any] = {}
         for name in dict.fromkeys([*now, *to]):
@@ -175,31 +175,31 @@ class _Merge:
                 value = self._storage.get(below, MISSING)
             else:
                 among = [of.get(name, MISSING) for of in mappings]
-                values = to.get(name, MISSING), now.get(name, MISSING), left.get(name, MISSING)
+                values = to.get(name, MISSING), now.get(name, MISSING), base.get(name, MISSING)
                 value = self._value(*values, among, below, str(name))
             if value is not MISSING:
                 result[name] = value
         return result
 
-    def _list(self, to: Any, now: Any, left: Any, recorded: list[Any], path: str, key: str) -> Any:
-        lists = by_name(key, (to, now, left))
+    def _list(self, to: Any, now: Any, base: Any, recorded: list[Any], path: str, key: str) -> Any:
+        lists = by_name(key, (to, now, base))
         if lists is None:
             return now
         known = [items[0] for value in recorded if (items := by_name(key, (value,))) is not None]
-        wanted, there, was = lists
+        wanted, live, was = lists
         chosen = {}
-        for name in dict.fromkeys([*there, *wanted]):
-            values = tuple(items.get(name, MISSING) for items in (wanted, there, was))
+        for name in dict.fromkeys([*live, *wanted]):
+            values = tuple(items.get(name, MISSING) for items in (wanted, live, was))
             among = [items.get(name, MISSING) for items in known]
             value = self._item(values, among, item_path(path, key, name), key, name)
             if value is not MISSING:
                 chosen[name] = value
         if not chosen and MISSING in (to, now):
             return MISSING
-        return listed(key, ordered(chosen, list(there), list(wanted)))
+        return listed(key, ordered(chosen, list(live), list(wanted)))
 
     def _item(self, values: tuple[Any, Any, Any], recorded: list[Any], path: str, key: str, name: str) -> Any:
-        to, now, left = values
+        to, now, base = values
         if to == now:
             return now
         if is_own_item(key, name, values):
@@ -207,20 +207,20 @@ class _Merge:
             if meant == meaning(to):
                 return now
             if meant not in map(meaning, recorded):
-                self.clashes.append(Clash(path, left, now))
+                self.clashes.append(Clash(path, base, now))
             return to
         if key in ARGUMENTS:
-            return _script(to, now, left)
-        return self._value(to, now, left, recorded, path, "") if isinstance(now, dict) else now
+            return _script(to, now, base)
+        return self._value(to, now, base, recorded, path, "") if isinstance(now, dict) else now
 
 
-def _script(to: Any, now: Any, left: Any) -> Any:
-    """A shell script with the change from ``left`` to ``to``; anything else as it is live."""
-    if isinstance(to, list) and isinstance(now, list) and isinstance(left, list) and len(to) == len(now) == len(left):
-        return [_script(a, b, c) for a, b, c in zip(to, now, left, strict=True)]
-    if not all(map(is_script, (to, now, left))):
+def _script(to: Any, now: Any, base: Any) -> Any:
+    """A shell script with the change from ``base`` to ``to``; anything else as it is live."""
+    if isinstance(to, list) and isinstance(now, list) and isinstance(base, list) and len(to) == len(now) == len(base):
+        return [_script(a, b, c) for a, b, c in zip(to, now, base, strict=True)]
+    if not all(map(is_script, (to, now, base))):
         return now
-    merged = merge_words(left, to, now)
+    merged = merge_words(base, to, now)
     return now if merged is None else merged  # without the change the merged text is not what it should be
 
 

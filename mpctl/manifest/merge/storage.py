@@ -16,7 +16,9 @@ def with_recorded_storage(document: dict[str, Any], recorded: Iterable[dict[str,
     Staging a draft turns ``storageUri`` into ``storageUris``; only a recorded manifest knows that it did. The document
     itself is returned where the recorded one loads other artifacts.
     """
-    wanted = next((found for one in reversed([*recorded]) if not holds_draft(found := storage_of(one))), None)
+    wanted = next(
+        (storage for earlier in reversed([*recorded]) if not holds_draft(storage := storage_of(earlier))), None
+    )
     present = storage_of(document)
     if wanted is None or wanted == present or _artifacts(wanted) != _artifacts(present):
         return document
@@ -43,7 +45,7 @@ def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:
 
 def _artifacts(storage: dict[str, Any]) -> list[Any]:
     """What is mounted, and where, whichever field says so."""
-    found: list[Any] = []
+    artifacts: list[Any] = []
     for value in storage.values():
-        found += value if isinstance(value, list) else [{"uri": value, "mountPath": MOUNT}]
-    return found
+        artifacts += value if isinstance(value, list) else [{"uri": value, "mountPath": MOUNT}]
+    return artifacts

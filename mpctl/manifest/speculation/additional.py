@@ -52,7 +52,7 @@ def remove(text: str, engine: Engine) -> Cut:
     assert place is not None
     assert place.container is not None
     env = place.container.need("env")
-    index = next(i for i, one in enumerate(env.items()) if text_of(one.get("name")) == VARIABLE)
+    index = next(i for i, variable in enumerate(env.items()) if text_of(variable.get("name")) == VARIABLE)
     if len(env.items()) > 1:
         return cut_item(text, env, index)
     if [key for key, _ in place.container.pairs()] != ["env", "name"]:
@@ -60,7 +60,7 @@ def remove(text: str, engine: Engine) -> Cut:
     template = place.pod.need(place.key)
     containers = template.need("containers")
     if len(containers.items()) > 1:
-        own = next(i for i, one in enumerate(containers.items()) if text_of(one.get("name")) == CONTAINER)
+        own = next(i for i, container in enumerate(containers.items()) if text_of(container.get("name")) == CONTAINER)
         return cut_item(text, containers, own)
     if [key for key, _ in template.pairs()] != ["containers"]:
         return cut_entry(text, template, "containers")
@@ -76,10 +76,10 @@ def without(pod: dict[str, object], key: str) -> None:
     for container in containers:
         if isinstance(container, dict) and container.get("name") == CONTAINER:
             container.pop("args", None)
-            env = [one for one in container.get("env") or [] if one.get("name") != VARIABLE]
+            env = [variable for variable in container.get("env") or [] if variable.get("name") != VARIABLE]
             container.pop("env", None)
             container.update({"env": env} if env else {})
-    template["containers"] = [one for one in containers if one != {"name": CONTAINER}]
+    template["containers"] = [container for container in containers if container != {"name": CONTAINER}]
     if not template["containers"]:
         del template["containers"]
     if not template:

@@ -142,8 +142,8 @@ class Editor:
 
     def _alone(self, token: Token) -> bool:
         """Return whether an evaluated argument is one word of one list item."""
-        found = self.engine.evaluated
-        return found is not None and token.item != found.value and len(found.of(token.item)) == 1
+        evaluated = self.engine.evaluated
+        return evaluated is not None and token.item != evaluated.value and len(evaluated.of(token.item)) == 1
 
     @property
     def appended_to(self) -> View | None:
@@ -153,23 +153,23 @@ class Editor:
         return None if self.engine.script is None else self.engine.script.item
 
     def _own_args(self) -> View | None:
-        found = self.engine.evaluated
-        return None if found is None or found.container is None else found.container.get("args")
+        evaluated = self.engine.evaluated
+        return None if evaluated is None or evaluated.container is None else evaluated.container.get("args")
 
     def _append_evaluated(self, groups: Seq[Seq[str]]) -> None:
-        args, found = self._own_args(), self.engine.evaluated
-        assert found is not None
+        args, evaluated = self._own_args(), self.engine.evaluated
+        assert evaluated is not None
         words = list(map(_shell_word, _flat(groups)))
         if args is not None:
             self._direct(args)
             self.cuts += listing.insert(self.text, args, len(args.items()) - 1, words)
-        elif found.value is not None:
-            present = found.of(found.value)
+        elif evaluated.value is not None:
+            present = evaluated.of(evaluated.value)
             if not present:
-                raise found.value.error(f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again")
-            self._insert_words(found.value, present[-1], groups)
+                raise evaluated.value.error(f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again")
+            self._insert_words(evaluated.value, present[-1], groups)
         else:
-            self.cuts.append(additional.add(self.text, found, " ".join(words)))
+            self.cuts.append(additional.add(self.text, evaluated, " ".join(words)))
 
     def append(self, groups: Seq[Seq[str]]) -> None:
         """New words at the end of the engine's command line; ``args`` is made when there is none."""
@@ -236,11 +236,11 @@ class Editor:
     def _only_here(self, cut: listing.Cut) -> None:
         """A cut inside a node that an alias repeats would change two places."""
         for node in self.document.repeated:
-            found = resolve(node)
-            end = self._extent(found)
-            inside = cut.start < found.end and found.start < cut.end
-            if inside or found.start < cut.start == cut.end <= end:
-                raise _repeated(self.engine.home, f"anchor &{found.anchor} is used in other places")
+            anchored = resolve(node)
+            end = self._extent(anchored)
+            inside = cut.start < anchored.end and anchored.start < cut.end
+            if inside or anchored.start < cut.start == cut.end <= end:
+                raise _repeated(self.engine.home, f"anchor &{anchored.anchor} is used in other places")
 
     def _extent(self, node: Node) -> int:
         """Return the end of ``node`` for insertions: of a block list, the end of its last line."""

@@ -77,18 +77,18 @@ def _block_mapping(view: View) -> Mapping:
 
 
 def _lines(value: dict[str, Any]) -> list[str]:
-    found: list[str] = []
+    lines: list[str] = []
     for key, inner in value.items():
         if isinstance(inner, dict):
-            found += [f"{key}:", *(f"  {line}" for line in _lines(inner))]
+            lines += [f"{key}:", *(f"  {line}" for line in _lines(inner))]
         elif isinstance(inner, list):
-            found.append(f"{key}:")
+            lines.append(f"{key}:")
             for item in inner:
                 first, *others = _lines(item)
-                found += [f"- {first}", *(f"  {line}" for line in others)]
+                lines += [f"- {first}", *(f"  {line}" for line in others)]
         else:
-            found.append(f"{key}: {_scalar(inner)}")
-    return found
+            lines.append(f"{key}: {_scalar(inner)}")
+    return lines
 
 
 def _scalar(value: str) -> str:

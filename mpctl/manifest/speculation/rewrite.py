@@ -32,11 +32,11 @@ Pair = tuple[str, str]
 def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -> None:
     """Record the cuts in ``editor`` that make its engine's line say ``config`` (None: nothing)."""
     engine = editor.engine
-    found = slots(engine)
+    setting_slots = slots(engine)
     if config is None:
-        editor.remove([engine.tokens[i] for slot in found for i in slot.indexes])
+        editor.remove([engine.tokens[i] for slot in setting_slots for i in slot.indexes])
         return
-    main = _main(found)
+    main = _main(setting_slots)
     # A shell that reads the arguments once more takes dotted flags as they are, and JSON only in quotes.
     preferred: Style | None = "dotted" if engine.evaluated is not None and main is None else None
     chosen = _choose(config, style, main, preferred)
@@ -45,9 +45,9 @@ def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -
         bare = target is not None and target.scalar().style == ""
         _append(editor, _pairs(config, chosen, SPECULATIVE, plain_json(config) if bare else spaced(config)))
         return
-    mine = [slot for slot in found if slot.kind == main]
+    mine = [slot for slot in setting_slots if slot.kind == main]
     spared = mine if main == chosen == "dotted" else mine[-1:] if main == "json" else mine[:1]
-    _drop(editor, [slot for slot in found if slot not in spared])
+    _drop(editor, [slot for slot in setting_slots if slot not in spared])
     if main == chosen == "json":
         _value(editor, spared[0], config)
     elif main == chosen == "dotted":
@@ -58,8 +58,8 @@ def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -
         _fill(editor, spared, _pairs(config, chosen, flag, plain_json(config) if bare else spaced(config)))
 
 
-def _main(found: tuple[Slot, ...]) -> Kind | None:
-    kinds = {slot.kind for slot in found}
+def _main(setting_slots: tuple[Slot, ...]) -> Kind | None:
+    kinds = {slot.kind for slot in setting_slots}
     order: tuple[Kind, ...] = ("dotted", "json", "short")
     return next((kind for kind in order if kind in kinds), None)
 

@@ -50,8 +50,8 @@ class Slot:
 
 def slots(engine: Engine) -> tuple[Slot, ...]:
     """Return the places of the setting, in order. Raises when part of it comes from outside this manifest."""
-    found = tuple(filter(None, (_slot(flag) for flag in parse(engine.command.argv)[0])))
-    for slot in found:
+    setting_slots = tuple(filter(None, (_slot(flag) for flag in parse(engine.command.argv)[0])))
+    for slot in setting_slots:
         for index in slot.indexes:
             token = engine.tokens[index]
             if token.expanded:
@@ -61,9 +61,9 @@ def slots(engine: Engine) -> tuple[Slot, ...]:
                 )
         if slot.flag.value is None:
             raise engine.tokens[slot.flag.index].item.error(f"{slot.flag.written} has no value")
-    if not found and (reason := engine.hidden()) is not None:
+    if not setting_slots and (reason := engine.hidden()) is not None:
         raise reason
-    return found
+    return setting_slots
 
 
 def is_speculative(flag: Flag) -> bool:
@@ -84,20 +84,20 @@ def _slot(flag: Flag) -> Slot | None:
 
 def read(engine: Engine) -> dict[str, Json] | None:
     """The setting vLLM would use, typed as it types it; None when there is none."""
-    found = slots(engine)
-    for token in (engine.tokens[index] for slot in found for index in slot.indexes):
+    setting_slots = slots(engine)
+    for token in (engine.tokens[index] for slot in setting_slots for index in slot.indexes):
         if token.split:
             raise token.item.error(
                 "KServe's start script evaluates its arguments in a shell, which splits this value at its braces: "
                 "vLLM never gets the setting",
                 hint="quote the value inside the argument, --speculative-config='{...}', or write dotted flags",
             )
-    value = _main(engine, found)
-    for slot in found:
+    value = _main(engine, setting_slots)
+    for slot in setting_slots:
         if slot.kind == "short" and slot.flag.value is not None:
             key = _SHORT[slot.flag.name]
             value = {} if value is None else value
-            if key in value and not _repeats(found, slot):
+            if key in value and not _repeats(setting_slots, slot):
                 raise engine.tokens[slot.flag.index].item.error(
                     f'{slot.flag.written} and "{key}" in the speculative config exclude each other',
                     hint="keep one of them; vLLM refuses to start with both",
@@ -106,8 +106,8 @@ def read(engine: Engine) -> dict[str, Json] | None:
     return None if value is None else normal(value)
 
 
-def _repeats(found: Sequence[Slot], slot: Slot) -> bool:
-    first = next(other for other in found if other.kind == "short" and other.flag.name == slot.flag.name)
+def _repeats(setting_slots: Sequence[Slot], slot: Slot) -> bool:
+    first = next(other for other in setting_slots if other.kind == "short" and other.flag.name == slot.flag.name)
     return first is not slot
 
 
@@ -118,16 +118,16 @@ def _tokens(engine: Engine, slot: Slot) -> int:
         raise engine.tokens[slot.flag.index].item.error(f"{slot.flag.written} needs a whole number") from error
 
 
-def _main(engine: Engine, found: Sequence[Slot]) -> dict[str, Json] | None:
+def _main(engine: Engine, setting_slots: Sequence[Slot]) -> dict[str, Json] | None:
     """Return the setting of JSON or dotted keys: dotted keys come last in vLLM, and of several the last wins."""
     groups: dict[str, dict[str, Json]] = {}
-    for slot in found:
+    for slot in setting_slots:
         if slot.kind == "dotted":
             prefix = slot.flag.written.partition(".")[0].replace("_", "-")
             _merge(groups.setdefault(prefix, {}), _nested(slot))
     if groups:
         return list(groups.values())[-1]
-    last = next((slot for slot in reversed(found) if slot.kind == "json"), None)
+    last = next((slot for slot in reversed(setting_slots) if slot.kind == "json"), None)
     if last is None or last.flag.value in (None, "", "None"):
         return None
     item = engine.tokens[last.indexes[-1]].item
@@ -206,9 +206,9 @@ def _text_keys(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(_text_keys, value))
 
 
-def same(one: Json, other: Json) -> bool:
+def same(first: Json, second: Json) -> bool:
     """Equal as JSON: unlike ==, True is not 1 and 1.0 is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def compact(value: Json) -> str:

@@ -22,17 +22,17 @@ Entry = tuple[Scalar, Node]
 def storage_uri(predictor: View) -> tuple[View, View] | None:
     """The mapping that holds ``storageUri``, and its value."""
     for holder in filter(None, (predictor.get("model"), predictor)):
-        found = holder.get("storageUri")
-        if found is not None:
-            return holder, found
+        uri = holder.get("storageUri")
+        if uri is not None:
+            return holder, uri
     return None
 
 
 def uris(predictor: View) -> list[View]:
-    one = storage_uri(predictor)
+    single = storage_uri(predictor)
     several = predictor.get("storageUris")
     entries = [] if several is None else [item.need("uri") for item in several.items()]
-    return ([one[1]] if one else []) + [view for view in entries if not view.text().startswith("pvc://")]
+    return ([single[1]] if single else []) + [view for view in entries if not view.text().startswith("pvc://")]
 
 
 # Adding

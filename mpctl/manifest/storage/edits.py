@@ -42,7 +42,7 @@ def with_entry(service: Service, uri: str) -> Service:
         InputError: it is mounted already, or the manifest's form cannot be edited.
     """
     predictor, _ = _homes(service)
-    if any(one.mount_path == DRAFT_MOUNT for one in service.storage):
+    if any(storage.mount_path == DRAFT_MOUNT for storage in service.storage):
         raise predictor.error(f"{DRAFT_MOUNT} is already mounted", hint="roll the draft back first")
     editor = _editor(service)
     present = predictor.get("storageUris")
@@ -55,12 +55,12 @@ def with_entry(service: Service, uri: str) -> Service:
     else:
         present_uri = storage_uri(predictor)
         first = None if present_uri is None else {"uri": present_uri[1].text(), "mountPath": MOUNT}
-        move(editor, predictor, present_uri, [one for one in (first, entry) if one])
+        move(editor, predictor, present_uri, [uri_entry for uri_entry in (first, entry) if uri_entry])
 
         def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
             for holder in (spec, spec.get("model") or {}):
                 holder.pop("storageUri", None)
-            spec["storageUris"] = [one for one in (first, entry) if one]
+            spec["storageUris"] = [uri_entry for uri_entry in (first, entry) if uri_entry]
 
         if first is not None:  # only the recorded manifest knows where it stood
             return _made(service, editor, change)
@@ -82,7 +82,7 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
         present = view.get(key)
         if present is None:
             add_list(editor, view, key, item)
-        elif any(text_of(one.get("name")) == VOLUME for one in present.items()):
+        elif any(text_of(entry.get("name")) == VOLUME for entry in present.items()):
             raise present.error(f"{VOLUME} already exists", hint="roll the draft back first")
         else:
             append(editor, present, item)
@@ -101,15 +101,15 @@ def with_image(service: Service, uri: str) -> Service:
         InputError: there is not exactly one place the target comes from.
     """
     predictor, _ = _homes(service)
-    found = [view for view in uris(predictor) if text_of(view) is not None]
-    if len(found) != 1:
+    target_uris = [view for view in uris(predictor) if text_of(view) is not None]
+    if len(target_uris) != 1:
         raise predictor.error(
-            f"the target comes from {len(found)} places, so no one image can replace it",
+            f"the target comes from {len(target_uris)} places, so no one image can replace it",
             hint="stage with storageUris or a volume claim",
         )
-    node = found[0].scalar()
+    node = target_uris[0].scalar()
     if node.style in ("|", ">"):
-        raise found[0].error("the value is a block of text", hint="write the URI on the line of its key")
+        raise target_uris[0].error("the value is a block of text", hint="write the URI on the line of its key")
     editor = _editor(service)
     editor.cut(node.start, node.end, json.dumps(uri))
     old = node.value
@@ -118,9 +118,9 @@ def with_image(service: Service, uri: str) -> Service:
         for holder in (spec, spec.get("model") or {}):
             if holder.get("storageUri") == old:
                 holder["storageUri"] = uri
-        for one in spec.get("storageUris") or ():
-            if one["uri"] == old:
-                one["uri"] = uri
+        for entry in spec.get("storageUris") or ():
+            if entry["uri"] == old:
+                entry["uri"] = uri
 
     return _made(service, editor, change)
 
@@ -183,9 +183,9 @@ def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
     listed = home.get(key)
     if not isinstance(listed, list):
         return  # a mapping holds nothing of ours
-    left = [one for one in listed if not isinstance(one, dict) or one.get(field) != value]
-    if len(left) == len(listed) - 1:
-        home[key] = left
+    others = [entry for entry in listed if not isinstance(entry, dict) or entry.get(field) != value]
+    if len(others) == len(listed) - 1:
+        home[key] = others
 
 
 def _homes(service: Service) -> tuple[View, View]:

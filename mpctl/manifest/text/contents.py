@@ -29,8 +29,8 @@ def at(document: Any, path: str) -> dict[str, Any]:
                 raise KeyError(path)
             here, path = here[key], path[len(key) :]
         path = path.removeprefix(".")
-    found: dict[str, Any] = here
-    return found
+    mapping: dict[str, Any] = here
+    return mapping
 
 
 def _begins(path: str, key: str) -> bool:

@@ -29,13 +29,13 @@ def insert(text: str, view: View, index: int, texts: Seq[str]) -> list[Cut]:
     node = _sequence(view)
     style = _style(node, index, text)
     if node.flow:
-        return [_insert_flow(text, node, index, [spell(one, style, flow=True) for one in texts])]
+        return [_insert_flow(text, node, index, [spell(item_text, style, flow=True) for item_text in texts])]
     item = View(view.file, f"{view.path}[{index}]", node.items[index])
     dash = _dash(text, item)
     begin = line_start(text, dash)
     at = line_end(text, content_end(text, node.items[index]))
     head = _break_before(text, begin, dash, item) + text[begin : dash + 1] + " "
-    return [Cut(at, at, "".join(head + spell(one, style, flow=False) for one in texts))]
+    return [Cut(at, at, "".join(head + spell(item_text, style, flow=False) for item_text in texts))]
 
 
 def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cut:
@@ -46,7 +46,7 @@ def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cu
         between = text[node.items[index - 1].end : node.items[index].start]
         glue = glue if "#" in between or not re.fullmatch(r"\s*,\s*", between) else between
     at = node.items[index].end
-    return Cut(at, at, "".join(glue + one for one in spelled))
+    return Cut(at, at, "".join(glue + item_text for item_text in spelled))
 
 
 def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[Cut]:
@@ -98,9 +98,9 @@ _COMMA = re.compile(r"(?:[^,#]|#[^\r\n]*)*,")
 
 def _comma(text: str, at: int) -> Cut:
     """The comma behind an item, which may stand behind a comment."""
-    found = _COMMA.match(text, at)
-    assert found is not None
-    return Cut(found.end() - 1, found.end(), "")
+    comma = _COMMA.match(text, at)
+    assert comma is not None
+    return Cut(comma.end() - 1, comma.end(), "")
 
 
 def _remove_block_key(text: str, home: View, view: View, node: Sequence) -> Cut:
@@ -135,16 +135,18 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
         raise home.error(f'"{key}" cannot be added to an empty mapping')
     if parent.flow:
         mark = '"' if parent.entries[-1][0].style == '"' else ""
-        items = ", ".join(spell(one, mark or "'", flow=True) for one in texts)
+        items = ", ".join(spell(item_text, mark or "'", flow=True) for item_text in texts)
         at = parent.entries[-1][1].end
         return Cut(at, at, f", {mark}{key}{mark}: [ {items} ]")
     named = {name.value: (name, value) for name, value in parent.entries}
-    name, value = next((named[one] for one in _ANCHORS if one in named), parent.entries[-1])
+    name, value = next((named[anchor] for anchor in _ANCHORS if anchor in named), parent.entries[-1])
     column = name.start - line_start(text, name.start)
     at = line_end(text, max(content_end(text, value), name.end))
     eol = eol_of(text)
     dash = eol + " " * (column + _offset(text, root)) + "- "
-    return Cut(at, at, f"{eol}{' ' * column}{key}:" + "".join(dash + spell(one, "'", flow=False) for one in texts))
+    return Cut(
+        at, at, f"{eol}{' ' * column}{key}:" + "".join(dash + spell(item_text, "'", flow=False) for item_text in texts)
+    )
 
 
 def has_key(view: View, key: str) -> bool:
@@ -154,22 +156,22 @@ def has_key(view: View, key: str) -> bool:
 
 def _offset(text: str, root: Node) -> int:
     """Return the indentation of a list's dashes below its key in this file."""
-    found = resolve(root)
+    resolved = resolve(root)
     values: Seq[Node] = ()
-    if isinstance(found, Mapping):
-        for key, value in found.entries:
+    if isinstance(resolved, Mapping):
+        for key, value in resolved.entries:
             node = resolve(value)
             if isinstance(node, Sequence) and not node.flow and node.start > key.end:
                 return _column(text, node.start) - _column(text, key.start)
-        values = [value for _, value in found.entries]
-    elif isinstance(found, Sequence):
-        values = found.items
+        values = [value for _, value in resolved.entries]
+    elif isinstance(resolved, Sequence):
+        values = resolved.items
     return next((offset for value in values if (offset := _offset(text, value))), 0)
 
 
 def _style(node: Sequence, index: int, text: str) -> str:
     """The quoting of the last item up to ``index`` that is on one line; a list of none is quoted."""
-    styles = [one.style for item in node.items[: index + 1] if isinstance(one := resolve(item), Scalar)]
+    styles = [scalar.style for item in node.items[: index + 1] if isinstance(scalar := resolve(item), Scalar)]
     inline = [style for style in styles if style not in ("|", ">")]
     if inline:
         return inline[-1]
@@ -184,8 +186,8 @@ def content_end(text: str, node: Node) -> int:
         body = text[node.start : node.end]
         keeps = re.match(r"[^\r\n]*", body)
         if keeps is not None and "+" in keeps.group().partition("#")[0]:
-            found = re.search(r"(?:\r\n|\n|\r)$", body)
-            return node.end if found is None else node.start + found.start()
+            last_break = re.search(r"(?:\r\n|\n|\r)$", body)
+            return node.end if last_break is None else node.start + last_break.start()
         return node.start + len(body.rstrip("\r\n \t"))
     if isinstance(node, Sequence) and not node.flow and node.items:
         return content_end(text, node.items[-1])
@@ -196,8 +198,8 @@ def content_end(text: str, node: Node) -> int:
 
 
 def line_end(text: str, at: int) -> int:
-    found = _BREAK.search(text, at)
-    return len(text) if found is None else found.start()
+    line_break = _BREAK.search(text, at)
+    return len(text) if line_break is None else line_break.start()
 
 
 def line_start(text: str, at: int) -> int:
@@ -218,8 +220,8 @@ def _gap(text: str, begin: int) -> str:
 
 def eol_of(text: str) -> str:
     """The line break this text uses."""
-    found = _BREAK.search(text)
-    return "\n" if found is None else found.group()
+    line_break = _BREAK.search(text)
+    return "\n" if line_break is None else line_break.group()
 
 
 def _dash(text: str, item: View) -> int:

@@ -38,9 +38,9 @@ def pieces(text: str, view: View) -> tuple[Piece, ...]:
     start = _PROPERTIES.match(text, node.start, node.end)
     begin = node.start if start is None else start.end()
     candidates = _block(text, begin, node) if node.style in ("|", ">") else [_flow(text, begin, node.end, node.style)]
-    for found in candidates:
-        if "".join(piece.char for piece in found) == node.value:
-            return tuple(found)
+    for reading in candidates:
+        if "".join(piece.char for piece in reading) == node.value:
+            return tuple(reading)
     raise view.error(
         "this text cannot be edited safely as it is quoted", hint="write it as a quoted or literal (|) string"
     )
@@ -50,7 +50,7 @@ def _flow(text: str, start: int, end: int, style: str) -> list[Piece]:
     """Plain and quoted scalars: escapes, doubled quotes, folded lines."""
     if style:
         start, end = start + 1, end - 1
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     i = start
     while i < end:
         char = text[i]
@@ -63,10 +63,10 @@ def _flow(text: str, start: int, end: int, style: str) -> list[Piece]:
         else:
             made = [Piece(char, i, i + 1)]
         if not made:
-            return found
-        found += [piece for piece in made if piece.char]
+            return pieces
+        pieces += [piece for piece in made if piece.char]
         i = max(piece.end for piece in made)
-    return found
+    return pieces
 
 
 def _escape(text: str, i: int) -> list[Piece]:
@@ -110,7 +110,7 @@ def _block(text: str, start: int, node: Scalar) -> list[list[Piece]]:
 
 
 def _lines(text: str, lines: list[tuple[int, int, int]], indent: int, style: str) -> list[Piece]:
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     pending, since = 0, 0  # line breaks not yet placed, and where the first of them starts
     last = ""  # first character of the last line with content
     for start, stop, after in lines:
@@ -120,20 +120,20 @@ def _lines(text: str, lines: list[tuple[int, int, int]], indent: int, style: str
             glue = "\n" * pending
             if joins:
                 glue = " " if pending == 1 else "\n" * (pending - 1)
-            found += [Piece(c, since if k == 0 else begin, begin) for k, c in enumerate(glue)]
-            found += [Piece(text[k], k, k + 1) for k in range(begin, stop)]
+            pieces += [Piece(c, since if k == 0 else begin, begin) for k, c in enumerate(glue)]
+            pieces += [Piece(text[k], k, k + 1) for k in range(begin, stop)]
             pending, last = 0, text[begin]
         if after > stop:
             since = stop if pending == 0 else since
             pending += 1
     tail = lines[-1][2] if lines else 0
-    return found + [Piece("\n", since if k == 0 else tail, tail) for k in range(pending)]
+    return pieces + [Piece("\n", since if k == 0 else tail, tail) for k in range(pending)]
 
 
-def _trim(found: list[Piece], value: str) -> list[Piece]:
+def _trim(pieces: list[Piece], value: str) -> list[Piece]:
     """Chomping only ever removes line breaks at the end."""
-    tail = found[len(value) :]
-    return found[: len(value)] if all(piece.char == "\n" for piece in tail) else found
+    tail = pieces[len(value) :]
+    return pieces[: len(value)] if all(piece.char == "\n" for piece in tail) else pieces
 
 
 def plain_safe(text: str, *, flow: bool) -> bool:

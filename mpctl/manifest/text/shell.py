@@ -60,7 +60,7 @@ class _Lexer:
     text: str
     env: dict[str, str]
     at: int = 0
-    found: list[list[Word]] = field(default_factory=list)
+    commands: list[list[Word]] = field(default_factory=list)
     current: list[Word] = field(default_factory=list)
     heredocs: list[str] = field(default_factory=list)
 
@@ -81,12 +81,12 @@ class _Lexer:
             else:
                 self.word_in_command()
         self.close()
-        return self.found
+        return self.commands
 
     def close(self) -> None:
         if self.current:
             self.assignments(self.current)
-            self.found.append(self.current)
+            self.commands.append(self.current)
         self.current = []
 
     def assignments(self, words: list[Word]) -> None:

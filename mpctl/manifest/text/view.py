@@ -30,21 +30,21 @@ class View:
             return None
         if not isinstance(node, Mapping):
             raise self.error("expected a mapping here")
-        found = None
+        child = None
         for name, value in node.entries:
             if name.value == "<<":
                 raise self.error("merge keys (<<) are not supported", hint="write the merged keys out in this mapping")
             if name.value == key:
-                found = value
-        if found is None or _null(found):
+                child = value
+        if child is None or _null(child):
             return None
-        return View(self.file, f"{self.path}.{key}" if self.path else key, found)
+        return View(self.file, f"{self.path}.{key}" if self.path else key, child)
 
     def need(self, key: str) -> View:
-        found = self.get(key)
-        if found is None:
+        child = self.get(key)
+        if child is None:
             raise self.error(f'"{key}" is missing')
-        return found
+        return child
 
     def at(self, *keys: str) -> View | None:
         """The value under a path of keys, or None when any step is missing."""
@@ -89,5 +89,5 @@ def text_of(view: View | None) -> str | None:
 
 
 def _null(node: Node) -> bool:
-    found = resolve(node)
-    return isinstance(found, Scalar) and found.null
+    resolved = resolve(node)
+    return isinstance(resolved, Scalar) and resolved.null

@@ -110,16 +110,16 @@ def data(node: Node) -> Any:
 
 
 def _data(node: Node, made: dict[int, Any]) -> Any:
-    found = resolve(node)
-    if isinstance(found, Scalar):
-        return found.value if found.style else _PLAIN.get(found.value, found.value)
-    if id(found) not in made:  # what aliases repeat is made once, however often it is repeated
-        made[id(found)] = (
-            [_data(item, made) for item in found.items]
-            if isinstance(found, Sequence)
-            else {key.value: _data(value, made) for key, value in found.entries}
+    resolved = resolve(node)
+    if isinstance(resolved, Scalar):
+        return resolved.value if resolved.style else _PLAIN.get(resolved.value, resolved.value)
+    if id(resolved) not in made:  # what aliases repeat is made once, however often it is repeated
+        made[id(resolved)] = (
+            [_data(item, made) for item in resolved.items]
+            if isinstance(resolved, Sequence)
+            else {key.value: _data(value, made) for key, value in resolved.entries}
         )
-    return made[id(found)]
+    return made[id(resolved)]
 
 
 @lru_cache(maxsize=16)  # an edit is verified by reading its result, which the caller then reads again
@@ -151,8 +151,8 @@ def _events(text: str) -> list[Event]:
             before = text[max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1 : max(at, 0)]
             if text[at : at + 1] != "\t" or not before.strip():
                 raise
-            rest = text[at:].lstrip("\t")
-            text = text[:at] + " " * (len(text) - at - len(rest)) + rest
+            following = text[at:].lstrip("\t")
+            text = text[:at] + " " * (len(text) - at - len(following)) + following
 
 
 def _shallow(events: Iterable[Event]) -> Iterator[Event]:
