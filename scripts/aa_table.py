@@ -21,7 +21,7 @@ NAIVE_LIMIT = 1.10
 
 
 def looks_of(run: Run, repeats: int, planned: int) -> list[Outcome]:
-    """What the gate says after each round, up to its decision."""
+    """Outcomes of the gate after each round, up to its decision."""
     outcomes = []
     for look in range(1, repeats + 1):
         part = replace(run, blocks=tuple(b for b in run.blocks if b.repeat < look))

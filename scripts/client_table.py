@@ -39,7 +39,7 @@ INTERVALS_S = {1: 0.010, 32: 0.010, 256: 0.025}  # between tokens: an engine wit
 
 @dataclass(frozen=True)
 class Figures:
-    """What a client says, in ms and requests per second; ``cpu_s`` of its processes."""
+    """Figures that a client reports, in ms and requests per second; ``cpu_s`` of its processes."""
 
     ttft_mean: float
     ttft_p99: float

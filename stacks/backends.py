@@ -1,4 +1,4 @@
-"""Where each stack's state lives, and how one stack reads another's outputs from there.
+"""The location of each stack's state, and access to another stack's outputs in it.
 
 Every stack has a state of its own, so a mistake in a chart can never touch a network. S3 locks with
 Terraform's own lock file and encrypts; GCS locks by itself.

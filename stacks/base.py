@@ -1,4 +1,4 @@
-"""What every stack shares: its name, state, tags and the outputs of the one before it."""
+"""Base of every stack: its name, state, tags and the outputs of the stack before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the clouds differ above the cluster, in one table: charts and manifests read it and never ask
+"""Differences of the clouds above the cluster, in one table: charts and manifests read it and never ask
 which cloud it is.
 """
 

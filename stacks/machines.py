@@ -1,4 +1,4 @@
-"""What a fleet asks of machines, checked against what the machines have, before anything is made.
+"""Requirements of a fleet on machines, checked against the machines' properties before anything is created.
 
 A machine's name, its GPUs and their type, and the disk are only compared by the cloud half an hour into a deploy, or
 never: a claim for eight GPUs on nodes with one stays pending for ever.
@@ -24,7 +24,7 @@ FILE = Path(__file__).with_suffix(".yaml")
 RESERVED_DISK_GB = 40
 SMALLEST_GPU_DISK_GB = 60
 DRIVER = "gpu.nvidia.com"
-# What NVIDIA's DRA driver publishes of a GPU (dra-driver-nvidia-gpu 0.4, cmd/gpu-kubelet-plugin/deviceinfo.go).
+# Published by NVIDIA's DRA driver for a GPU (dra-driver-nvidia-gpu 0.4, cmd/gpu-kubelet-plugin/deviceinfo.go).
 ATTRIBUTES = frozenset(
     {
         *("type", "uuid", "productName", "brand", "architecture", "cudaComputeCapability", "driverVersion"),

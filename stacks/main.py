@@ -174,7 +174,7 @@ def require_way_out(cluster: InferenceCluster, settings: Settings, layers: Seque
 
 
 def require_billing(cluster: InferenceCluster, budget: Budget) -> None:
-    """What a budget on Google Cloud cannot be made without."""
+    """Require the settings without which a budget on Google Cloud cannot be created."""
     if not budget.billing_account:
         raise budget.place.error(
             f"a budget on Google Cloud belongs to a billing account, and {cluster.name} is on GKE",

@@ -76,7 +76,7 @@ class Support:
 
 
 def assess_minor(provider: str, minor: str, today: dt.date, *, extended: bool) -> Support:
-    """Whether a cluster of this minor should be made today."""
+    """Return whether a cluster of this minor should be created today."""
     known = table().kubernetes[provider]
     if key(minor) < key(known["floor"]):
         return Support(False, f"Kubernetes {minor} is below {known['floor']}, the floor for GPUs through DRA here")

@@ -34,7 +34,7 @@ ADDON_SETTINGS: Mapping[str, object] = {"vpc-cni": {"enableNetworkPolicy": "true
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What to build."""
+    """Settings of an EKS cluster."""
 
     name: str
     account: str

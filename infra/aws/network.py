@@ -16,7 +16,7 @@ from constructs import Construct
 from infra.aws import policies
 from infra.builder import Element, resource
 
-# What nodes, add-ons and the autoscaler call. `eks-auth` is Pod Identity's; without `ec2` the VPC CNI
+# Services that nodes, add-ons and the autoscaler call. `eks-auth` is Pod Identity's; without `ec2` the VPC CNI
 # cannot attach addresses.
 ENDPOINTS = (
     "ec2",
@@ -35,7 +35,7 @@ ENDPOINTS = (
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """What to build."""
+    """Settings of a network."""
 
     name: str
     account: str

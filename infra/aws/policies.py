@@ -41,7 +41,7 @@ def pod_identity_trust(account: str) -> str:
 
 
 def autoscaler(cluster: str) -> str:
-    """What cluster-autoscaler needs, its writes limited to this cluster by the tag EKS puts on its groups."""
+    """Permissions of cluster-autoscaler, its writes limited to this cluster by the tag EKS puts on its groups."""
     read = [
         "autoscaling:DescribeAutoScalingGroups",
         "autoscaling:DescribeAutoScalingInstances",
@@ -79,12 +79,12 @@ def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
 
 
 def use_key(key_arn: str) -> str:
-    """What the control plane does with the key that encrypts secrets."""
+    """Permissions of the control plane on the key that encrypts secrets."""
     return document(allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
 
 
 def use_disk_key(key_arn: str) -> str:
-    """What the EBS driver does with the key of its volumes; the grant is for the attachment of a volume alone."""
+    """Permissions of the EBS driver on the key of its volumes; the grant is only for attaching a volume."""
     use = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
     grant = {"Condition": {"Bool": {"kms:GrantIsForAWSResource": "true"}}}
     return document(allow(use, [key_arn]), allow(["kms:CreateGrant"], [key_arn], **grant))

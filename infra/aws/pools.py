@@ -30,7 +30,7 @@ EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSche
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What to build."""
+    """Settings of a node pool."""
 
     name: str
     machine: str

@@ -22,7 +22,7 @@ COMPONENTS = ["SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTR
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What to build."""
+    """Settings of a GKE cluster."""
 
     name: str
     project: str

@@ -17,7 +17,7 @@ SERVICES = "services"
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """What to build. ``cidr`` is a /16 from which all ranges are cut."""
+    """Settings of a network. ``cidr`` is a /16 from which all ranges are cut."""
 
     name: str
     region: str

@@ -38,7 +38,7 @@ EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSche
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What to build; ``accelerator`` and ``gpus`` are None and 0 for a system pool."""
+    """Settings of a node pool; ``accelerator`` and ``gpus`` are None and 0 for a system pool."""
 
     name: str
     machine: str

@@ -1,4 +1,4 @@
-"""Which cluster is meant: a provider, a place and a name, in each way people write it."""
+"""A managed cluster: provider, place and name, parsed from each form that people write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cloud has to answer, so that the commands and the resize ledger need not know which it is."""
+"""The protocol of a cloud, so that commands and the resize ledger are independent of the provider."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mpctl.estimate.capacity import DRIVER, GPU_LABEL
 LIMIT = "nvidia.com/gpu"
 _DRIVER = "kubernetes-sigs/dra-driver-nvidia-gpu, chart 0.4"
 _GKE_POOL, _EKS_POOL = "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup"
-# What infra/gcp/pools.py puts on a pool, and what for (GKE documentation, "Prepare GKE infrastructure for DRA").
+# Labels set by infra/gcp/pools.py, with their purpose (GKE documentation, "Prepare GKE infrastructure for DRA").
 GKE_LABELS = {
     "gke-no-default-nvidia-gpu-device-plugin": "turns off GKE's device plugin, which hands out the same GPUs",
     GPU_LABEL: "lets the DRA driver's plugin land",

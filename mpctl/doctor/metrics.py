@@ -10,7 +10,7 @@ from mpctl.doctor.finding import Finding
 
 METRIC = "queue_wait_ms"
 ADAPTER, OPERATOR = "custom.metrics.k8s.io", "monitoring.coreos.com"
-# What NaN becomes on its way through the custom metrics API (kubernetes-sigs/prometheus-adapter#308).
+# The number that NaN becomes in the custom metrics API (kubernetes-sigs/prometheus-adapter#308).
 NAN = "-9223372036854775808m"
 
 

@@ -19,19 +19,19 @@ from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, DraftKind
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
-# Where a head's configuration names the model it was trained for, the most explicit first.
+# Keys under which a head's configuration names the model it was trained for, the most explicit first.
 _TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_name_or_path", "target_model")
 # The kinds of checkpoint that are no complete model; the longest name first, as eagle3 holds eagle.
 _KINDS = sorted({row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len)[::-1]
-# How speculators' configurations name a method, where that is not the kind of its checkpoint.
+# Method names in speculators' configurations that differ from the kind of the checkpoint.
 _SPECULATORS = {row.name.replace("-", ""): row.checkpoint for row in METHODS.values()}
 _SPECULATORS |= {variant.name.lower(): row.checkpoint for row in METHODS.values() for variant in row.variants}
 _VARIANTS = {
     name: row.checkpoint for row in METHODS.values() for variant in row.variants for name in variant.architectures
 }
-# Where a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
+# Keys under which a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-# Where a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
+# Keys under which a draft's configuration names its mask token (vLLM 0.32.0, _init_parallel_drafting_params).
 _MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
 # Families whose configuration may leave the count out though the layers are there.
 _MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")

@@ -19,7 +19,7 @@ from mpctl.methods.preflight.findings import Finding
 SOURCE = "pool = KV bytes / (target + draft KV per token); seven logged pools within 0.3 % (tomasruizt/vllm-scripts)"
 # Float32 buffers of max-num-seqs * vocabulary that speculation adds, at least and at most.
 WORKSPACE_BUFFERS = (3.0, 4.0)
-# What engines without a draft kept for activations, graphs and libraries beside weights and KV, in GiB: from 1.42
+# Memory beside weights and KV that engines without a draft used for activations, graphs and libraries: 1.42 GiB
 # (two H100, 256 sequences) and 1.62 (one H100, one sequence) to 5.86 (one H100-94, 1024 sequences); same logs.
 OVERHEAD_GIB = (1.4, 5.9)
 BLOCK = 16  # tokens; vLLM's default block

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpctl.estimate.shape import Shape
 
-# How GPUs name themselves (nvidia-smi, DRA's productName) and how publications name them, where that is not the table's
+# GPU names in nvidia-smi, DRA's productName and publications, where they differ from the table's
 # name; lower case, words joined by hyphens.
 _PRODUCTS = {
     "a100": "A100-80GB-SXM",

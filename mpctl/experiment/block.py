@@ -236,7 +236,7 @@ _FORM: dict[str, Callable[[Any], bool]] = {
 
 
 def _started(result: dict[str, Any]) -> str:
-    """When the client began, with a zone: it writes local time without one, to the second (``20261121-045846``)."""
+    """Start time of the client, with a zone: it writes local time without one, to the second (``20261121-045846``)."""
     try:
         return datetime.fromisoformat(str(result.get("date"))).astimezone().isoformat()
     except ValueError as error:

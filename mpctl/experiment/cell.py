@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def greedy(self) -> bool:
-        """Whether the same prompt must give the same text."""
+        """True when the same prompt must give the same text."""
         return self.temperature == 0
 
 

@@ -218,7 +218,7 @@ class Window:
 
     @property
     def speculating(self) -> bool:
-        """Whether speculation is on (absent series: off; zero: on and idle)."""
+        """True when speculation is on (absent series: off; zero: on and idle)."""
         return self.drafts is not None
 
     @property

@@ -105,7 +105,7 @@ class Pairing:
 
     @property
     def separate(self) -> bool:
-        """Whether one arm was measured as a whole before the other, so that a change of the machine between the two
+        """True when one arm was measured as a whole before the other, so that a change of the machine between the two
         looks like a difference between them."""
         base, cand = ([_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE))
         return len(self.rounds) > 1 and (max(base) < min(cand) or max(cand) < min(base))

@@ -179,7 +179,7 @@ def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, l
 
 
 def _is_last(messages: Sequence[Mapping[str, Any]], at: int) -> bool:
-    """Whether an answer follows, or nothing: several results of tools are one turn."""
+    """Return whether an answer follows, or nothing: several results of tools are one turn."""
     return at + 1 == len(messages) or messages[at + 1]["role"] == "assistant"
 
 

@@ -31,7 +31,7 @@ _FILL = 2  # requests of a block per request in flight, at least, so that the co
 
 @dataclass(frozen=True)
 class StoredPrompts:
-    """What a record keeps of prompts: their number and the sha256 over them. The texts may be users'."""
+    """The record of prompts: their number and the sha256 over them, without the texts, which may be users'."""
 
     count: int
     digest: str

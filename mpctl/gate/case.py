@@ -39,7 +39,7 @@ class Case:
 
     @property
     def last(self) -> bool:
-        """Whether all planned rounds are measured, so that no error is left to spend on more."""
+        """True when all planned rounds are measured, so that no alpha remains to spend on further rounds."""
         return self.analysis.rounds >= self.analysis.planned
 
     @property
@@ -54,7 +54,7 @@ class Case:
 
     @property
     def has_draft_model(self) -> bool | None:
-        """Whether the candidate drafts with a model or a head; None where its method is unknown."""
+        """True when the candidate drafts with a model or a head; None where its method is unknown."""
         spec = self.candidate.spec.split() if self.candidate else []
         if not spec or "://" in spec[0]:  # an engine at an address does not report its method
             return None

@@ -63,7 +63,7 @@ def _of_cell(c: Comparison, verdict: CellVerdict, analysis: Analysis, stages: St
 
 
 def _looks_bad(rule: RuleResult) -> bool:
-    """Whether an undecided rule's estimate is beyond its limit."""
+    """Return whether an undecided rule's estimate is beyond its limit."""
     if rule.value is None or rule.limit is None:
         return False
     if rule.rule == "length":

@@ -25,7 +25,7 @@ Pair = tuple[Window, Window]
 
 @dataclass(frozen=True)
 class MirrorFigures:
-    """What the counters of both engines say over all slices. Ratios are candidate over baseline; a ratio is None where
+    """Figures from both engines' counters over all slices. Ratios are candidate over baseline; a ratio is None where
     an engine counted nothing, its bounds are open while there are too few slices."""
 
     slices: int
@@ -52,7 +52,7 @@ def _text(interval: Interval) -> str:
 
 
 def is_slice(pair: Pair) -> bool:
-    """Whether both engines finished requests in a slice, so that it gives a ratio."""
+    """Return whether both engines finished requests in a slice, so that it gives a ratio."""
     return all((window.tpot_count or 0) > 0 and (window.tpot_seconds or 0) > 0 for window in pair)
 
 

@@ -141,7 +141,7 @@ def _fewest_prompts(policy: Policy) -> float:
 
 
 def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[str, float]:
-    """How far no change is from the limit: of the ratio, or of the difference where it allows more."""
+    """Distance of no change from the limit: of the ratio, or of the difference where that allows more."""
     if base is None:
         return {}
     return {name: _log(most)} if most < 1.0 or base * (most - 1.0) > slack_ms else {f"{name}_ms": slack_ms}

@@ -48,7 +48,7 @@ class CellVerdict:
 
     @property
     def broken(self) -> bool:
-        """Whether answers fail or differ from the baseline's, which no speed elsewhere makes up for."""
+        """True when answers fail or differ from the baseline's, for which no speed elsewhere compensates."""
         return any(r.rule in _ANSWERS and r.outcome is Outcome.FAIL for r in self.rules)
 
 

@@ -48,7 +48,7 @@ def _without_speculation(before: str, after: str) -> tuple[str, str]:
 
 
 def _with_the_same_speculation(before: str, after: str) -> tuple[str, str]:
-    """Where a runtime has a setting, it can be replaced and not be removed."""
+    """Give ``before`` the setting of ``after``: a runtime's setting can be replaced, but not removed."""
     (service,) = load(after)
     return _edited(before, service.speculation()), after
 
@@ -77,7 +77,7 @@ def _without_staging(value: Any) -> Any:
 
 
 def _is_staged(item: Any) -> bool:
-    """Whether it is the volume or the mount of a staged draft: of a claim, never of the node's own files."""
+    """Return whether it is the volume or mount of a staged draft: of a claim, never of the node's own files."""
     return (
         isinstance(item, dict)
         and item.get("name") == VOLUME

@@ -101,7 +101,7 @@ def _column(line: str) -> int:
 
 
 def _belongs_to_secret(lines: Sequence[str], values: set[int], at: int) -> bool:
-    """Whether the nearest line before or after a value, other values aside, names a secret: a diff has two values."""
+    """Return whether the nearest line around a value, other values aside, names a secret: a diff has two values."""
     before = next((i for i in range(at - 1, -1, -1) if i not in values), None)
     after = next((i for i in range(at + 1, len(lines)) if i not in values), None)
     return any(i is not None and _NAME_LINE.fullmatch(lines[i]) is not None for i in (before, after))

@@ -1,4 +1,4 @@
-"""How the arms were run, side by side, and what differs between their arguments."""
+"""The conditions of both arms side by side, and the differences between their arguments."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mpctl.gate.outcome import RuleResult
 from mpctl.report.outcomes import word
 from mpctl.report.values import CellReport, Report
 
-# What XML 1.0 cannot carry, whatever the escape (https://www.w3.org/TR/xml/#charsets).
+# Characters that XML 1.0 cannot carry, even escaped (https://www.w3.org/TR/xml/#charsets).
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _KINDS = {"fail": "failure", "undecided": "error", "missing": "error"}
 

@@ -38,7 +38,7 @@ class MachinePrice:
     source: str = ""
 
     def fits(self, device: str) -> bool:
-        """Whether ``device``, as an engine names it, is of this kind: "L4" fits "NVIDIA L4", not "NVIDIA L40S"."""
+        """Return whether an engine's ``device`` is of this kind: "L4" fits "NVIDIA L4", not "NVIDIA L40S"."""
         if self.device == "*":
             return True
         own, asked = _words(self.device), _words(device)

@@ -1,4 +1,4 @@
-"""What a command should do, given the service as it is and what the ledger says. Pure."""
+"""The action that a command should take, given the live service and the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def decide_retire(
 
 @dataclass(frozen=True)
 class History:
-    """What the records say. ``last``: the last operation that changed what is served; ``lost``: numbers of revisions
+    """The recorded history. ``last``: the last operation that changed what is served; ``lost``: numbers of revisions
     that the ledger names and that are not found; ``recorded``: the service as it was recorded last."""
 
     unfinished: Operation | None = None
@@ -172,7 +172,7 @@ def _undo(
 
 
 def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: bool) -> bool:
-    """Whether the service runs what is to be restored, by its engine's own arguments. Another writer's change that
+    """Return whether the service already runs what is to be restored, by its engine's own arguments. A change that
     leaves the speculation as it was is no reason to roll back, unless the revision was asked for by number.
 
     Raises:

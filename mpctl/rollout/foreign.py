@@ -75,7 +75,7 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision]) -> Plan:
 
 
 def is_known(plan: Plan, text: str) -> bool:
-    """Whether a live manifest is one that the operation starts from or writes."""
+    """Return whether a live manifest is one that the operation starts from or writes."""
     return text in (plan.baseline.text, plan.goal.text)
 
 

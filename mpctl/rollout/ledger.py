@@ -22,7 +22,7 @@ from mpctl.rollout.revision import Revision
 
 
 class Event(StrEnum):
-    """What a ledger entry says happened."""
+    """The event that a ledger entry records."""
 
     OPENED = "opened"  # an operation was planned and starts
     BEGUN = "begun"  # a step is about to act, and no entry before said so
@@ -83,7 +83,7 @@ class Entry:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def follows(self, last: Entry | None) -> bool:
-        """Whether this entry is the next one after ``last``, as it was written."""
+        """Return whether this entry follows ``last`` and is unchanged."""
         seq, previous = (last.seq + 1, last.digest) if last else (1, "")
         return (self.seq, self.previous, self.digest) == (seq, previous, self._own_digest())
 
@@ -185,7 +185,7 @@ def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
 
 
 def _starts_from_live(entry: Entry) -> bool:
-    """Whether the plan found its baseline live; one that undoes another starts from whatever that one left."""
+    """Return whether the plan's baseline was live; a plan that undoes another starts from whatever that one left."""
     plan = entry.data.get("plan")
     return isinstance(plan, dict) and (
         plan.get("undoes") is None or plan.get("overwrites") is True or bool(plan.get("restores"))
@@ -205,7 +205,7 @@ def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> t
 
 
 def lost_history(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[str, ...]:
-    """What ledger and revisions miss of each other, for people; empty when they agree."""
+    """Describe the differences between ledger and revisions; empty when they agree."""
     entries, revisions = tuple(entries), tuple(revisions)
     gaps = [f"revision {number} is lost: the ledger names it" for number in lost_revisions(entries, revisions)]
     known = {entry.operation for entry in entries}

@@ -99,7 +99,7 @@ class Measurement:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """What was measured is written at the end of the block, also where it fails."""
+        """Write the measurements at the end of the block, also when it fails."""
         try:
             yield
         except (MpctlError, KeyboardInterrupt):
@@ -165,7 +165,7 @@ class Measurement:
             self._raw.clear()
 
     def _progress(self, arms: tuple[str, ...], done: int) -> RoundProgress:
-        """How far the measurement of ``arms`` is, bounded by the rounds and by the time limit at the present pace."""
+        """Progress of measuring ``arms``, bounded by the rounds and by the time limit at the present pace."""
         elapsed = sum(b.duration_s for b in self.blocks() if b.arm in arms and b.repeat < done)
         remaining = elapsed / done * (self.workload.repeats - done)
         if self.workload.max_time_s:
@@ -185,7 +185,7 @@ class Measurement:
         return done
 
     def blocks(self) -> tuple[Block, ...]:
-        """What was measured so far, round by round."""
+        """The blocks measured so far, round by round."""
         blocks = []
         for repeat in range(self.workload.repeats):
             for cell, arm in self._order((BASELINE, CANDIDATE), repeat):
@@ -355,7 +355,7 @@ def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
 
 
 def load_record(store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]) -> _Value | None:
-    """What ``read`` makes of an operation's record, or None when there is none.
+    """Read an operation's record with ``read``; None when there is none.
 
     Raises:
         MpctlError: the record is damaged.
@@ -372,7 +372,7 @@ def _conditions(record: dict[str, Any]) -> ArmConditions:
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """What follows ``vllm serve`` in an engine's command line."""
+    """The arguments after ``vllm serve`` in an engine's command line."""
     return argv[argv.index("serve") + 1 :] if "serve" in argv else argv
 
 

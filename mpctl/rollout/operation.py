@@ -22,7 +22,7 @@ RETIRE_BAKED = "retire-baked"  # the step that ends a baseline retained for the 
 
 
 class Ending(StrEnum):
-    """How an operation ended."""
+    """The ending of an operation."""
 
     PROMOTED = "promoted"
     REJECTED = "rejected"
@@ -35,7 +35,7 @@ class Ending(StrEnum):
 
 
 class StepResult:
-    """What a step found out: a frozen dataclass, written to the ledger by its fields and read back as its type."""
+    """The result of a step: a frozen dataclass, written to the ledger by its fields and read back as its type."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Operation:
 
     @property
     def _retains(self) -> bool:
-        """Whether it started the baseline again and has not stopped it."""
+        """True when it started the baseline again and has not stopped it."""
         return bool(self.done.get("keep-baseline", {}).get("arm")) and RETIRE_BAKED not in self.done
 
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:

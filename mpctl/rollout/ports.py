@@ -1,4 +1,4 @@
-"""What a rollout needs from outside, as protocols: a platform, a store, a meter, a clock and a progress display.
+"""Protocols for a rollout's surroundings: a platform, a store, a meter, a clock and a progress display.
 
 An *arm* is one way the service can run: a manifest and the engine made from it. Its id follows from the manifest's
 bytes, so starting the same arm twice is one arm, and a retained arm is found again by its id.
@@ -38,7 +38,7 @@ class Arm:
 
 
 class Phase(StrEnum):
-    """Where an arm is: absent (never started or stopped), starting, ready, failed (will not get ready by itself)."""
+    """Phase of an arm: absent (never started or stopped), starting, ready, failed (will not get ready by itself)."""
 
     ABSENT = "Absent"
     STARTING = "Starting"
@@ -48,7 +48,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an arm answers.
+    """The endpoint of an arm.
 
     ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
     with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the URL inside
@@ -91,7 +91,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is written beside a measurement so that a stranger can repeat it.
+    """The conditions of a measurement, recorded so that anyone can repeat it.
 
     ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
@@ -108,7 +108,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class ArmState:
-    """What is known of one arm. ``argv`` is what the running engine was really started with, None while nothing runs.
+    """The state of one arm. ``argv``: the arguments that the running engine was started with; None while nothing runs.
 
     ``matches``: the running engine's own arguments are those of the manifest. ``message`` says why an arm failed or
     waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
@@ -199,11 +199,11 @@ class Router(Protocol):
 
 
 class Platform(Protocol):
-    """Where a service runs. Errors are those of ``mpctl.errors``."""
+    """The platform that runs a service. Errors are those of ``mpctl.errors``."""
 
     name: str
     rolls: bool
-    """Whether making an arm the service replaces the serving pods by itself, with no second arm needed."""
+    """True when writing an arm as the service replaces the serving pods by itself, without a second arm."""
 
     @property
     def scaler(self) -> Scaler | None:
@@ -285,7 +285,7 @@ class Platform(Protocol):
         """Stop this arm alone, which does not serve; no-op when it does not exist."""
 
     def state(self, arm: Arm) -> ArmState:
-        """What is known of an arm; phase ABSENT if nothing."""
+        """The state of an arm; phase ABSENT for an unknown arm."""
 
     def describe_failure(self, arm: Arm) -> str:
         """The engine's own last words, for an error message."""
@@ -293,7 +293,7 @@ class Platform(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """How much is recorded about a service. ``records``: of measurements, with pieces and seals; ``others``: locks,
+    """Numbers of a service's records. ``records``: of measurements, with pieces and seals; ``others``: locks,
     logs of stopped engines, and what an older version left."""
 
     revisions: int = 0
@@ -354,7 +354,7 @@ class Store(Protocol):
         held. Raises NotPermitted before anything is deleted."""
 
     def recorded(self) -> Recorded:
-        """How much is recorded, also where it cannot be read."""
+        """Count the records, also those that cannot be read."""
 
     def purge(self) -> None:
         """Delete all of it; may be repeated. The lease must be held. Raises NotPermitted before anything is deleted."""
@@ -376,7 +376,7 @@ class Meter(Protocol):
         """Read the engine's counters now."""
 
     def describe(self, endpoint: Endpoint) -> EngineFacts:
-        """What the running engine and the machine under it say of themselves; what is not known is None or empty."""
+        """The conditions that the running engine and its machine report; unknown ones are None or empty."""
 
     def send(
         self,
@@ -410,7 +410,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """How far a measurement is after round ``number`` of at most ``at_most``.
+    """Progress of a measurement after round ``number`` of at most ``at_most``.
 
     ``elapsed_s`` counts the time in blocks, so it continues after a crash; ``remaining_s`` is at most that long at the
     present pace. ``figures``: name, estimate and confidence interval of each figure so far, empty while only one arm

@@ -1,4 +1,4 @@
-"""When the history of a service may be deleted, and what is lost then."""
+"""Rules for deleting the history of a service, and the consequences."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
             f"{operation.id} could not restore the service: {error.message} ({operation.plan.why})",
             hint=retry if error.hint is None else f"{retry}; {error.hint}",
         ) from error
-    # What is undone is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
+    # The undone operation is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
     undone = _undone_by(operation, journal.operations())
     for other in journal.operations():
         if other.id in undone and other.ending is None:
@@ -238,7 +238,7 @@ def _unpin_blocked(context: Context, operation: Operation) -> None:
 
 
 def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
-    """What a rollback undoes, and what that undid: a forced one takes the place of a blocked one."""
+    """Ids of the operations that a rollback undoes: a forced rollback also undoes the blocked one that it replaces."""
     by_id = {op.id: op for op in every}
     undone: set[str] = set()
     above = operation.plan.undoes

@@ -1,4 +1,4 @@
-"""Which steps an operation takes, and in which order."""
+"""The steps of an operation, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live engine runs, by its own arguments: what a rollback reports, and whether there is one to make."""
+"""The spec that the live engine runs, by its own arguments: for a rollback's report, and to decide on one."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _USER = 1000  # the initializer image's user
 # A Modelcar is any image with the files below /models and a shell that has ln and sleep (KServe docs, Modelcars).
 BASE = "docker.io/library/busybox:1.37"
 
-# What the restricted Pod Security Standard asks of every container, and a read-only root on top.
+# The restricted Pod Security Standard's requirements for every container, and a read-only root.
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},

@@ -30,5 +30,5 @@ class Interval:
 
     @property
     def closed(self) -> bool:
-        """Whether both bounds are known."""
+        """True when both bounds are known."""
         return self.low is not None and self.high is not None

@@ -36,7 +36,7 @@ _UNTIMED = 1.05  # tokens per step that pay where no step times are known
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is remembered of a service between readings. ``base``: the reading that the next window starts from;
+    """State of a service between readings. ``base``: the reading that the next window starts from;
     ``gone``: the last counters of engines that it does not have."""
 
     base: Reading | None = None
@@ -99,7 +99,7 @@ class Assessment:
 
     @property
     def finding(self) -> bool:
-        """Whether something is wrong."""
+        """True when something is wrong."""
         return MEANINGS[self.signal].finding
 
 

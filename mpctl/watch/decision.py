@@ -21,7 +21,7 @@ ACTIONABLE = frozenset({Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_T
 
 
 class Act(StrEnum):
-    """What the watch does."""
+    """The action of the watch."""
 
     NOTHING = "nothing"
     REPORT = "report"
@@ -43,7 +43,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of a service beside its assessment. Times are seconds of one clock.
+    """The situation of a service besides its assessment. Times are seconds of one clock.
 
     ``found_at``: when the present finding was first made; ``changes``: times of the watch's own changes of the
     service, ``fallbacks`` of them fallbacks; ``rungs``: what can be restored, the best first; ``better``: the spec that
@@ -75,7 +75,7 @@ class Fleet:
         return max(1, int(policy.fleet_share * self.services)) if policy.fleet_share > 0 else 0
 
     def braked(self, policy: WatchPolicy, now: float) -> bool:
-        """Whether as many services fell back within the window as may."""
+        """True when the number of fallbacks within the window has reached its limit."""
         recent = [at for at in self.fallbacks if now - at < policy.fleet_window_s]
         return len(recent) >= self.most(policy)
 
@@ -158,14 +158,16 @@ def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Sit
 
 
 def _needs_restart(situation: Situation) -> bool:
-    """Whether the last fallback was from an engine whose acceptance fell to zero, for the first time in a day. That
-    fault is the engine's and ends with its process (vllm #52873), so the same spec is tried on a new one at once."""
+    """Return whether the last fallback was from an engine whose acceptance fell to zero, for the first time in a day.
+
+    That fault is the engine's and ends with its process (vllm #52873), so the same spec is tried at once on a new one.
+    """
     recent = [at for at in situation.engine_faults if situation.now - at < _DAY_S]
     return len(recent) == 1 and recent[0] == max(situation.changes, default=None)
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:
-    """What can replace the live revision, in the policy's order.
+    """Revisions that can replace the live one, in the policy's order.
 
     ``served``: recorded revisions that served, oldest first; ``previous``: the revision before the promotion. The
     newest revision of a method is taken; rungs above the live one and the live one itself are left out.

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Fault(StrEnum):
-    """What a drill breaks."""
+    """The fault that a drill injects."""
 
     DRIFT = "drift"
     STALE_HEAD = "stale-head"
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """How a fault was met. ``signal``: what the watch found, ``action``: what was done about it.
+    """The watch's response to a fault. ``signal``: the watch's finding; ``action``: the action taken.
 
     Seconds count from the fault; ``re_armed_s`` from the return of the usual traffic. Tokens per second: ``before`` the
     fault, ``during`` it with nothing done (what a service without fallback stays at), ``after`` the fallback, and
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether all happened as it should; a fault that was left out has not failed."""
+        """True when the watch responded as it should; a skipped fault has not failed."""
         return not self.failure
 
     def to_record(self) -> dict[str, Any]:

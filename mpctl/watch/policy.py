@@ -1,4 +1,4 @@
-"""What the watch may do: limits of a policy file, each with a default that does nothing but report."""
+"""Limits on the watch's actions, from a policy file, each with a default that does nothing but report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREVIOUS = "previous"
 
 @dataclass(frozen=True)
 class WatchPolicy:
-    """When to report and whether to act. Durations are seconds, shares 0..1.
+    """The limits for reports and actions. Durations are seconds, shares 0..1.
 
     - ``interval_s``: between two readings. ``loss``: the loss of speed that is to be found, 0.2 for 20 %.
     - ``false_alarms_per_month``: of one service, all statistical findings together.
@@ -81,7 +81,7 @@ _RANGES = {
 
 
 def _fault(name: str, value: Any) -> str:
-    """What is wrong with a limit; empty when it can be used."""
+    """Describe the error in a limit; empty when it is valid."""
     if name not in {f.name for f in fields(WatchPolicy)}:
         return f"unknown; known are {', '.join(f.name for f in fields(WatchPolicy))}"
     if name in _RANGES:

@@ -40,7 +40,7 @@ class Profile:
         )
 
     def unlike(self, reference: Reference) -> tuple[str, ...]:
-        """How the traffic differs from what the gate measured; empty while it resembles it or little is known."""
+        """Differences of the traffic from what the gate measured; empty while it resembles it or little is known."""
         if self.weight < _LEAST:
             return ()
         differences = []

@@ -70,7 +70,7 @@ def between(before: Reading, after: Reading, gap_s: float) -> Between:
 
 
 def restarted(before: Counters, after: Counters) -> bool:
-    """Whether an engine's counters began again between two readings."""
+    """Return whether an engine's counters restarted between two readings."""
     if before.started != after.started:
         return True
     return (after.generation_tokens or 0.0) < (before.generation_tokens or 0.0)

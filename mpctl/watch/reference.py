@@ -1,4 +1,4 @@
-"""What the gate measured, kept with the promotion so that the watch compares like with like.
+"""The gate's measurements, recorded with the promotion so that the watch compares like with like.
 
 Acceptance alone is the wrong signal: in a published run it stayed at 0.86 to 0.91 while speculation went from a gain of
 23 % at batch 1 to a loss of 16 % at batch 32 (vllm pull request 26504). So the reference holds time per token, step
@@ -69,7 +69,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the reference says of a load. ``slack``: logarithm of the upper confidence bound of the time per token over
+    """The reference at a load. ``slack``: logarithm of the upper confidence bound of the time per token over
     its value; ``within``: whether the load was measured."""
 
     tokens_per_step: float
@@ -122,7 +122,7 @@ class Reference:
         )
 
     def expected(self, batch: float) -> Expected:
-        """What the service showed at this load; between two measured loads linearly, as the time of a step grows.
+        """The service's figures at this load; between two measured loads linearly, as the time of a step grows.
 
         Classes of traffic are weighted by their shares. Where these are unknown the slowest class counts, so that a
         service is not reported as slow for having more of it.

@@ -116,12 +116,12 @@ class Head(nn.Module):
         self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(AUX_LAYERS) * width)) if parallel else None
 
     def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the first draft step starts from, ``[batch, positions, width]``, and the target's logits."""
+        """Input of the first draft step, ``[batch, positions, width]``, and the target's logits."""
         aux, logits = target.read(ids)
         return self.fc(aux), logits
 
     def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a draft step after the first reads: the tokens before and its own outputs, or in parallel neither."""
+        """Inputs of later draft steps: the tokens before and the step's own outputs, or in parallel neither."""
         if self.mask_hidden is None:
             return embeds, hidden
         masked = self._embedding[0].weight[self._masked]
@@ -183,7 +183,7 @@ class Target:
 
     @torch.no_grad()
     def answer(self, tasks: list[Task]) -> list[Example]:
-        """What the target writes, greedily, to each prompt."""
+        """The target's greedy answer to each prompt."""
         prompts = [self.tokenizer.encode(conversation(t.prompt), add_special_tokens=False) for t in tasks]
         pad, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
         width = max(map(len, prompts))
@@ -351,7 +351,7 @@ def answers(target: Target, count: int, seed: int) -> list[Example]:
 
 
 def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
-    """What every head is trained with: the arguments, and the target it is for."""
+    """Parse the arguments that every head's training shares and load its target."""
     parser.add_argument("--target", type=Path, default=Path(__file__).parent / "model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)

@@ -120,7 +120,7 @@ def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
 
 
 def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
-    """What the steps of the last rollout found out, from the ledger."""
+    """Results of the last rollout's steps, from the ledger."""
     from mpctl.rollout.ledger import read_ledger
     from mpctl.rollout.operation import operations
     from mpctl.rollout.plan import Kind
@@ -165,7 +165,7 @@ def shown(value: float | None, form: str) -> str:
 
 
 def ended(status: dict[str, Any]) -> str:
-    """How it ended; a stopped warm-up with its figure."""
+    """The ending; a stopped warm-up with its figure."""
     if "does not match its target" in status["detail"]:
         figure = status["detail"].partition("first-position acceptance ")[2].partition(" (")[0]
         return f"stopped as mismatched: {figure}"
@@ -178,7 +178,7 @@ def table(body: list[tuple[str, ...]]) -> str:
 
 
 def conditions() -> str:
-    """Where and when, without naming the machine."""
+    """Place and time, without naming the machine."""
     from mpctl.platform.local.engine import installed_version
 
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]

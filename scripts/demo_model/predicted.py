@@ -36,7 +36,7 @@ HEADER = ("Method", "Concurrency", "Ratio", "Measured", "Predicted at L1", "Erro
 
 
 def measured(method: str, directory: Path) -> Run:
-    """What bench measures of a method; kept in the directory."""
+    """Measurements of a method by bench, stored in the directory."""
     file = directory / f"{method}.json.gz"
     if not file.exists():
         if not json.loads(must("status", "-o", "json"))["items"]:

@@ -61,5 +61,5 @@ def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
 
 
 def conversation(prompt: str) -> str:
-    """What the chat template makes of one user message."""
+    """One user message as the chat template renders it."""
     return f"{START}user\n{prompt}{END}\n{START}assistant\n"

@@ -1,4 +1,4 @@
-"""How well the model predicts a system that the fit has not seen, by load and method."""
+"""Accuracy of the model on systems left out of the fit, by load and method."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Answer:
 
     @property
     def covered(self) -> bool:
-        """Whether the 90 % band holds what was measured."""
+        """True when the 90 % band contains the measured ratio."""
         return self.low <= self.measured <= self.high
 
     @property
     def right_sign(self) -> bool:
-        """Whether gain and loss are told apart."""
+        """True when gain or loss is predicted correctly."""
         return (self.predicted > 1) == (self.measured > 1)
 
 

@@ -119,7 +119,7 @@ def fit(problem: Problem, start: Vector | None = None) -> tuple[Vector, Vector]:
 
 
 def document(rows: Sequence[Row], logs: Vector, covariance: Vector) -> dict[str, Any]:
-    """What the file holds: every figure to five digits, so that machines agree."""
+    """Contents of the file: every figure to five digits, so that machines agree."""
     deviation = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(deviation, deviation)
     return {

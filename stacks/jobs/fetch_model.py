@@ -41,7 +41,7 @@ def checksum(path: Path, algorithm: str) -> str:
 
 
 def difference(file: File, path: Path) -> str | None:
-    """What at *path* is not as the store lists it, or None."""
+    """Describe the difference between the file at *path* and the store's listing; None when they agree."""
     if (size := path.stat().st_size) != file.size:
         return f"{size} bytes, expected {file.size}"
     if file.digest and (digest := checksum(path, file.digest[0])) != file.digest[1]:

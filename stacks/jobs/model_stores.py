@@ -1,4 +1,4 @@
-"""Where models come from: each store lists its files with size and checksum, and signs its requests.
+"""Stores of models: each lists its files with size and checksum, and signs its requests.
 
 Standard library only: this runs in a pod beside fetch_model.py. Tokens come from a Secret's file
 (HF_TOKEN_FILE, or HF_TOKEN itself), EKS Pod Identity or GKE Workload Identity; they are never printed and

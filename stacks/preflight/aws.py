@@ -20,7 +20,7 @@ DEFAULTS = {VPCS: 5.0, ADDRESSES: 5.0}
 
 
 def read_aws(plan: Plan) -> AccountFacts:
-    """What the account of the default credentials has in the cluster's region.
+    """Facts about the account of the default credentials in the cluster's region.
 
     Raises:
         NotPermitted: there are no credentials, or they are not valid.

@@ -91,7 +91,7 @@ def _offerings(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def needed(plan: Plan, *, at_most: bool) -> int:
-    """What GPU pools count against the quota: vCPUs on AWS, GPUs on Google Cloud; at the start or at full size."""
+    """Amount of the quota that GPU pools use: vCPUs on AWS, GPUs on Google Cloud; at the start or at full size."""
     total = 0
     for pool in plan.cluster.pools:
         machine = machines()[plan.cluster.provider][pool.hardware.machine]
@@ -124,7 +124,7 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
-    """Whether a service survives the upgrade of its node: a spare node comes first where the quota has room for one."""
+    """Check that services survive a node's upgrade: a spare node comes first where the quota has room for it."""
     known = machines()[plan.cluster.provider]
     unit = "vcpus" if plan.cluster.provider == "EKS" else "gpus"
     spare = max(getattr(known[pool.hardware.machine], unit) for pool in plan.cluster.pools)

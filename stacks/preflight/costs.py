@@ -1,4 +1,4 @@
-"""What a cluster costs an hour and a month at list prices. Pure.
+"""Costs of a cluster per hour and month at list prices. Pure.
 
 Traffic, logs, snapshots and models on a shared volume are left out, and said so: they depend on use.
 """

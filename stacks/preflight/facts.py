@@ -1,4 +1,4 @@
-"""What an account offers, as it was read; None stands for what could not be read."""
+"""Facts about an account, as they were read; None for one that could not be read."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def open_web() -> Web:
 
 
 def read_google(plan: Plan, web: Web | None = None, *, base: str = "https://{}.googleapis.com") -> AccountFacts:
-    """What the project has in the cluster's region."""
+    """Facts about the project in the cluster's region."""
     return Reader(plan, web or open_web(), base).facts()
 
 

@@ -65,7 +65,7 @@ def listener(settings: Gateway, serving: str) -> Document:
 
 
 def certificate(settings: Gateway, namespace: str) -> Document:
-    """What cert-manager asks the issuer for: KServe's hosts are one label below the domain."""
+    """Host names of the certificate that cert-manager requests: KServe's are one label below the domain."""
     assert settings.tls and settings.tls.issuer
     spec = {
         "secretName": settings.tls.secret,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mpctl.yaml_lines import Node, Place
 
-# How the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
+# Ways in which the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
 STAGING = ("storageUris", "pvc", "oci")
 SLOTS = 256  # vLLM 0.32's max_num_seqs on an L4 (EngineArgs.get_batch_defaults)

@@ -25,8 +25,8 @@ Layer = Literal["cluster", "platform", "serving"]
 CIDR = r"\d+(\.\d+){3}/\d+"
 # RFC 5737: blocks that belong to examples and to nobody's network.
 DOCUMENTATION = tuple(ipaddress.ip_network(block) for block in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
-# What the shipped files and the clouds' own documentation write where a real name belongs; deployed as it is,
-# it fails late or lets a stranger in.
+# Placeholders of the shipped files and the clouds' own documentation for a real name; deployed as they are,
+# they fail late or let a stranger in.
 PLACEHOLDERS = (
     (re.compile(r"example-terraform-state|my-terraform-state"), "the bucket that you made for the state"),
     (re.compile(r"arn:aws[a-z-]*:iam::(111122223333|444455556666|123456789012):.*"), "a role of your own account"),
@@ -35,7 +35,7 @@ PLACEHOLDERS = (
 )
 # Of KServe's storage initializer. 14 GB of weights took 2 GiB, 72B in 4 bits 16 GiB (kserve #5162).
 DOWNLOADER_MEMORY = "6Gi"
-# What CloudWatch takes (PutRetentionPolicy, retentionInDays).
+# Retention periods that CloudWatch accepts (PutRetentionPolicy, retentionInDays).
 LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 # Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
 PLATFORM_NAMESPACES = frozenset(
@@ -52,7 +52,7 @@ RUNBOOKS = "https://set-monitoring-runbooks.invalid"
 
 @dataclass(frozen=True)
 class Backend:
-    """Where the state of every stack lives. S3 locks with a lock file of its own (Terraform 1.10 and
+    """The backend of every stack's state. S3 locks with a lock file of its own (Terraform 1.10 and
     later).
     """
 
@@ -79,7 +79,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Access:
-    """Who reaches the Kubernetes API. Without ``public_cidrs`` only the network itself does, and
+    """Access to the Kubernetes API. Without ``public_cidrs`` only the network itself does, and
     ``private_cidrs``: addresses that come in over a VPN, a peering or a bastion.
     """
 

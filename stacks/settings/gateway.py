@@ -1,4 +1,4 @@
-"""How callers reach the engines: domain, certificate, authentication, and which namespaces may have routes."""
+"""The gateway to the engines: domain, certificate, authentication, and the namespaces that may have routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Jwt:
-    """Who signs the callers' tokens, where the keys are, and for whom the tokens are."""
+    """Issuer, keys and audiences of the callers' tokens."""
 
     issuer: str
     jwks: str
@@ -41,7 +41,7 @@ class Gateway:
 
     @property
     def authenticated(self) -> bool:
-        """Whether a request without credentials is refused."""
+        """True when a request without credentials is refused."""
         return self.api_keys is not None or self.jwt is not None
 
 

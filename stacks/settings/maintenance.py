@@ -1,4 +1,4 @@
-"""When GKE may upgrade a cluster by itself. EKS never does within a minor's standard support."""
+"""Windows in which GKE may upgrade a cluster by itself. EKS never does within a minor's standard support."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What speculation would bring before it is tried: a roofline with the KV pool, fitted to published measurements."""
+"""Predicted gain of speculation before a rollout: a roofline with the KV pool, fitted to published measurements."""

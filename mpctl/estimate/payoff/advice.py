@@ -132,7 +132,7 @@ def _pays(choice: Choice) -> bool:
 
 
 def honours_schedule(engine: Version | None) -> bool:
-    """Whether an engine is known to draft by a schedule."""
+    """Return whether an engine is known to draft by a schedule."""
     return engine is not None and engine >= SCHEDULED_SINCE
 
 

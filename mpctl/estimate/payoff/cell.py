@@ -16,7 +16,7 @@ from mpctl.methods.versions import Version
 # PARD is a draft model that fills all K places in one pass; to vLLM it is a setting and no method.
 _PARD = "pard"
 LOOKUPS = tuple(row.name for row in METHODS.values() if row.is_lookup)
-# What needs neither weights nor a GPU of its own: always worth a question.
+# Methods that need neither weights nor a GPU of their own: always worth a question.
 FREE = tuple(name for name in LOOKUPS if not METHODS[name].needs_gpu)
 DRAFT_MODELS = (*(row.name for row in METHODS.values() if row.needs_draft == "model"), _PARD)
 _ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token)
@@ -163,6 +163,6 @@ def _older(engine: Version | None, than: Version) -> bool:
 
 
 def is_known(method: str) -> bool:
-    """Whether the model has terms for a method."""
+    """Return whether the model has terms for a method."""
     row = METHODS.get(method)
     return method in (*LOOKUPS, *DRAFT_MODELS) or (row is not None and (row.head_layers > 0 or row.one_head_per_token))

@@ -1,4 +1,4 @@
-"""What a prediction rests on: its level, what lies outside the evidence, and the user's own measured pairs."""
+"""The evidence behind a prediction: its level, its limits, and the user's own measured pairs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def level_of(cell: Cell, pairs: Sequence[Pair]) -> Level:
 
 
 def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ...]:
-    """Why no promise can be made for a cell; empty where the published rows or a measured pair cover it."""
+    """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it."""
     mine = [pair for pair in pairs if pair.method == cell.method]
     if any(pair.concurrency == cell.concurrency for pair in mine):
         return ()

@@ -108,7 +108,7 @@ def best_of(entries: Sequence[Entry]) -> Choice:
 
 
 def crossover(cell: Cell, ks: Sequence[int], posterior: Posterior, pairs: Sequence[Pair] = ()) -> Crossover:
-    """Where the best K of a concurrency stops to gain throughput; a range, as the model errs by a factor."""
+    """The concurrency at which the best K stops gaining throughput; a range, as the model errs by a factor."""
 
     def ratio(at: float) -> float:
         return max(throughput_point(replace(cell, concurrency=at, k=k), posterior, pairs) for k in ks)

@@ -29,7 +29,7 @@ _STEP = 0.02  # of a logarithm, for gradients
 _ACCEPTANCE = {"measured": 0.06, "published": 0.30, "class": 0.58}
 _HOST_BOUND = 0.30
 _UNKNOWN_DEVICE = 0.5  # a CPU: nothing is known of it but what is measured
-# How far the model's own error is shared: distances at which its correlation is 1/e.
+# Distances at which the correlation of the model's own error falls to 1/e.
 _REACH_CONCURRENCY, _REACH_K = math.log(4), 4.0
 
 
@@ -48,7 +48,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a cell would bring. ``load``: tokens per step over the knee; ``batch``: requests that decode at once;
+    """The prediction of a cell. ``load``: tokens per step over the knee; ``batch``: requests that decode at once;
     ``baseline_tpot_ms`` and ``tokens_per_s`` are the model's, which promises ratios only."""
 
     throughput: Band
@@ -139,7 +139,7 @@ def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float
         noise = np.diag([noise**2 for _, noise, _ in known])
         cross = np.array([here.shared(point, which, covariance) for point in points])
         off = np.array([math.log(value) - point.logs[which] for point, _, value in known])
-        # Where the points lie further off than the model's uncertainty allows, that was too small: it grows with them.
+        # Points further off than the model's uncertainty allows show that it was too small: it grows with them.
         surprise = max(float(off @ np.linalg.solve(between + noise, off)) / len(known), 1.0)
         variance *= surprise
         cross *= surprise

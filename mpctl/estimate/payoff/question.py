@@ -267,7 +267,7 @@ def _acceptance(node: Node, method: str, k: int, published: Callable[[], Accepta
 
 
 def class_acceptance(method: str, traffic: str, k: int) -> Acceptance:
-    """What a class of traffic reached in published tables: screening only."""
+    """The acceptance that a class of traffic reached in published tables: for screening only."""
     family = "lookup" if method in LOOKUPS else "draft-model" if method in DRAFT_MODELS else "head"
     return Acceptance(of_class(family, traffic, k), origin="class")
 

@@ -12,7 +12,7 @@ from mpctl.estimate.payoff.predict import Band
 
 
 def rows_behind(regime: str) -> int:
-    """How many published ratios of a regime were predicted with their own system left out."""
+    """Number of published ratios of a regime that were predicted with their own system left out."""
     figures = fitted_record()["accuracy"]["one_system_left_out"].get(regime, {})
     return int(figures.get("rows", 0))
 

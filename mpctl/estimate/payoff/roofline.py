@@ -52,7 +52,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class Drafting:
-    """What proposes ``k`` tokens, and how many are accepted.
+    """The proposer of ``k`` tokens and its acceptance.
 
     ``tokens_per_step``: with the target's own. ``coverage``: share of steps with a proposal. ``passes`` of the draft,
     each over ``pass_tokens`` tokens per request, reading ``gb`` of weights and computing with ``active_b`` billion

@@ -1,4 +1,4 @@
-"""What a step reads and computes: weights, active parameters and KV bytes of a target and of its draft.
+"""Weights, active parameters and KV bytes that a step of a target and of its draft reads and computes.
 
 The embedding is not read by a step, unless it is the output matrix, too. Heads are sized by the layers they have
 (SpecForge's configurations and speculators' documentation; P-EAGLE 4, DFlash and DSpark 5 layers).

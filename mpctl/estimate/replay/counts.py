@@ -35,7 +35,7 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """What the engine's counters would read. ``per_position``: drafts accepted up to each position."""
+    """The counters that the engine would report. ``per_position``: drafts accepted up to each position."""
 
     requests: int
     generated: int

@@ -37,7 +37,7 @@ class PromptLookup:
                 self._first.setdefault(tuple(self._tokens[end - size :]), end)
 
     def propose(self) -> Tokens:
-        """What followed the earliest place of the longest n-gram."""
+        """The tokens after the earliest occurrence of the longest n-gram."""
         end = len(self._tokens)
         k = self._k if self._limit is None else min(self._k, self._limit - end)
         for size in self._sizes:

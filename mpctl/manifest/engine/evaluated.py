@@ -21,7 +21,7 @@ _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Where such arguments are written.
+    """The place of such arguments in the manifest.
 
     ``pod``: the mapping that has, or gets, the pod template under ``key``. ``container``: the engine's, None when the
     manifest leaves it to the presets. ``value``: the scalar of the variable. ``words``: by the path of their scalar.

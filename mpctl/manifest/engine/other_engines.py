@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# How images, commands and runtimes of other engines are recognised; the name is what people call it.
+# Patterns that recognise images, commands and runtimes of other engines, each with the engine's common name.
 _OTHERS = (
     ("sglang", re.compile(r"\bsglang\b|sglang[.:/-]", re.IGNORECASE)),
     ("tensorrt-llm", re.compile(r"tensorrt[-_]?llm|trtllm", re.IGNORECASE)),

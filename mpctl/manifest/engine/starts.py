@@ -1,4 +1,4 @@
-"""Whether a container of any pod starts vLLM, by its image and its words alone."""
+"""Detection of containers that start vLLM, by their image and command line alone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _STAGED = ("volumes", "volumeMounts")
 
 
 def is_own_item(key: str, name: str, values: tuple[Any, ...]) -> bool:
-    """Whether an item of the list ``key`` is part of the speculative setting, or a staged draft's volume or mount."""
+    """Return whether an item of list ``key`` is of the speculative setting, or a staged draft's volume or mount."""
     if key in ARGUMENTS:
         words = [word for value in values if value is not MISSING for word in _words(value)]
         return any(is_speculative(flag) for flag in parse(words)[0])
@@ -48,7 +48,7 @@ def storage_of(document: Any, path: str = "") -> dict[str, Any]:
 
 
 def holds_draft(storage: dict[str, Any]) -> bool:
-    """Whether an artifact is mounted where mpctl mounts drafts."""
+    """Return whether an artifact is mounted where mpctl mounts drafts."""
     lists = [value for value in storage.values() if isinstance(value, list)]
     return any(isinstance(entry, dict) and entry.get("mountPath") == DRAFT_MOUNT for value in lists for entry in value)
 

@@ -69,7 +69,7 @@ def ordered(chosen: Mapping[str, Any], *orders: Sequence[str]) -> Items:
 
 
 def is_script(item: object) -> bool:
-    """Whether an item of ``args`` or ``command`` is a shell script rather than one word."""
+    """Return whether an item of ``args`` or ``command`` is a shell script rather than one word."""
     return isinstance(item, str) and not item.startswith("-") and bool(re.search(r"\s", item.strip()))
 
 

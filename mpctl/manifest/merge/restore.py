@@ -100,7 +100,7 @@ def _paths(before: str, after: str, *, own: bool) -> tuple[str, ...]:
 
 
 def _is_right(text: str, target: str, live: str) -> bool:
-    """Whether a merged text has the speculation to restore, and everything else of the live one."""
+    """Return whether a merged text has the speculation to restore, and everything else from the live one."""
     return not foreign_changes(live, text) and _same_speculation(text, target)
 
 

@@ -44,7 +44,7 @@ def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:
 
 
 def _artifacts(storage: dict[str, Any]) -> list[Any]:
-    """What is mounted, and where, whichever field says so."""
+    """The mounted artifacts with their paths, from either field."""
     artifacts: list[Any] = []
     for value in storage.values():
         artifacts += value if isinstance(value, list) else [{"uri": value, "mountPath": MOUNT}]

@@ -25,7 +25,7 @@ _SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "
 _SUFFIX = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# What YAML or a terminal may not show as itself; "$" because Kubernetes and shells give it a meaning.
+# Characters that YAML or a terminal may not show as themselves, and "$", to which Kubernetes and shells give a meaning.
 _UNSAFE = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\\$")
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -17,7 +17,7 @@ from mpctl.methods.spec import Spec
 
 Verdict = Literal["ok", "warn", "mismatch", "unknown"]
 
-# What makes a pair, in the order a person would ask.
+# The rules for a pair, in the order a person would ask.
 CHECKS: tuple[Rule, ...] = (
     rules_match.wrong_target,
     rules_draft.draft_kind,

@@ -106,7 +106,7 @@ def _positions(concurrency: Sequence[float]) -> list[float]:
 
 
 def _first(points: Sequence[Record], xs: Sequence[float], what: str) -> float | None:
-    """Where a regime begins among the points; None where it does not."""
+    """The position where a regime begins among the points; None where it does not."""
     for x, point in zip(xs, points, strict=True):
         if (what == "pool" and point["poolBound"]) or (what == "knee" and point["loadOverKnee"] >= 1):
             return x

@@ -49,7 +49,7 @@ def chosen(method: Record) -> list[Record]:
 
 
 def best_lines(method: Record) -> Iterator[str]:
-    """Which K, where the gain ends, and what the figures rest on."""
+    """The advised K, the crossover, and the evidence behind the figures."""
     parts = []
     for choice in method["best"]:
         equal = choice["equalK"]
@@ -65,7 +65,7 @@ def best_lines(method: Record) -> Iterator[str]:
 
 
 def outside_lines(method: Record) -> Iterator[str]:
-    """What no evidence covers, each reason once, with what would bring it inside."""
+    """The reasons why evidence does not cover the answers, each once, with the measurement that would."""
     entries: dict[tuple[str, str], None] = {}
     for answer in chosen(method):
         for gap in answer["outsideTheEvidence"]:
@@ -119,7 +119,7 @@ def cost_lines(method: Record) -> Iterator[str]:
 
 
 def run_lines(method: Record) -> Iterator[str]:
-    """Whether it can run, whether it fits, and what the rollout takes."""
+    """Preflight verdict, memory estimate and needs of the rollout."""
     if "canRun" in method:
         findings = [f for f in method["findings"] if f["severity"] != "note"]
         verdict = "can run" if method["canRun"] else "cannot run"
@@ -173,7 +173,7 @@ def _checked_row(comparison: Record) -> list[str]:
 
 
 def history_lines(record: Record) -> Iterator[str]:
-    """How often the band held, and which rollouts had no prediction."""
+    """The share of measurements inside their band, and the rollouts without a prediction."""
     count = len(record["history"])
     if count:
         inside, error = record["inside"], record["medianError"]

@@ -15,7 +15,7 @@ from mpctl.rollout.steps.live_checks import await_counters, hold, in_words
 
 @dataclass(frozen=True)
 class Baked(StepResult):
-    """What the promoted arm's counters showed."""
+    """The promoted arm's counters over the bake."""
 
     seconds: float
     tokens: float | None = None

@@ -22,7 +22,7 @@ from mpctl.rollout.steps.measure import target_of, workload_of
 
 @dataclass(frozen=True)
 class Matched(StepResult):
-    """What the warm-up drafted, how much of it was accepted at the first position, and the gate's outcome on it."""
+    """Drafts of the warm-up, the acceptance rate at the first position, and the gate's outcome on them."""
 
     prompts: int
     drafts: int

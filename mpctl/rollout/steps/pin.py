@@ -10,7 +10,7 @@ from mpctl.rollout.operation import Nothing, Operation, StepResult
 
 @dataclass(frozen=True)
 class Unpinned(StepResult):
-    """What was left as it is because another writer changed it."""
+    """Fields of the autoscaler that were left as they are because another writer changed them."""
 
     left: tuple[str, ...] = ()
 
@@ -25,7 +25,7 @@ def pin(context: Context, operation: Operation) -> Nothing:
 
 
 def unpin(context: Context, operation: Operation) -> Unpinned:
-    """Restore the autoscaler as it was found."""
+    """Restore the autoscaler as it was before the operation."""
     scaling = operation.scaling
     assert scaling is not None
     context.progress.step("unpin", "unpinning the autoscaler")

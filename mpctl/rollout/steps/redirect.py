@@ -13,7 +13,7 @@ from mpctl.rollout.ports import Phase
 
 @dataclass(frozen=True)
 class Redirected(StepResult):
-    """Whether the retained baseline has the traffic; what of the route was left as it is."""
+    """``moved``: the retained baseline has the traffic; ``left``: parts of the route that another writer changed."""
 
     moved: bool
     left: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Redirected(StepResult):
 
 @dataclass(frozen=True)
 class Unshifted(StepResult):
-    """What of the route was left as it is because another writer changed it."""
+    """Parts of the route that were left as they are because another writer changed them."""
 
     left: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
 
 
 def redirected(operation: Operation) -> bool:
-    """Whether the operation gave the retained baseline the traffic."""
+    """Return whether the operation gave the retained baseline the traffic."""
     result = operation.result("redirect", Redirected)
     return result is not None and result.moved
 

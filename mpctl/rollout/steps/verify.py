@@ -17,7 +17,7 @@ FOLLOW_S = 30.0  # the Deployment controller observes a change within a second, 
 
 @dataclass(frozen=True)
 class Verified(StepResult):
-    """What is live: the digest of its manifest, the engine's own arguments, fields that admission added."""
+    """The live service: the digest of its manifest, the engine's own arguments, fields that admission added."""
 
     digest: str
     argv: tuple[str, ...] = ()
@@ -66,6 +66,6 @@ def _settled_state(context: Context, operation: Operation) -> ArmState:
 
 
 def _grows(operation: Operation, state: ArmState) -> bool:
-    """Whether it waits only for pods that the unpinned autoscaler asked for: as many serve as were pinned."""
+    """Return whether it waits only for pods that the unpinned autoscaler added: as many serve as were pinned."""
     pinned = (operation.scaling or {}).get("replicas", 0) if "unpin" in operation.done else 0
     return state.phase is Phase.STARTING and 0 < pinned <= state.pods_ready
