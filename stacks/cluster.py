@@ -339,7 +339,7 @@ def buckets_of(plan: Plan, scheme: str) -> dict[str, list[str]]:
 
 
 def publish_next(stack: Stack) -> None:
-    """The command that goes on from here, for whoever deployed this layer alone."""
+    """The next command, for users who deployed this layer alone."""
     builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
 
 

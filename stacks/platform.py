@@ -162,7 +162,7 @@ def pause_image(plan: Plan) -> str:
 
 
 def gpu_driver(plan: Plan) -> str:
-    """The driver that the installer is told to install on GKE nodes."""
+    """The driver that the installer installs on GKE nodes."""
     return plan.settings.gpu_driver or plan.versions.image("gke-gpu-driver")
 
 

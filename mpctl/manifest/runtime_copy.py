@@ -88,7 +88,7 @@ def _extent(text: str, copied: View) -> tuple[int, int]:
 
 
 def _proved(service: Service, text: str, original: tuple[View, int]) -> Service:
-    """The service with its copy; refused when the copy is another spec, or when the way back is not exact."""
+    """The service with its copy; refused when the copy has another spec, or when removing it is not exact."""
     try:
         made = load_one(text, service.name, file=service.file)
         before, after = contents(service.text, service.file), contents(text, service.file)

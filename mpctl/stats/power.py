@@ -66,15 +66,15 @@ def _rounds_to_show(drift: float, alpha: float, power: float, trim: float, settl
     from scipy.special import ndtri
 
     single = (float(ndtri(1.0 - alpha) + ndtri(power)) / drift) ** 2  # rounds of a single analysis at the end
-    more = max(single / _COUNTED, 1.0)
-    counted = drift * math.sqrt(more)
+    scale = max(single / _COUNTED, 1.0)
+    counted = drift * math.sqrt(scale)
 
     def enough(rounds: int) -> bool:
         omit = int(0 < settled <= rounds)
         return chance_to_show(counted, 1.0, rounds, alpha, trim=trim, omit=omit) >= power
 
-    rounds = fewest_rounds(enough, MOST_LOOKS, int(single / more))
-    return None if rounds is None or rounds * more > MOST_LOOKS else round(rounds * more)
+    rounds = fewest_rounds(enough, MOST_LOOKS, int(single / scale))
+    return None if rounds is None or rounds * scale > MOST_LOOKS else round(rounds * scale)
 
 
 def fewest_rounds(enough: Callable[[int], bool], most: int, least: int = FIRST_LOOK) -> int | None:

@@ -91,7 +91,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Budget:
-    """A monthly limit, in US dollars on AWS and in the billing account's currency on Google Cloud, and who is told."""
+    """A monthly limit with its recipients: US dollars on AWS, the billing account's currency on Google Cloud."""
 
     monthly: int
     emails: tuple[str, ...]

@@ -118,7 +118,7 @@ def is_flag(token: str) -> bool:
 
 
 def _flag(argv: Sequence[str], i: int) -> tuple[Flag, int]:
-    """The flag at ``i`` and where reading goes on."""
+    """The flag at ``i`` and the index after it."""
     token = argv[i]
     if len(token) > 2 and token.startswith("-O"):
         return Flag("--optimization-level", "-O", token[2:].removeprefix("="), i, None), i + 1

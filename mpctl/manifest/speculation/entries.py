@@ -1,4 +1,4 @@
-"""Entries of block mappings and lists as text: written below what is there, and cut out again.
+"""Entries of block mappings and lists as text: written below the present ones, and cut out again.
 
 What is added is whole lines behind the last line of an entry, so cutting the same lines restores every byte.
 """
