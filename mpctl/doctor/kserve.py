@@ -95,7 +95,7 @@ def check_version(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
-    """The sections of KServe's ConfigMap, each parsed; None when it was not seen. A broken section is its text."""
+    """The sections of KServe's ConfigMap, each parsed; None when it was not read. A broken section is its text."""
     configmaps = facts.known("kserve-configmaps")
     if not configmaps:
         return None

@@ -1,4 +1,4 @@
-"""From the text of a file to the services in it, and from services to the one a user named."""
+"""Reading the services in a file, and selecting the one that a user names."""
 
 from __future__ import annotations
 

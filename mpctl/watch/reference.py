@@ -31,7 +31,7 @@ _REACH, _REACH_MORE = 1.25, 0.5  # times and plus the largest measured load, up 
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure over the rounds of the measurement with its 95 % confidence interval; open where one round says none."""
+    """A figure over the rounds of the measurement with its 95 % confidence interval; open where a round has none."""
 
     value: float
     low: float | None = None
