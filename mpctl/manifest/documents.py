@@ -130,7 +130,7 @@ def _check_kind(root: View) -> None:
 
 
 def _require_readable(whole: ManifestFile, adapters: Sequence[Adapter]) -> None:
-    """Name the reason why no object of a kind that may be anything could be looked at, where the file mentions vLLM."""
+    """Raise the reason why no object of a kind without a fixed structure could be read, if the file mentions vLLM."""
     for root in whole.roots if "vllm" in whole.text.lower() else ():
         for adapter in adapters:
             adapter.require_readable(root)

@@ -1,4 +1,4 @@
-"""Arguments, variables and texts without their secrets, for everything that is shown or kept."""
+"""Arguments, variables and texts without their secrets, for everything that is shown or recorded."""
 
 from __future__ import annotations
 

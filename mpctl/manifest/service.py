@@ -240,7 +240,7 @@ class Service:
 
 
 def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
-    """Everything of a service that an edit of one of its engines must leave alone."""
+    """Everything of a service that an edit of one of its engines must not change."""
     words = []
     for at_number, engine in enumerate(service._engines()):
         taken = {i for slot in setting.slots(engine) for i in slot.indexes} if at_number == number else set()

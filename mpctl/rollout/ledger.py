@@ -200,7 +200,7 @@ def _named(entry: Entry, manifest: str) -> object:
 
 
 def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[int, ...]:
-    """Numbers of the revisions that the ledger names and that are not there."""
+    """Numbers of the revisions that the ledger names and that are not found."""
     return tuple(sorted(recorded_revisions(entries) - {r.number for r in revisions}))
 
 

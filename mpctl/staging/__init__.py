@@ -1,1 +1,1 @@
-"""Target and draft into the pod: published drafts, staging modes and what each one changes."""
+"""Staging of target and draft in the pod: published drafts, staging modes and the changes of each."""

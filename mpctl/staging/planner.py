@@ -1,4 +1,4 @@
-"""Plan how a draft gets into the pod: which staging modes this service and cluster allow, and why one is best.
+"""Plan the staging of a draft: the modes that this service and cluster allow, and the reason for the best one.
 
 Pure. A service, a draft and what is known of the cluster go in; the edited service, what has to be prepared before
 it, and what a rollback removes and leaves come out. KServe's rules are :mod:`mpctl.staging.kserve`; the bytes are
@@ -93,7 +93,7 @@ def _preferences(context: StagingContext) -> list[tuple[str, str]]:
 
 
 def _of_image(target: Storage) -> list[tuple[str, str]]:
-    """For a target that is an image."""
+    """Modes for a target that is an image."""
     native = target.uri.startswith("oci+native")
     return [
         ("oci+native" if native else "oci", "the target is an image; the draft becomes one of its own"),
@@ -105,7 +105,7 @@ def _of_image(target: Storage) -> list[tuple[str, str]]:
 
 
 def _of_download(context: StagingContext) -> list[tuple[str, str]]:
-    """For a target that is downloaded, by KServe or by the engine, or lies in volumes of its own."""
+    """Modes for a target that KServe or the engine downloads, or that has volumes of its own."""
     if context.cluster.air_gapped:
         return [
             ("pvc", "the cluster is air-gapped; the claim is filled once"),

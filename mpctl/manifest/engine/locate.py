@@ -1,4 +1,4 @@
-"""From a container's command and args to the words vLLM is started with, each tied to where it is written.
+"""Find the words that start vLLM in a container's command and args, each with its place in the text.
 
 A word is an item of a YAML list, or a word of a shell script inside such an item. Kubernetes fills in ``$(NAME)`` from
 the container's environment before the process starts; that is done here too where the value is in the manifest.

@@ -16,8 +16,10 @@ _BESIDE = re.compile(
 
 
 def starts_vllm(image: str, command: Sequence[str] | None, args: Sequence[str]) -> bool:
-    """By its command; without one by the image's name, or by flags that only vLLM has. ``command``: None when the
-    image's entrypoint runs."""
+    """Return whether a container starts vLLM: by its command, else by the image's name or flags that only vLLM has.
+
+    ``command``: None when the image's entrypoint runs.
+    """
     words = [*(command or ()), *args]
     if other_engine([image, *words]) is not None:
         return False

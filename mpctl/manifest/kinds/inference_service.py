@@ -85,12 +85,12 @@ class _Runtime:
 
 
 def _joined(engine: Engine, own: Engine) -> EngineCommand:
-    """KServe puts the service's arguments behind those of its runtime."""
+    """Join the arguments as KServe does: the service's after those of its runtime."""
     return EngineCommand((*engine.command.argv, *own.command.argv), engine.command.entrypoint)
 
 
 def _set_twice(container: View, own: Engine) -> InputError | None:
-    """Why a copied runtime cannot be edited: arguments of the service count more."""
+    """The error when a copied runtime cannot be edited: arguments of the service override its own."""
     if not any(is_speculative(flag) for flag in parse(own.command.argv)[0]):
         return None
     return container.error(
@@ -136,7 +136,7 @@ def _runtime_of(model: View, runtimes: Mapping[str, _Runtime]) -> _Runtime | Non
 
 
 def _unreached(home: View, runtime: _Runtime | None) -> InputError | None:
-    """Why arguments of the service do not reach the engine: the runtime starts it in a shell that ignores them."""
+    """The error when the service's arguments do not reach the engine: the runtime starts it in a shell without them."""
     if runtime is None or home.get("command") is not None:
         return None
     script = locate(runtime.container).script
@@ -150,7 +150,7 @@ def _unreached(home: View, runtime: _Runtime | None) -> InputError | None:
 
 
 def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
-    """By name; KServe takes a namespace's own runtime before a cluster-wide one."""
+    """The runtimes of the file by name; KServe prefers a namespace's own runtime to a cluster-wide one."""
     runtimes: dict[str, _Runtime] = {}
     for kind in ("ClusterServingRuntime", "ServingRuntime"):
         for root in file.of_kind(kind):

@@ -122,7 +122,7 @@ def _evaluates(command: View) -> bool:
 
 
 def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError | None:
-    """Why a setting of the service would not count, or would take away what a config sets."""
+    """The error when a setting of the service would have no effect, or would replace what a config sets."""
     evaluated = engine.evaluated
     own_args = evaluated is not None and evaluated.container is not None and evaluated.container.get("args") is not None
     own = own_args or (evaluated is not None and evaluated.value is not None)

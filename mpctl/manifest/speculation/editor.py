@@ -257,7 +257,7 @@ def _repeated(view: View, why: str) -> InputError:
 
 
 def _requote(text: str, opening: str, old: str) -> str:
-    """In the quotes ``old`` had; single quotes that only its characters needed go when they are not needed."""
+    """Write text in the quotes of ``old``; single quotes go when the new characters do not need them."""
     if opening == "'" and quote(old) == old:
         return quote(text, "'")
     if opening == "'":

@@ -95,7 +95,7 @@ def _drop(editor: Editor, unwanted: list[Slot]) -> None:
 
 
 def _value(editor: Editor, slot: Slot, config: dict[str, Json]) -> None:
-    """New JSON in place of the old."""
+    """Replace the JSON of a slot."""
     token = editor.engine.tokens[slot.indexes[-1]]
     text = like(slot.flag.value, config)
     if _unquoted(token):
@@ -131,7 +131,7 @@ def _dotted(editor: Editor, spared: list[Slot], config: dict[str, Json]) -> None
 
 
 def _fill(editor: Editor, spared: list[Slot], pairs: list[Pair]) -> None:
-    """Slots take the pairs in order; slots left over go, pairs left over follow the last slot."""
+    """Give the pairs to the slots in order; surplus slots are removed, surplus pairs follow the last slot."""
     for slot, (flag, value) in zip(spared, pairs, strict=False):
         key = flag.partition(".")[2]
         own = slot.path == (key,) or normal({".".join(slot.path): None}) == {key: None}

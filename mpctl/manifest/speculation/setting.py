@@ -207,7 +207,7 @@ def _text_keys(value: object) -> bool:
 
 
 def same(first: Json, second: Json) -> bool:
-    """Equal as JSON: unlike ==, True is not 1 and 1.0 is not 1."""
+    """Return whether two values are equal as JSON: unlike ==, True is not 1 and 1.0 is not 1."""
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 

@@ -50,7 +50,7 @@ def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cu
 
 
 def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[Cut]:
-    """Cut items out. A block list left without items goes with its key, a flow list becomes ``[]``."""
+    """Cut items out. A block list without items goes with its key, a flow list becomes ``[]``."""
     node = _sequence(view)
     remaining = [i for i in range(len(node.items)) if i not in indexes]
     if node.flow:

@@ -1,4 +1,4 @@
-"""From the characters of a scalar's value back to the characters of the file, and from new text to its spelling.
+"""Map the characters of a scalar's value to the characters of the file, and spell new text in a scalar's style.
 
 :func:`pieces` decodes a scalar once more, this time remembering where every character came from. The result is
 compared with what the YAML parser read, so a scalar this module does not understand is refused and never cut wrong.
@@ -131,7 +131,7 @@ def _lines(text: str, lines: list[tuple[int, int, int]], indent: int, style: str
 
 
 def _trim(pieces: list[Piece], value: str) -> list[Piece]:
-    """Chomping only ever removes line breaks at the end."""
+    """Cut the pieces to the length of ``value``: chomping removes only line breaks at the end."""
     tail = pieces[len(value) :]
     return pieces[: len(value)] if all(piece.char == "\n" for piece in tail) else pieces
 

@@ -239,7 +239,7 @@ class _Word:
 
 
 def _closing(text: str, start: int) -> int:
-    """Just past the bracket that closes the one at ``start``, or -1. Quotes inside are skipped."""
+    """Return the index after the bracket that closes the one at ``start``, or -1. Quotes inside are skipped."""
     depth, i = 0, start
     pairs = {"(": ")", "{": "}"}
     opening, closing = text[start], pairs[text[start]]
