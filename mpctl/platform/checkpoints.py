@@ -65,9 +65,9 @@ def read_checkpoint(files: Files) -> ModelFacts | None:
 
 def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
     """The weights an engine loads: those at the top, and of a repository that keeps them twice the sharded ones."""
-    found = {name: size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name}
-    plain = {name: size for name, size in found.items() if not name.startswith("consolidated")}
-    return plain or found
+    weights = {name: size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name}
+    plain = {name: size for name, size in weights.items() if not name.startswith("consolidated")}
+    return plain or weights
 
 
 def _json(files: Files, name: str) -> dict[str, Any] | None:
@@ -75,12 +75,12 @@ def _json(files: Files, name: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}", file=f"{files.where}/{name}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"must be a JSON object, got {type(found).__name__}", file=f"{files.where}/{name}")
-    return found
+    if not isinstance(document, dict):
+        raise InputError(f"must be a JSON object, got {type(document).__name__}", file=f"{files.where}/{name}")
+    return document
 
 
 def _chat_template(files: Files) -> str | None:
@@ -146,12 +146,12 @@ def shapes(header: object) -> dict[str, tuple[int, ...]]:
     """Shapes by name of a parsed safetensors header; what is no tensor is left out."""
     if not isinstance(header, Mapping):
         raise ValueError("the header is no object")
-    found = {}
+    tensor_shapes = {}
     for name, entry in header.items():
         shape = entry.get("shape") if isinstance(entry, Mapping) else None
         if isinstance(shape, list) and all(isinstance(size, int) for size in shape):
-            found[str(name)] = tuple(shape)
-    return found
+            tensor_shapes[str(name)] = tuple(shape)
+    return tensor_shapes
 
 
 _SIZE_LINE = re.compile(r"(\d+)[ \t]+(\S.*)")
@@ -190,10 +190,10 @@ class Listing:
     def _size(self, line: str, number: int) -> None:
         if not line.strip():
             return
-        found = _SIZE_LINE.fullmatch(line.rstrip("\r"))
-        if found is None:
+        match = _SIZE_LINE.fullmatch(line.rstrip("\r"))
+        if match is None:
             raise InputError(f"is neither 'SIZE PATH' nor '==> PATH <==': {line[:60]!r}", file=self.where, line=number)
-        self._sizes[_bare(found[2])] = int(found[1])
+        self._sizes[_bare(match[2])] = int(match[1])
 
     def text(self, name: str) -> str | None:
         """The content, where the listing has it."""

@@ -58,14 +58,14 @@ def read_hub(repository: str, revision: str = "main") -> ModelFacts:
     timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
     try:
         with httpx.Client(timeout=timeout, headers=headers, follow_redirects=True) as client:
-            found = read_checkpoint(_Repository(client, endpoint, repository, revision))
+            facts = read_checkpoint(_Repository(client, endpoint, repository, revision))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(f"{endpoint}: {type(error).__name__}") from error
     except InputError as error:
         raise Unavailable(error.message) from error
-    if found is None:
+    if facts is None:
         raise Unavailable(f"{repository} has no config.json at {endpoint}")
-    return found
+    return facts
 
 
 class _Repository:
@@ -107,7 +107,9 @@ class _Repository:
             body = self._body(answer, "listing")
         try:
             listed = bounded.loads(body).get("siblings") or []
-            return {str(one["rfilename"]): int(one["size"]) for one in listed if one.get("size") is not None}
+            return {
+                str(sibling["rfilename"]): int(sibling["size"]) for sibling in listed if sibling.get("size") is not None
+            }
         except (ValueError, AttributeError, KeyError, TypeError):
             return {}
 

@@ -72,10 +72,10 @@ def of_engine(url: str, model: str) -> Tokenizer:
 
 def _config(file: Path) -> Mapping[str, Any]:
     try:
-        found = bounded.loads(file.read_bytes())
+        config = bounded.loads(file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return config if isinstance(config, Mapping) else {}
 
 
 def _token(value: Any) -> str:
@@ -87,7 +87,7 @@ def _template(path: Path, config: Mapping[str, Any]) -> Callable[[Messages], str
     file = path / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
     if not isinstance(source, str):
-        return lambda messages: "".join(str(one.get("content", "")) for one in messages)
+        return lambda messages: "".join(str(message.get("content", "")) for message in messages)
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:

@@ -19,19 +19,19 @@ def create_once(client: Client, metadata: Json, number: int, data: Json) -> Json
     """
     name, namespace = metadata["name"], metadata["namespace"]
     body = {"metadata": metadata, "revision": number, "data": data}
-    for left in reversed(range(_TRIES)):
+    for remaining_tries in reversed(range(_TRIES)):
         try:
             client.create(CONTROLLER_REVISION, body)
             return None
         except AlreadyExists:
             return client.require(CONTROLLER_REVISION, name, namespace)
         except OutcomeUnknown:
-            there = client.get(CONTROLLER_REVISION, name, namespace)
-            if there is not None or not left:
-                if there is None:
+            existing = client.get(CONTROLLER_REVISION, name, namespace)
+            if existing is not None or not remaining_tries:
+                if existing is None:
                     raise
-                return there
+                return existing
         except Stale:
-            if not left:
+            if not remaining_tries:
                 raise
     return None

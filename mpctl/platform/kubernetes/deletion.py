@@ -86,8 +86,8 @@ class RecordedObjects:
         )
         self._delete(dict(reversed(going)).items(), dry_run=True)
         self._delete(going)
-        left = [pair for pair in self._found if pair not in going]
-        return Pruned(len(going), _size(going), len(left), _size(left))
+        remaining = [pair for pair in self._found if pair not in going]
+        return Pruned(len(going), _size(going), len(remaining), _size(remaining))
 
     def _record_of(self, seal: Json) -> str:
         """The ConfigMap that a seal vouches for."""

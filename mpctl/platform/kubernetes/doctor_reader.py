@@ -79,11 +79,11 @@ class _Reader:
 
     def read_all(self, jobs: Sequence[_Query]) -> dict[str, Sequence[Json]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for (name, _), found in zip(jobs, pool.map(self._read, jobs), strict=True):
-                if isinstance(found, str):
-                    self.unread[name] = found
+            for (name, _), answer in zip(jobs, pool.map(self._read, jobs), strict=True):
+                if isinstance(answer, str):
+                    self.unread[name] = answer
                 else:
-                    self.objects[name] = found
+                    self.objects[name] = answer
         return self.objects
 
     def _read(self, job: _Query) -> Sequence[Json] | str:
@@ -109,8 +109,8 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
     """KServe's and the driver's own objects, then those of the services."""
 
     def config(client: Client) -> Sequence[Json] | None:
-        found = client.get(kinds.CONFIG_MAP, CONFIG, kserve)
-        return [found] if found else None
+        config_map = client.get(kinds.CONFIG_MAP, CONFIG, kserve)
+        return [config_map] if config_map else None
 
     mine = (kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE, kinds.INFERENCE_SERVICE, kinds.HPA)
     return [
@@ -130,11 +130,11 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
 
 def _namespace_of(hooks: Sequence[Json]) -> str | None:
     """Where KServe runs, from the address of its webhooks."""
-    for one in hooks:
-        if "serving.kserve.io" in str(at(one, "metadata", "name")):
-            for hook in each(one, "webhooks"):
-                if found := at(hook, "clientConfig", "service", "namespace"):
-                    return str(found)
+    for configuration in hooks:
+        if "serving.kserve.io" in str(at(configuration, "metadata", "name")):
+            for hook in each(configuration, "webhooks"):
+                if namespace := at(hook, "clientConfig", "service", "namespace"):
+                    return str(namespace)
     return None
 
 
@@ -148,21 +148,21 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
     if not versions:
         return ()
     version = max(versions)  # v1beta2 before v1beta1, as the HPA controller prefers them
-    found = []
+    answers = []
     for namespace in sorted({place(s)[0] for s in services}):
         path = f"/apis/{ADAPTER}/{version}/namespaces/{namespace}/pods/*/{METRIC}?labelSelector={SERVICE_LABEL}"
         try:
             text = client.raw(path)
             items = () if text is None else json_object(text).get("items") or ()
         except MpctlError as error:
-            found.append(MetricAnswer(namespace, None, error.message))
+            answers.append(MetricAnswer(namespace, None, error.message))
             continue
         if text is None:
-            found.append(MetricAnswer(namespace, None, "the metric is unknown (404)"))
+            answers.append(MetricAnswer(namespace, None, "the metric is unknown (404)"))
             continue
         values = {str(at(i, "describedObject", "name")): str(i.get("value")) for i in items}
-        found.append(MetricAnswer(namespace, values))
-    return tuple(found)
+        answers.append(MetricAnswer(namespace, values))
+    return tuple(answers)
 
 
 def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:
@@ -171,7 +171,7 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
     for item in ledgers:
         namespace, name = place(item)
         entries.setdefault((namespace, names.service_of_ledger(name)), []).append(item)
-    found = {}
+    unfinished = {}
     for (namespace, service), items in entries.items():
         try:
             operation = open_operation(entries_of(items, namespace, service))
@@ -179,8 +179,8 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
             unread[f"ledger of {namespace}/{service}"] = error.message
             continue
         if operation is not None:
-            found[namespace, service] = f"{operation.id} ({operation.plan.spec_text})"
-    return found
+            unfinished[namespace, service] = f"{operation.id} ({operation.plan.spec_text})"
+    return unfinished
 
 
 def _denied(client: Client, namespace: str | None, unread: dict[str, str]) -> tuple[Denied, ...] | None:

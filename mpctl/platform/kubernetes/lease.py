@@ -87,8 +87,8 @@ def this_process() -> str:
 
 def process_is_gone(process: str) -> bool:
     """Whether a text of :func:`this_process` names a process of this machine that ended; any other text names none."""
-    boot, _, rest = process.partition(" ")
-    pid, _, started = rest.partition(" ")
+    boot, _, pid_and_start = process.partition(" ")
+    pid, _, started = pid_and_start.partition(" ")
     if not boot or boot != _boot_id() or not pid.isdecimal() or not started.isdecimal():
         return False
     return _start_time(pid) != started
@@ -104,10 +104,10 @@ def _boot_id() -> str:
 
 def _start_time(pid: int | str) -> str:
     try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return "gone"
-    return "gone" if state == "Z" else rest[18]  # field 22 of proc(5)
+    return "gone" if state == "Z" else fields[18]  # field 22 of proc(5)
 
 
 class Lease:

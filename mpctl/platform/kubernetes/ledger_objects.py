@@ -45,7 +45,7 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
         MpctlError: an object holds no entry.
         Tampered: an entry is missing or forged; the message names its object and its last writer.
     """
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for item in sorted(items, key=lambda item: int(item.get("revision") or 0)):
         name = item["metadata"]["name"]
         where = f"ControllerRevision {namespace}/{name}"
@@ -53,11 +53,11 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
             entry = Entry.from_record(item.get("data"))
         except ValueError as error:
             raise MpctlError(f"{where}: not a ledger entry ({error})", hint="nothing was changed") from error
-        if name != names.ledger_name(service, entry.seq) or not entry.follows(found[-1] if found else None):
-            before = f"entry {len(found) + 1} of the ledger of {service} is missing or forged"
+        if name != names.ledger_name(service, entry.seq) or not entry.follows(entries[-1] if entries else None):
+            before = f"entry {len(entries) + 1} of the ledger of {service} is missing or forged"
             raise Tampered(f"{where} does not follow: {before}{last_writer(item)}")
-        found.append(entry)
-    return tuple(found)
+        entries.append(entry)
+    return tuple(entries)
 
 
 def missing_after(entries: Sequence[Entry], newest: NewestEntry | None) -> str:

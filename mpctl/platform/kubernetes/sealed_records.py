@@ -99,10 +99,10 @@ class SealedRecords:
     def _seal(self, operation: str, bundle: str, number: int, data: Json) -> None:
         metadata = self._metadata(names.seal_name(self._service, operation, bundle, number), names.SEAL)
         metadata["labels"][names.OPERATION_LABEL] = names.label_of(operation)
-        there = create_once(self._client, metadata, number, data)
-        if there is not None and there.get("data") != data:
+        existing = create_once(self._client, metadata, number, data)
+        if existing is not None and existing.get("data") != data:
             raise Conflict(
-                f"records of {operation} were sealed by another writer meanwhile{last_writer(there)}",
+                f"records of {operation} were sealed by another writer meanwhile{last_writer(existing)}",
                 hint="mpctl status shows who is at work; the same command again continues from there",
             )
 
@@ -118,12 +118,12 @@ class SealedRecords:
 
     def _read_sealed(self, operation: str) -> list[tuple[int, Bundle]]:
         seals = self._newest_seals(operation)
-        for left in reversed(range(_TRIES)):
+        for remaining_tries in reversed(range(_TRIES)):
             try:
                 return [(number_of(seal), self._opened(operation, seal)) for seal in seals]
             except Tampered:
                 newer = self._newest_seals(operation)  # whoever works on the operation wrote twice meanwhile
-                if newer == seals or not left:
+                if newer == seals or not remaining_tries:
                     raise
                 seals = newer
         return []
@@ -135,31 +135,31 @@ class SealedRecords:
             f"{names.OPERATION_LABEL}={names.label_of(operation)}"
         )
         newest = newest_seals(self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or [])
-        found: list[Json] = []
-        while (seal := newest.get((operation, _bundle_name(len(found))))) is not None:
-            found.append(seal)
-        return found
+        seals: list[Json] = []
+        while (seal := newest.get((operation, _bundle_name(len(seals))))) is not None:
+            seals.append(seal)
+        return seals
 
     def _opened(self, operation: str, seal: Json) -> Bundle:
         """The records that a seal vouches for."""
         bundle, digest = seal["data"]["name"], seal["data"]["sha256"]
         name = names.record_name(self._service, operation, bundle, number_of(seal))
         what = f"ConfigMap {self._namespace}/{name}"
-        found = self._client.get(CONFIG_MAP, name, self._namespace)
-        if found is None:
+        config_map = self._client.get(CONFIG_MAP, name, self._namespace)
+        if config_map is None:
             raise Tampered(f"{what} is missing, which held records of {operation}")
-        packed = self._packed(found)
+        packed = self._packed(config_map)
         if hashlib.sha256(packed).hexdigest() != digest:
-            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(found)}")
+            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(config_map)}")
         try:
             records: Bundle = bounded.loads(bounded.gunzip(packed))
         except ValueError as error:
             raise MpctlError(f"the records of {operation} are damaged: {error}") from error
         return records
 
-    def _packed(self, found: Json) -> bytes:
-        packed = _decoded(found, "record")
-        for digest in str((found.get("data") or {}).get("pieces", "")).split():
+    def _packed(self, config_map: Json) -> bytes:
+        packed = _decoded(config_map, "record")
+        for digest in str((config_map.get("data") or {}).get("pieces", "")).split():
             piece = self._client.get(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
             packed += _decoded(piece or {}, "piece")
         return packed
@@ -195,9 +195,9 @@ def _packed(bundle: Mapping[str, Any]) -> bytes:
     return gzip.compress(json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
 
 
-def _decoded(found: Json, key: str) -> bytes:
+def _decoded(config_map: Json, key: str) -> bytes:
     """Bytes of an object's binary data; empty where it has none that can be read."""
     try:
-        return base64.b64decode((found.get("binaryData") or {}).get(key, ""))
+        return base64.b64decode((config_map.get("binaryData") or {}).get(key, ""))
     except ValueError:
         return b""

@@ -30,11 +30,11 @@ class StatusWriter:
         Raises:
             MpctlError: the API server refused it or did not answer.
         """
-        found = self._object(namespace, service)
+        speculation_status = self._object(namespace, service)
         metadata = {"name": service, "namespace": namespace}
-        seen = {"observedGeneration": found["metadata"]["generation"]}
-        conditions = [{**condition, **seen} for condition in status["conditions"]]
-        body = {"metadata": metadata, "status": {**status, **seen, "conditions": conditions}}
+        observed = {"observedGeneration": speculation_status["metadata"]["generation"]}
+        conditions = [{**condition, **observed} for condition in status["conditions"]]
+        body = {"metadata": metadata, "status": {**status, **observed, "conditions": conditions}}
         self._client.apply(SPECULATION_STATUS, body, force=True, subresource="status")
 
     def tell(self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool) -> None:
@@ -43,11 +43,11 @@ class StatusWriter:
         Raises:
             MpctlError: the API server refused it or did not answer.
         """
-        found = self._object(namespace, service)["metadata"]
+        owner = self._object(namespace, service)["metadata"]
         involved = {"apiVersion": SPECULATION_STATUS.api_version, "kind": SPECULATION_STATUS.name}
         body = {
             "metadata": {"name": f"{service}.{secrets.token_hex(8)}", "namespace": namespace, "labels": _LABELS},
-            "involvedObject": {**involved, "namespace": namespace, "name": service, "uid": found["uid"]},
+            "involvedObject": {**involved, "namespace": namespace, "name": service, "uid": owner["uid"]},
             "reason": reason,
             "message": message[:_LONGEST],
             "type": "Warning" if warning else "Normal",

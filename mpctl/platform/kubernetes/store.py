@@ -61,8 +61,8 @@ class KubernetesStore:
         """
         if self._known is not None and self._known.revisions is not None:
             return self._known.revisions
-        found = [self._revision(item) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
-        revisions = tuple(sorted(found, key=lambda r: r.number))
+        recorded = [self._revision(item) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
+        revisions = tuple(sorted(recorded, key=lambda r: r.number))
         if self._known is not None:
             self._known.revisions = revisions
         return revisions
@@ -84,8 +84,8 @@ class KubernetesStore:
             Conflict: another revision has the number.
         """
         name = names.revision_name(self._service, revision.number)
-        there = self._create_numbered(name, names.REVISION, revision.number, revision.to_record())
-        if there is not None and self._revision(there) != revision:
+        existing = self._create_numbered(name, names.REVISION, revision.number, revision.to_record())
+        if existing is not None and self._revision(existing) != revision:
             raise Conflict(
                 f"revision {revision.number} of {self._service} was added by another writer meanwhile",
                 hint="run the same command again",
@@ -105,20 +105,20 @@ class KubernetesStore:
             return self._known.entries
         if self._known is None:
             self.held.read()  # before the ledger, whose newest entry it names
-        found = self.surviving_entries()
-        if missing := self.missing_entries(found):
+        entries = self.surviving_entries()
+        if missing := self.missing_entries(entries):
             raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service))
         if self._known is not None:
-            self._known.entries = found
-            self._name_newest(found)
-        return found
+            self._known.entries = entries
+            self._name_newest(entries)
+        return entries
 
     def surviving_entries(self) -> tuple[Entry, ...]:
         """The ledger without those entries that were removed from its end; raises as :meth:`entries` for others."""
-        found = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
-        if not found:
+        entries = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
+        if not entries:
             self._refuse_older()
-        return found
+        return entries
 
     def missing_entries(self, entries: tuple[Entry, ...]) -> str:
         """Which entries are missing after these, by the Lease as it was read last; empty when none is."""
@@ -141,9 +141,9 @@ class KubernetesStore:
             Conflict: another writer added one since the ledger was read.
         """
         name = names.ledger_name(self._service, entry.seq)
-        there = self._create_numbered(name, names.LEDGER, entry.seq, entry.to_record())
-        if there is not None and there.get("data") != entry.to_record():
-            by = (there.get("data") or {}).get("who", "another writer")
+        existing = self._create_numbered(name, names.LEDGER, entry.seq, entry.to_record())
+        if existing is not None and existing.get("data") != entry.to_record():
+            by = (existing.get("data") or {}).get("who", "another writer")
             raise Conflict(
                 f"the ledger of {self._service} was written by {by} meanwhile",
                 hint="mpctl status shows who is at work; the same command again continues from there",

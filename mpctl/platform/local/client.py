@@ -153,10 +153,10 @@ class BenchClient:
             result = scratch / "prompts.json"
             arguments = [f"--{name}={value}" for name, value in options.items()] + switches
             loaded = self._ask({"samples": arguments, "result": str(result), "token": None}, self._timeout_s, result)
-        found = tuple(p for p in loaded if isinstance(p, str) and p) if isinstance(loaded, list) else ()
-        if not found:
+        prompts = tuple(p for p in loaded if isinstance(p, str) and p) if isinstance(loaded, list) else ()
+        if not prompts:
             raise MpctlError(f"the data set {dataset} {path} holds no prompts that are plain text")
-        return found
+        return prompts
 
     def _ask(self, request: dict[str, Any], limit_s: float, result: Path) -> Any:
         self.prepare()

@@ -55,11 +55,11 @@ def model_of(service: Service) -> str:
     if service.model:
         return service.model
     for storage in service.storage:
-        scheme, _, rest = storage.uri.partition("://")
+        scheme, _, location = storage.uri.partition("://")
         if scheme == "hf":
-            return rest
+            return location
         if scheme == "file":
-            return "/" + rest.lstrip("/")
+            return "/" + location.lstrip("/")
     raise Refused(
         f"service {service.name} names no model that this machine can load",
         hint="give the engine --model=PATH_OR_REPOSITORY; storage in a cluster is not reachable from here",
@@ -148,15 +148,15 @@ def _secret_flags(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def notes(service: Service) -> tuple[str, ...]:
     """What of the manifest has no meaning here."""
-    found = []
+    remarks = []
     if service.image:
-        found.append(f"image {service.image} is ignored: the installed engine runs instead")
+        remarks.append(f"image {service.image} is ignored: the installed engine runs instead")
     missing = [name for name, value in service.env if value is None and name not in os.environ]
     if missing:
-        found.append(f"environment from the cluster is missing: {', '.join(missing)}")
+        remarks.append(f"environment from the cluster is missing: {', '.join(missing)}")
     if service.command.get("port") or service.command.get("host"):
-        found.append("--host and --port are replaced: engines answer on loopback ports of their own")
-    return tuple(found)
+        remarks.append("--host and --port are replaced: engines answer on loopback ports of their own")
+    return tuple(remarks)
 
 
 def python_of(vllm: str | None) -> str:

@@ -69,17 +69,17 @@ def part_of_path(name: str) -> str:
 def _require_own(folder: Path) -> None:
     """Refuse what another user of a shared state directory made: manifests would be written where they chose."""
     try:
-        found = folder.lstat()
+        folder_stat = folder.lstat()
     except OSError:
         return  # it is created, or named by the read or write that follows
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(folder_stat.st_mode):
         raise NotPermitted(
             f"{folder} is a symbolic link, which mpctl never makes",
             hint="remove it, or set MPCTL_STATE_DIR to a directory of your own",
         )
-    if found.st_uid != os.geteuid() != 0:
+    if folder_stat.st_uid != os.geteuid() != 0:
         raise NotPermitted(
-            f"{folder} belongs to another user (uid {found.st_uid})",
+            f"{folder} belongs to another user (uid {folder_stat.st_uid})",
             hint="set MPCTL_STATE_DIR to a directory of your own",
         )
 

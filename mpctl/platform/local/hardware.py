@@ -20,10 +20,10 @@ def device() -> str:
     if names:
         return ", ".join(f"{names.count(n)} x {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names))
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    name = found[1].strip() if found else os.uname().machine
+        model = None
+    name = model[1].strip() if model else os.uname().machine
     return f"{name}, {len(os.sched_getaffinity(0))} cores"
 
 

@@ -35,22 +35,22 @@ class Orphan:
 
 def find_orphans() -> tuple[Orphan, ...]:
     """All orphans of this state directory."""
-    found = []
+    orphans = []
     for tag, process in tagged(str(state_root())):
         namespace, name, arm_id = tag.split("/")
         reason = _orphan_reason(state_root() / "local" / namespace / name, arm_id)
         if reason:
-            found.append(Orphan(tag, process.pid, reason, adoptable=reason == _UNSUPERVISED))
-    return tuple(found)
+            orphans.append(Orphan(tag, process.pid, reason, adoptable=reason == _UNSUPERVISED))
+    return tuple(orphans)
 
 
 def stop_orphans() -> tuple[Orphan, ...]:
     """Stop them, and say which they were."""
-    found = find_orphans()
-    for orphan in found:
+    orphans = find_orphans()
+    for orphan in orphans:
         leader = identify(orphan.pid)
         stop_group(leader)
-    return found
+    return orphans
 
 
 def _orphan_reason(directory: Path, arm_id: str) -> str:

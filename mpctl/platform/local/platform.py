@@ -63,10 +63,10 @@ class LocalPlatform:
         Raises:
             InputError: the service is not up.
         """
-        found = read_desired(self.directory)
-        if found is None:
+        desired = read_desired(self.directory)
+        if desired is None:
             raise InputError(f"service {self._namespace}/{self._service} is not up", hint="mpctl local up -f MANIFEST")
-        return found
+        return desired
 
     def exists(self) -> bool:
         """Whether the service is up."""
@@ -116,8 +116,8 @@ class LocalPlatform:
     def _check_memory(self, serving: str) -> None:
         """Refuse a second engine without memory for it, estimated from the serving one, which the kernel may kill."""
         observed = read_observed(self.directory)
-        seen = observed.arms.get(serving) if observed else None
-        needed, free = memory_of(seen.process if seen else None), psutil.virtual_memory().available
+        observed_arm = observed.arms.get(serving) if observed else None
+        needed, free = memory_of(observed_arm.process if observed_arm else None), psutil.virtual_memory().available
         if free < needed:
             raise Refused(
                 f"a second engine needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are available",
@@ -159,18 +159,18 @@ class LocalPlatform:
         if self._supervises:
             self.ensure_supervisor()
         observed = read_observed(self.directory)
-        seen = observed.arms.get(arm_id) if observed else None
-        if seen is None:
+        observed_arm = observed.arms.get(arm_id) if observed else None
+        if observed_arm is None:
             return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
-        return self._assess(arm_id, wanted, seen, desired)
+        return self._assess(arm_id, wanted, observed_arm, desired)
 
-    def _assess(self, arm_id: str, arm: DesiredArm, seen: ObservedArm, desired: Desired) -> ArmState:
+    def _assess(self, arm_id: str, arm: DesiredArm, observed_arm: ObservedArm, desired: Desired) -> ArmState:
         service = read_service(arm.manifest, self._service)
-        running = arguments_of(seen.process)
-        phase = _PHASES[seen.phase]
+        running = arguments_of(observed_arm.process)
+        phase = _PHASES[observed_arm.phase]
         if running is None and phase is Phase.READY:
             phase = Phase.STARTING  # it just ended; the supervisor has not observed it yet
-        message = seen.message
+        message = observed_arm.message
         if running is None and not self._supervises and not self.supervised():
             phase, message = Phase.ABSENT, "its process is gone, and so is the supervisor"
         return ArmState(
@@ -180,7 +180,7 @@ class LocalPlatform:
             argv=running,
             matches=_same_arguments(running, engine_command(desired.python, service, arm.port)),
             message=message,
-            restarts=seen.restarts,
+            restarts=observed_arm.restarts,
             kv_pool_tokens=self._kv_pool(arm_id) if phase is Phase.READY else None,
         )
 
@@ -261,8 +261,8 @@ class LocalPlatform:
         self._clear_failed(arm)
 
         def only(desired: Desired) -> Desired:
-            kept = {arm.id: desired.arms[arm.id]} if arm.id in desired.arms else {}
-            return replace(desired, arms=kept)
+            arms = {arm.id: desired.arms[arm.id]} if arm.id in desired.arms else {}
+            return replace(desired, arms=arms)
 
         change(self.directory, only)
         self.ensure_supervisor()
@@ -347,8 +347,8 @@ class LocalPlatform:
 
     def _clear_failed(self, arm: Arm) -> None:
         observed = read_observed(self.directory)
-        seen = observed.arms.get(arm.id) if observed else None
-        if seen is not None and seen.phase == "Failed":
+        observed_arm = observed.arms.get(arm.id) if observed else None
+        if observed_arm is not None and observed_arm.phase == "Failed":
             without = lambda d: replace(d, arms={k: v for k, v in d.arms.items() if k != arm.id})  # noqa: E731
             change(self.directory, without)
             self.ensure_supervisor()

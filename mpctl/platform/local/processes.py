@@ -37,19 +37,19 @@ def alive(process: Process | None) -> psutil.Process | None:
     if process is None or _created(process.pid) != process.created:
         return None
     try:
-        found = psutil.Process(process.pid)
-        return None if found.status() == psutil.STATUS_ZOMBIE else found
+        running = psutil.Process(process.pid)
+        return None if running.status() == psutil.STATUS_ZOMBIE else running
     except psutil.NoSuchProcess:
         return None
 
 
 def arguments_of(process: Process | None) -> tuple[str, ...] | None:
     """The process's own command line, from the kernel."""
-    found = alive(process)
-    if found is None:
+    running = alive(process)
+    if running is None:
         return None
     try:
-        return tuple(found.cmdline())
+        return tuple(running.cmdline())
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
 
@@ -81,11 +81,11 @@ def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
     for member in members:
         with suppress(psutil.NoSuchProcess):
             member.terminate()
-    _, left = psutil.wait_procs(members, timeout=grace_s if leader is None else 2.0)
-    for member in left:
+    _, survivors = psutil.wait_procs(members, timeout=grace_s if leader is None else 2.0)
+    for member in survivors:
         with suppress(psutil.NoSuchProcess):
             member.kill()
-    psutil.wait_procs(left, timeout=5.0)
+    psutil.wait_procs(survivors, timeout=5.0)
 
 
 def kill_group(process: Process) -> None:
@@ -117,14 +117,14 @@ def marks_of(pid: int) -> dict[str, str]:
 
 def _group(group: int) -> list[psutil.Process]:
     """Engine processes of a group; those of somebody else who got the number later carry no tag of ours."""
-    found = []
+    members = []
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group and ARM_VARIABLE in marks_of(process.pid):
-                found.append(process)
+                members.append(process)
         except (psutil.Error, OSError):
             continue  # it ended while we looked, or belongs to somebody else
-    return found
+    return members
 
 
 def tagged(state_dir: str) -> Iterator[tuple[str, psutil.Process]]:

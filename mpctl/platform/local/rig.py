@@ -37,9 +37,9 @@ class LocalRig:
 
         desired = change(self._platform.directory, edit)
         observed = read_observed(self._platform.directory)
-        seen = observed.arms.get(desired.route) if observed else None
-        if seen is not None and seen.process is not None:
-            kill_group(seen.process)
+        observed_arm = observed.arms.get(desired.route) if observed else None
+        if observed_arm is not None and observed_arm.process is not None:
+            kill_group(observed_arm.process)
 
     def mend(self) -> None:
         """Start the serving engine without its fault, if it has one."""

@@ -99,27 +99,27 @@ class Supervisor:
         return desired.arms[desired.route].port
 
     async def _reconcile(self, arm_id: str, arm: DesiredArm, desired: Desired) -> ObservedArm:
-        seen = self._arms.get(arm_id)
-        if seen is None:
+        observed = self._arms.get(arm_id)
+        if observed is None:
             return self._launch(arm_id, arm, desired, restarts=0)
-        if alive(seen.process) is not None:
-            if seen.phase == "Ready":
-                return seen
+        if alive(observed.process) is not None:
+            if observed.phase == "Ready":
+                return observed
             if await asyncio.to_thread(_healthy, arm.port):
-                return replace(seen, phase="Ready", message="")
-            return replace(seen, message=last_log_line(self._log(arm_id)))
+                return replace(observed, phase="Ready", message="")
+            return replace(observed, message=last_log_line(self._log(arm_id)))
         code = self._exit_code(arm_id)
-        if seen.phase in ("Starting", "Ready") and seen.process is not None:
-            await asyncio.to_thread(stop_group, seen.process)  # children that a dead leader left behind
-        if seen.phase == "Starting" and not seen.restarts:
-            return replace(seen, phase="Failed", process=None, exit_code=code, message=_ended(code))
-        if seen.phase in ("Starting", "Ready"):  # it was ready once
-            pause = min(MAX_PAUSE_S, 2.0 ** min(seen.restarts, 6))
+        if observed.phase in ("Starting", "Ready") and observed.process is not None:
+            await asyncio.to_thread(stop_group, observed.process)  # children that a dead leader left behind
+        if observed.phase == "Starting" and not observed.restarts:
+            return replace(observed, phase="Failed", process=None, exit_code=code, message=_ended(code))
+        if observed.phase in ("Starting", "Ready"):  # it was ready once
+            pause = min(MAX_PAUSE_S, 2.0 ** min(observed.restarts, 6))
             self._not_before[arm_id] = time.monotonic() + pause
-            return replace(seen, phase="Restarting", process=None, exit_code=code, message=_ended(code))
-        if seen.phase == "Restarting" and time.monotonic() >= self._not_before.get(arm_id, 0.0):
-            return self._launch(arm_id, arm, desired, restarts=seen.restarts + 1)
-        return seen
+            return replace(observed, phase="Restarting", process=None, exit_code=code, message=_ended(code))
+        if observed.phase == "Restarting" and time.monotonic() >= self._not_before.get(arm_id, 0.0):
+            return self._launch(arm_id, arm, desired, restarts=observed.restarts + 1)
+        return observed
 
     def _launch(self, arm_id: str, arm: DesiredArm, desired: Desired, *, restarts: int) -> ObservedArm:
         try:
@@ -161,10 +161,10 @@ class Supervisor:
             await asyncio.sleep(TICK_S)
 
     async def _stop(self, arm_id: str, *, drain: bool = False) -> None:
-        seen = self._arms.pop(arm_id)
-        if drain and seen.phase == "Ready" and arm_id in self._ports:
+        observed = self._arms.pop(arm_id)
+        if drain and observed.phase == "Ready" and arm_id in self._ports:
             await self._drain(self._ports[arm_id])
-        await asyncio.to_thread(stop_group, seen.process)
+        await asyncio.to_thread(stop_group, observed.process)
         child = self._children.pop(arm_id, None)
         if child is not None:
             await asyncio.to_thread(child.wait)

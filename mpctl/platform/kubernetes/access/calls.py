@@ -66,8 +66,10 @@ class Row:
         return self.verb, self.kind.group, self.resource
 
 
-def _rows(verbs: str, kind: Kind, commands: tuple[str, ...], why: str, role: Role = "reader", **more: str) -> list[Row]:
-    return [Row(verb, kind, commands, why, role, **more) for verb in verbs.split()]  # type: ignore[arg-type]
+def _rows(
+    verbs: str, kind: Kind, commands: tuple[str, ...], why: str, role: Role = "reader", **attributes: str
+) -> list[Row]:
+    return [Row(verb, kind, commands, why, role, **attributes) for verb in verbs.split()]  # type: ignore[arg-type]
 
 
 _POD_COMMANDS = ("status", "doctor", *_CHANGE_COMMANDS)

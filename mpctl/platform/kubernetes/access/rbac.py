@@ -80,8 +80,8 @@ def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:
     for row in rows:
         verbs.setdefault((row.kind.group, row.resource), set()).add(row.verb)
     merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, resource), found in sorted(verbs.items()):
-        merged.setdefault((group, tuple(sorted(found))), []).append(resource)
+    for (group, resource), granted in sorted(verbs.items()):
+        merged.setdefault((group, tuple(sorted(granted))), []).append(resource)
     rules: list[Json] = [
         {"apiGroups": [group], "resources": resources, "verbs": list(allowed)}
         for (group, allowed), resources in sorted(merged.items())

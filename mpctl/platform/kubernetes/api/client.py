@@ -121,16 +121,16 @@ class Client:
         """
         call = Call("list", kind, namespace)
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
-        found: list[Json] = []
+        objects: list[Json] = []
         while True:
             answer = self._read(call, kind.path(namespace), {k: v for k, v in query.items() if v})
             if answer.code == 404:
                 return None
             page = json_object(answer.body)
-            found += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page.get("items") or []]
+            objects += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page.get("items") or []]
             query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
             if not query["continue"]:
-                return found
+                return objects
 
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""

@@ -115,15 +115,15 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     if chosen is None:
         raise InputError("the kubeconfig has no current context", file=files[0], hint="choose one with --context")
     entries = _Entries({file: _read(file) for file in files})
-    _, found = entries.find("context", chosen)
-    if found is None:
+    _, context_entry = entries.find("context", chosen)
+    if context_entry is None:
         names = ", ".join(entries.names("context")) or "none"
         raise InputError(
             f"context {chosen} not found; available: {names}", file=os.pathsep.join(files), field="--context"
         )
-    entries.check(found)
+    entries.check(context_entry)
     _load(config, configuration, entries, chosen)
-    return Connection(configuration, found.get("namespace") or "default", chosen)
+    return Connection(configuration, context_entry.get("namespace") or "default", chosen)
 
 
 class _Entries:
@@ -144,8 +144,8 @@ class _Entries:
 
     def find(self, kind: str, name: Any) -> tuple[str, dict[str, Any] | None]:
         """Return the file and content of an entry; None when not found."""
-        found = ((file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name)
-        file, entry = next(found, ("", None))
+        matching = ((file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name)
+        file, entry = next(matching, ("", None))
         return file, None if entry is None else dict(entry.get(kind) or {})
 
     def check(self, context: dict[str, Any]) -> None:
@@ -176,10 +176,10 @@ def _list(record: Mapping[str, Any], file: str, kind: str) -> list[dict[str, Any
     def named(entry: Any) -> bool:
         return isinstance(entry, dict) and "name" in entry and isinstance(entry.get(kind) or {}, dict)
 
-    found = record.get(f"{kind}s") or []
-    if not isinstance(found, list) or not all(named(entry) for entry in found):
+    entries = record.get(f"{kind}s") or []
+    if not isinstance(entries, list) or not all(named(entry) for entry in entries):
         raise InputError(f"expected a list of entries with name and {kind}", file=file, field=f"{kind}s")
-    return found
+    return entries
 
 
 def _load(config: Any, configuration: Configuration, entries: _Entries, context: str) -> None:
@@ -203,8 +203,8 @@ def _load(config: Any, configuration: Configuration, entries: _Entries, context:
         raise InputError(f"context {context} cannot be used: {error}", file=joined) from error
     finally:
         root.removeHandler(capture)
-    _, found = entries.find("context", context)
-    _, user = entries.find("user", (found or {}).get("user"))
+    _, context_entry = entries.find("context", context)
+    _, user = entries.find("user", (context_entry or {}).get("user"))
     plugin = (user or {}).get("exec")
     if plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
         raise _no_credential(context, plugin, capture.lines)

@@ -8,18 +8,18 @@ from typing import Any
 def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
     """Dotted paths of the smallest fields that differ; a list is one field unless its items have names."""
     if isinstance(before, dict) and isinstance(after, dict):
-        found: list[str] = []
+        changed: list[str] = []
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
-                found += changed_fields(before.get(key), after.get(key), f"{path}.{key}" if path else key)
-        return tuple(found)
+                changed += changed_fields(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        return tuple(changed)
     named = _by_name(before), _by_name(after)
     if named[0] is not None and named[1] is not None and before != after:
-        found = []
+        changed = []
         for key in sorted({*named[0], *named[1]}):
             if named[0].get(key) != named[1].get(key):
-                found += changed_fields(named[0].get(key), named[1].get(key), f"{path}[{key}]")
-        return tuple(found)
+                changed += changed_fields(named[0].get(key), named[1].get(key), f"{path}[{key}]")
+        return tuple(changed)
     return () if before == after else (path,)
 
 
@@ -27,23 +27,23 @@ def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | N
     """Dotted paths of what ``now`` has and ``recorded`` has not; None when a field of ``recorded`` is missing or has
     another value. A list with another number of items, or in another order, has another value."""
     if isinstance(recorded, dict) and isinstance(now, dict):
-        found: list[str] = []
+        added: list[str] = []
         for key, value in now.items():
             below = f"{path}.{key}" if path else str(key)
-            more = added_fields(recorded[key], value, below) if key in recorded else (below,)
-            if more is None:
+            nested = added_fields(recorded[key], value, below) if key in recorded else (below,)
+            if nested is None:
                 return None
-            found += more
-        return None if recorded.keys() - now.keys() else tuple(sorted(found))
+            added += nested
+        return None if recorded.keys() - now.keys() else tuple(sorted(added))
     if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
-        found = []
+        added = []
         for index, (before, after) in enumerate(zip(recorded, now, strict=True)):
             name = after.get("name", index) if isinstance(after, dict) else index
-            more = added_fields(before, after, f"{path}[{name}]")
-            if more is None:
+            nested = added_fields(before, after, f"{path}[{name}]")
+            if nested is None:
                 return None
-            found += more
-        return tuple(found)
+            added += nested
+        return tuple(added)
     return () if type(recorded) is type(now) and recorded == now else None
 
 

@@ -157,9 +157,9 @@ def editors_since(before: Mapping[str, Any] | None, now: Mapping[str, Any], ours
         }
 
     old = {} if before is None else entries(before)
-    found = [
+    edits = [
         (time, key[0])
         for key, time in entries(now).items()
         if not key[2] and key[0] != ours and old.get(key, "") != time
     ]
-    return tuple(f"{manager} at {time}" for time, manager in sorted(found, reverse=True))
+    return tuple(f"{manager} at {time}" for time, manager in sorted(edits, reverse=True))

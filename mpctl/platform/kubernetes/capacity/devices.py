@@ -49,15 +49,15 @@ def assess_capacity(
 
 def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:
     """Return the pods that use GPUs, as ``namespace/name``, and the claims that keep one without a pod."""
-    found = set()
+    names = set()
     for pod in pods:
         if (pod.get("spec") or {}).get("nodeName") and not _is_finished(pod) and gpus_of(pod["spec"]):
-            found.add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
+            names.add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
     for claim in claims:
         status, meta = claim.get("status") or {}, claim["metadata"]
         if status.get("allocation") and not status.get("reservedFor"):
-            found.add(f"claim {meta.get('namespace')}/{meta['name']}")
-    return tuple(sorted(found))
+            names.add(f"claim {meta.get('namespace')}/{meta['name']}")
+    return tuple(sorted(names))
 
 
 def without_leaving(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[list[Json], list[Json]]:

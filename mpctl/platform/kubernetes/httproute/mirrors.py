@@ -34,8 +34,8 @@ def mirrored(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) 
         if refs:
             ref = {key: refs[0][key] for key in ("group", "kind", "namespace", "port") if key in refs[0]}
             share = {} if percent == 100 else {"percent": percent}
-            one = {"backendRef": {**ref, "name": backend_of(candidate)}, **share}
-            rule["filters"] = [*(rule.get("filters") or []), {"type": "RequestMirror", "requestMirror": one}]
+            mirror = {"backendRef": {**ref, "name": backend_of(candidate)}, **share}
+            rule["filters"] = [*(rule.get("filters") or []), {"type": "RequestMirror", "requestMirror": mirror}]
     return spec
 
 
@@ -47,14 +47,18 @@ def _refs(rule: Mapping[str, Any], isvc: str, namespace: str) -> list[Mapping[st
 def mirrors_of(route: Mapping[str, Any], service: str) -> tuple[float, ...]:
     """Return the shares in percent of the route's requests of which ``service`` gets copies, one for each filter."""
     namespace = str(route["metadata"].get("namespace") or "")
-    found = (_mirror(one) for rule in (route.get("spec") or {}).get("rules") or [] for one in rule.get("filters") or [])
+    mirrors = (
+        _mirror(route_filter)
+        for rule in (route.get("spec") or {}).get("rules") or []
+        for route_filter in rule.get("filters") or []
+    )
     return tuple(
-        _percent(m) for m in found if m is not None and refers_to(m.get("backendRef") or {}, service, namespace)
+        _percent(m) for m in mirrors if m is not None and refers_to(m.get("backendRef") or {}, service, namespace)
     )
 
 
-def _mirror(one: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return one.get("requestMirror") or {} if one.get("type") == "RequestMirror" else None
+def _mirror(route_filter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return route_filter.get("requestMirror") or {} if route_filter.get("type") == "RequestMirror" else None
 
 
 def _percent(mirror: Mapping[str, Any]) -> float:
@@ -78,14 +82,16 @@ def needed_features(route: Mapping[str, Any], isvc: str, percent: int) -> tuple[
     """Return the features that a gateway needs to copy ``percent`` of the requests to ``isvc``."""
     namespace = str(route["metadata"].get("namespace") or "")
     rules = [rule for rule in route["spec"].get("rules") or [] if _refs(rule, isvc, namespace)]
-    several = any(one.get("type") == "RequestMirror" for rule in rules for one in rule.get("filters") or [])
+    several = any(
+        route_filter.get("type") == "RequestMirror" for rule in rules for route_filter in rule.get("filters") or []
+    )
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
 
 def supported_features(gateway_class: Mapping[str, Any]) -> frozenset[str]:
     """Return the features that a GatewayClass lists; before Gateway API 1.3 they were plain strings."""
     listed = (gateway_class.get("status") or {}).get("supportedFeatures") or []
-    return frozenset(str(one.get("name")) if isinstance(one, Mapping) else str(one) for one in listed)
+    return frozenset(str(feature.get("name")) if isinstance(feature, Mapping) else str(feature) for feature in listed)
 
 
 def require_supported(needed: Sequence[str], classes: Iterable[Mapping[str, Any]], title: str) -> None:
@@ -94,13 +100,13 @@ def require_supported(needed: Sequence[str], classes: Iterable[Mapping[str, Any]
     Raises:
         Refused: the message names the class and the missing features.
     """
-    for one in classes:
-        listed = supported_features(one)
+    for gateway_class in classes:
+        listed = supported_features(gateway_class)
         missing = [name for name in needed if name not in listed]
         if missing:
             what = f"lists no {', '.join(missing)}" if listed else "does not list which features it supports"
             raise Refused(
-                f"{title}: requests cannot be mirrored: GatewayClass {one['metadata']['name']} {what}",
+                f"{title}: requests cannot be mirrored: GatewayClass {gateway_class['metadata']['name']} {what}",
                 hint="use --traffic-steps, which every gateway supports, or a gateway that mirrors",
             )
 

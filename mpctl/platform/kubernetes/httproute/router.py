@@ -110,10 +110,10 @@ class Routes:
             namespace = parent.get("namespace") or self._namespace
             gateway = self._client.get(GATEWAY, parent["name"], namespace)
             named = ((gateway or {}).get("spec") or {}).get("gatewayClassName")
-            found = None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
-            if found is None:
+            gateway_class = None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
+            if gateway_class is None:
                 raise Refused(f"{title}: Gateway {namespace}/{parent['name']} or its class does not exist")
-            classes.append(found)
+            classes.append(gateway_class)
         require_supported(needed_features(route, self._service, percent), classes, title)
 
     def mirror(self, record: Mapping[str, Any], percent: int) -> None:

@@ -196,18 +196,18 @@ def require_possible(steps: Sequence[int], pods: int, title: str) -> None:
 
 def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ...]:
     """Return the candidate's percentage in each rule that gives it traffic."""
-    found = []
+    percentages = []
     for route in routes:
         namespace = str(route["metadata"].get("namespace") or "")
         for rule in (route.get("spec") or {}).get("rules") or []:
             refs = rule.get("backendRefs") or []
             given = [
-                sum(weight_of(ref) for ref in refs if refers_to(ref, backend_of(one), namespace))
-                for one in (isvc, candidate)
+                sum(weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace))
+                for service in (isvc, candidate)
             ]
             if given[1]:
-                found.append(100 * given[1] / sum(given))
-    return tuple(found)
+                percentages.append(100 * given[1] / sum(given))
+    return tuple(percentages)
 
 
 @dataclass(frozen=True)

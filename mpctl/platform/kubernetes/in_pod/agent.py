@@ -131,8 +131,8 @@ class Blocks:
             if key not in self._known:
                 return 404, {"error": "no such block"}
             self._changed.wait_for(lambda: self._known[key] is not None, wait_s)
-            found = self._known[key]
-        return (202, {}) if found is None else (200, found)
+            answer = self._known[key]
+        return (202, {}) if answer is None else (200, answer)
 
     def barrier(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
         """Status and state of a block at its barrier, after ``wait_s`` seconds at most."""
@@ -141,9 +141,9 @@ class Blocks:
             return 404, {}
         end = time.monotonic() + wait_s
         while not barrier.reached.wait(0.1):  # a block that fails before its barrier never gets there
-            status, found = self.find(key, 0.0)
-            if "error" in found:
-                return status, found
+            status, answer = self.find(key, 0.0)
+            if "error" in answer:
+                return status, answer
             if time.monotonic() >= end:
                 return 202, {}
         return 200, {"started": barrier.started}
@@ -165,7 +165,7 @@ class Blocks:
             with self._changed:
                 self._known[key] = answer
                 self.working -= 1
-                done = [k for k, found in self._known.items() if found is not None]
+                done = [k for k, answer in self._known.items() if answer is not None]
                 for old in done[:-KEPT]:
                     del self._known[old]
                     self._barriers.pop(old, None)
@@ -186,8 +186,8 @@ class Blocks:
         after = scrape(block)
         if not result.exists():
             return {"error": "it ended without a result"}
-        found = {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
-        return found if barrier is None else {**found, "began": barrier.began, "waited": answer["waited"]}
+        block_record = {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
+        return block_record if barrier is None else {**block_record, "began": barrier.began, "waited": answer["waited"]}
 
     # The server of known timing
 

@@ -115,8 +115,8 @@ class JobClient:
         result = first["result"]
         if len(answers) > 1:
             shards = [
-                Answer(one["result"], one["began"] - ahead, one["waited"])
-                for one, ahead in zip(answers, offsets, strict=True)
+                Answer(answer["result"], answer["began"] - ahead, answer["waited"])
+                for answer, ahead in zip(answers, offsets, strict=True)
             ]
             try:
                 result = merge(shards)
@@ -212,5 +212,5 @@ class JobClient:
                     self._pods.ask(index, "DELETE", "/paced")
 
     def _truth(self) -> list[dict[str, float]]:
-        found = [self._pods.ask(index, "GET", "/paced")[1] for index in range(self._pods.count)]
-        return [record for records in found if isinstance(records, list) for record in records]
+        per_pod = [self._pods.ask(index, "GET", "/paced")[1] for index in range(self._pods.count)]
+        return [record for records in per_pod if isinstance(records, list) for record in records]

@@ -50,10 +50,11 @@ class Answer:
 def split(prompts: Sequence[str], cell: Cell, pods: int) -> tuple[Shard, ...]:
     """Divide a block among at most ``pods`` pods: no pod is without a prompt or a request in flight."""
     count = max(1, min(pods, len(prompts), cell.concurrency))
-    base, more = divmod(cell.concurrency, count)
+    base, remainder = divmod(cell.concurrency, count)
     rate = None if cell.rate is None else cell.rate / count
     return tuple(
-        Shard(tuple(prompts[i::count]), replace(cell, concurrency=base + (i < more), rate=rate)) for i in range(count)
+        Shard(tuple(prompts[i::count]), replace(cell, concurrency=base + (i < remainder), rate=rate))
+        for i in range(count)
     )
 
 
@@ -81,6 +82,6 @@ def merge(answers: Sequence[Answer]) -> dict[str, Any]:
 
 def _interleaved(lists: Sequence[Sequence[Any]]) -> list[Any]:
     total, count = sum(map(len, lists)), len(lists)
-    if [len(one) for one in lists] != [len(range(i, total, count)) for i in range(count)]:
-        raise ValueError(f"the pods report {[len(one) for one in lists]} requests, which is no list in turns")
+    if [len(shard) for shard in lists] != [len(range(i, total, count)) for i in range(count)]:
+        raise ValueError(f"the pods report {[len(shard) for shard in lists]} requests, which is no list in turns")
     return [lists[i % count][i // count] for i in range(total)]

@@ -95,14 +95,14 @@ def expected_container(isvc: Json, runtime: Json | None = None) -> ExpectedConta
     return _expected(container, whole=model is None, inherited=inherited, resolved=is_knative(isvc))
 
 
-def _expected(container: Json, **more: Any) -> ExpectedContainer:
+def _expected(container: Json, **properties: Any) -> ExpectedContainer:
     command = container.get("command")
     return ExpectedContainer(
         command=None if command is None else tuple(command),
         args=tuple(container.get("args") or ()),
         image=container.get("image"),
         env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
-        **more,
+        **properties,
     )
 
 
@@ -122,7 +122,7 @@ def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     if len(args) < len(expected.args) or (expected.whole and len(args) != len(expected.args)):
         return False
     tail = args[len(args) - len(expected.args) :]
-    if not all(_same_value(asked, found) for asked, found in zip(expected.args, tail, strict=True)):
+    if not all(_same_value(asked, actual) for asked, actual in zip(expected.args, tail, strict=True)):
         return False
     # A service without own arguments would match any Deployment, including that of the previous arm.
     head = args[: len(args) - len(expected.args)]
@@ -139,12 +139,12 @@ def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     return all(_same_value(value, have.get(name, "")) for name, value in expected.env.items())
 
 
-def _same_command(asked: Sequence[str], found: Sequence[str]) -> bool:
-    return len(asked) == len(found) and all(map(_same_value, asked, found))
+def _same_command(asked: Sequence[str], actual: Sequence[str]) -> bool:
+    return len(asked) == len(actual) and all(map(_same_value, asked, actual))
 
 
-def _same_value(asked: str, found: str) -> bool:
-    return asked == found or "{{" in asked
+def _same_value(asked: str, actual: str) -> bool:
+    return asked == actual or "{{" in asked
 
 
 def matches_template(pod: Json, template: Json) -> bool:
@@ -154,7 +154,9 @@ def matches_template(pod: Json, template: Json) -> bool:
     image (a mirror, a digest). Pods of an older template with the same start are counted by the Deployment's
     ``updatedReplicas``.
     """
-    have, asked = ({e["name"]: e for e in one.get("env") or []} for one in (pod, template))  # the last of a name counts
+    have, asked = (
+        {e["name"]: e for e in container.get("env") or []} for container in (pod, template)
+    )  # the last of a name counts
     return (
         tuple(pod.get("command") or ()) == tuple(template.get("command") or ())
         and tuple(pod.get("args") or ()) == tuple(template.get("args") or ())
@@ -245,8 +247,8 @@ def _unmet_conditions(isvc: Json) -> str:
 
 def is_ready(pod: Json) -> bool:
     """Whether the pod's Ready condition is True."""
-    found = (pod.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
@@ -256,8 +258,8 @@ def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
 
 
 def _scheduled(pod: Json) -> Json:
-    found = (pod.get("status") or {}).get("conditions") or []
-    return next((c for c in found if c.get("type") == "PodScheduled"), {})
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c.get("type") == "PodScheduled"), {})
 
 
 def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:

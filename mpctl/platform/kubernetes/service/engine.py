@@ -71,7 +71,9 @@ def _runtime_text(runtime: Json | None) -> str:
     if runtime is None:
         return ""
     items = runtime.get("items", [runtime])
-    fields = [({k: one[k] for k in ("apiVersion", "kind", "spec")}, one["metadata"]["name"]) for one in items]
+    fields = [
+        ({k: document[k] for k in ("apiVersion", "kind", "spec")}, document["metadata"]["name"]) for document in items
+    ]
     return "".join(_SEPARATOR + dump({**own, "metadata": {"name": name}}) for own, name in fields)
 
 

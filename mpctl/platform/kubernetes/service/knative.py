@@ -74,12 +74,12 @@ def not_alone(isvc: Json, ready: Sequence[Json]) -> str:
     return f"Knative has not deleted the pods of {', '.join(older)} yet" if older else ""
 
 
-def same_image(asked: str, found: str) -> bool:
+def same_image(asked: str, actual: str) -> bool:
     """Whether a revision's container has the requested image. Knative replaces a tag by its digest; then only the
     repository can be compared."""
-    if asked == found:
+    if asked == actual:
         return True
-    return "@sha256:" in found and _repository(asked) == _repository(found)
+    return "@sha256:" in actual and _repository(asked) == _repository(actual)
 
 
 def starting_pods(isvc: Json) -> int:
@@ -130,8 +130,8 @@ def require_changeable(isvc: Json, title: str, pods: int, *, downtime: bool) -> 
 
 
 def _predictor(isvc: Json) -> Json:
-    found: Json = ((isvc.get("status") or {}).get("components") or {}).get("predictor") or {}
-    return found
+    predictor: Json = ((isvc.get("status") or {}).get("components") or {}).get("predictor") or {}
+    return predictor
 
 
 def _revision_of(pod: Json) -> str:

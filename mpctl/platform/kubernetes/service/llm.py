@@ -32,17 +32,20 @@ def deployment_of(record: Mapping[str, Any]) -> str:
 
 def applied_configs(record: Mapping[str, Any]) -> list[Json]:
     """The configs that KServe merged, the weakest first: ``name``, ``namespace``, ``source``."""
-    return [dict(one) for one in (record.get("status") or {}).get("appliedConfigs") or ()]
+    return [dict(config) for config in (record.get("status") or {}).get("appliedConfigs") or ()]
 
 
 def config_texts(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The applied configs as a revision records them: where from, namespace, name, and generation where it was read."""
-    read = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (configs or {}).get("items", ())}
+    read = {
+        (config["metadata"]["namespace"], config["metadata"]["name"]): config
+        for config in (configs or {}).get("items", ())
+    }
     texts = []
     for ref in applied_configs(record):
         space = ref.get("namespace") or record["metadata"].get("namespace")
-        found = read.get((space, ref["name"]))
-        generation = "" if found is None else f", generation {found['metadata'].get('generation')}"
+        config = read.get((space, ref["name"]))
+        generation = "" if config is None else f", generation {config['metadata'].get('generation')}"
         texts.append(f"{ref.get('source')} {space}/{ref['name']}{generation}")
     return tuple(texts)
 
@@ -53,25 +56,25 @@ def read_configs(client: Client, record: Mapping[str, Any], namespace: str) -> J
     Raises:
         NotPermitted: they may not be read.
     """
-    refs = [one for one in applied_configs(record) if not str(one["name"]).endswith(_ROUTER_PRESETS)]
-    found = [client.get(LLM_CONFIG, ref["name"], ref.get("namespace") or namespace) for ref in refs]
-    return {"kind": "List", "items": [one for one in found if one is not None]} if refs else None
+    refs = [ref for ref in applied_configs(record) if not str(ref["name"]).endswith(_ROUTER_PRESETS)]
+    applied = [client.get(LLM_CONFIG, ref["name"], ref.get("namespace") or namespace) for ref in refs]
+    return {"kind": "List", "items": [config for config in applied if config is not None]} if refs else None
 
 
 def container_of(record: Mapping[str, Any]) -> Json:
     """Container ``main`` of a service or a config; empty where it has none."""
     containers = ((record.get("spec") or {}).get("template") or {}).get("containers") or ()
-    return next((dict(one) for one in containers if one.get("name") == LLM_CONTAINER), {})
+    return next((dict(container) for container in containers if container.get("name") == LLM_CONTAINER), {})
 
 
 def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> Json:
     """The fields of container ``main`` that start the engine, merged as KServe merges them. ``configs`` None: unknown,
     so variables that only a config may set are left out."""
-    layers = [container_of(one) for one in (*(() if configs is None else configs["items"]), record)]
+    layers = [container_of(document) for document in (*(() if configs is None else configs["items"]), record)]
     env: dict[str, Json] = {} if configs is None else {VARIABLE: {"name": VARIABLE, "value": ""}}
     for layer in layers:
-        env |= {one["name"]: one for one in layer.get("env") or ()}
-    strongest = {key: one[key] for one in layers for key in ("args", "command", "image") if one.get(key)}
+        env |= {variable["name"]: variable for variable in layer.get("env") or ()}
+    strongest = {key: layer[key] for layer in layers for key in ("args", "command", "image") if layer.get(key)}
     return {**strongest, "env": list(env.values())}
 
 
@@ -81,7 +84,9 @@ def evaluated_argv(container: Mapping[str, Any]) -> tuple[str, ...] | None:
     script = " ".join(map(str, container.get("command") or ()))
     if "eval" not in script or "$@" not in script:
         return None
-    given = [str(one.get("value", "")) for one in container.get("env") or () if one.get("name") == VARIABLE]
+    given = [
+        str(variable.get("value", "")) for variable in container.get("env") or () if variable.get("name") == VARIABLE
+    ]
     try:
         words = [word for text in (*given, *(container.get("args") or ())) for word in shlex.split(str(text))]
     except ValueError:
@@ -91,9 +96,9 @@ def evaluated_argv(container: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def own_args(args: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a Deployment's container without those that KServe appends for tracing."""
-    found = tuple(args)
-    end = found.index(_TRACING) if _TRACING in found and _TRACING not in expected else len(found)
-    return found[:end]
+    arguments = tuple(args)
+    end = arguments.index(_TRACING) if _TRACING in arguments and _TRACING not in expected else len(arguments)
+    return arguments[:end]
 
 
 def candidate_spec(spec: Mapping[str, Any], name: str, pods: int) -> Json:

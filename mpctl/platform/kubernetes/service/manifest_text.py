@@ -60,11 +60,11 @@ _OWNER_TRACES = (
 
 def text_of(record: Mapping[str, Any]) -> str:
     """The canonical text of a service's object."""
-    kept = {k: copy.deepcopy(v) for k, v in record.items() if k != "status"}
-    metadata = {k: v for k, v in kept["metadata"].items() if k not in _SERVER_METADATA}
+    fields = {k: copy.deepcopy(v) for k, v in record.items() if k != "status"}
+    metadata = {k: v for k, v in fields["metadata"].items() if k not in _SERVER_METADATA}
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
     metadata["annotations"] = annotations
-    return dump(_tidy(shape_of(record).recorded({**kept, "metadata": metadata})))
+    return dump(_tidy(shape_of(record).recorded({**fields, "metadata": metadata})))
 
 
 def _tidy(record: Json) -> Json:
@@ -198,7 +198,7 @@ def without_transition_strategy(text: str, known: Iterable[str]) -> str:
     """Return ``text`` with the strategy of the ``known`` manifests where it has the strategy of a change instead."""
     record = object_of(text)
     shape = shape_of(record)
-    recorded = [shape.strategy_of(object_of(one)) for one in known]
+    recorded = [shape.strategy_of(object_of(manifest)) for manifest in known]
     strategy = shape.strategy_of(record)
     changing = [_transition_strategy(downtime=downtime) for downtime in (False, True)]
     if not recorded or strategy in recorded or strategy not in changing:

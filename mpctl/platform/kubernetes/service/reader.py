@@ -115,12 +115,12 @@ class ServiceReader:
         name = isvc["metadata"]["name"]
         if name not in self._runtimes:
             try:
-                found = runtime_of(self.client, isvc, self.namespace)
+                runtime = runtime_of(self.client, isvc, self.namespace)
             except NotPermitted:
                 return None
-            if found is None:
+            if runtime is None:
                 return None
-            self._runtimes[name] = found
+            self._runtimes[name] = runtime
         return self._runtimes[name]
 
     def configs(self, isvc: Json) -> tuple[str, ...]:
@@ -162,14 +162,14 @@ class ServiceReader:
 
     # The engine itself
 
-    def endpoint(self, found: Workload, pod_name: str) -> tuple[Endpoint, Counters]:
+    def endpoint(self, workload: Workload, pod_name: str) -> tuple[Endpoint, Counters]:
         """Return the local endpoint of a ready pod's engine, and its counters.
 
         Raises:
             MpctlError: it does not answer yet.
             NotPermitted: its port or its API key may not be read.
         """
-        pod = next(p for p in found.pods if p["metadata"]["name"] == pod_name)
+        pod = next(p for p in workload.pods if p["metadata"]["name"] == pod_name)
         container = engine_container(pod["spec"]["containers"])
         port = port_of(container)
         target = self.forwards.target(pod_name, port)
@@ -196,12 +196,12 @@ class ServiceReader:
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         return Endpoint(target.url, model, "", token, inside=_address(pod, port), socket=target.socket), counters
 
-    def requests(self, found: Workload) -> tuple[float, tuple[str, ...]]:
+    def requests(self, workload: Workload) -> tuple[float, tuple[str, ...]]:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
         from prometheus_client.parser import text_string_to_metric_families
 
         total, unanswered = 0.0, []
-        for pod in found.ready:
+        for pod in workload.ready:
             name = pod["metadata"]["name"]
             port = port_of(engine_container(pod["spec"]["containers"]))
             try:
@@ -216,10 +216,10 @@ class ServiceReader:
                 unanswered.append(name)
         return total, tuple(unanswered)
 
-    def counters(self, found: Workload) -> tuple[dict[str, Counters], dict[str, str]]:
+    def counters(self, workload: Workload) -> tuple[dict[str, Counters], dict[str, str]]:
         """Return the counters of every ready pod, and why a pod's could not be read."""
         read, failed = {}, {}
-        for pod in found.ready:
+        for pod in workload.ready:
             name = pod["metadata"]["name"]
             try:
                 target = self.forwards.target(name, port_of(engine_container(pod["spec"]["containers"])))
@@ -261,14 +261,14 @@ class ServiceReader:
         except ValueError as error:
             raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
 
-    def cold_start_s(self, found: Workload) -> float | None:
+    def cold_start_s(self, workload: Workload) -> float | None:
         """Longest time a ready pod took to become ready."""
-        times = [t for p in found.pods if (t := cold_start_s(p)) is not None]
+        times = [t for p in workload.pods if (t := cold_start_s(p)) is not None]
         return max(times) if times else None
 
-    def log_excerpt(self, found: Workload) -> str:
+    def log_excerpt(self, workload: Workload) -> str:
         """Return the last error lines of the newest pod that is not ready, and the command for the whole log."""
-        waiting = [p for p in found.pods if not is_ready(p)] or found.pods
+        waiting = [p for p in workload.pods if not is_ready(p)] or workload.pods
         if not waiting:
             return "no pod exists"
         pod = max(waiting, key=lambda p: str(p["metadata"].get("creationTimestamp")))

@@ -45,8 +45,8 @@ def candidate_manifest(text: str, name: str) -> str:
             del metadata[key]
     if not is_plain(record):
         return dump(record)
-    services = [_service_of(one, record) for one in documents if _selects(one, isvc)]
-    return "---\n".join(dump(one) for one in (record, *services))
+    services = [_service_of(document, record) for document in documents if _selects(document, isvc)]
+    return "---\n".join(dump(manifest) for manifest in (record, *services))
 
 
 def _selects(document: Json, deployment: Json) -> bool:

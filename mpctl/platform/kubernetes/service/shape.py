@@ -106,8 +106,8 @@ def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
     """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the one that
     KServe's presets name, else the first."""
     tests = (lambda c: c.get("name") == CONTAINER, starts_vllm, lambda c: c.get("name") == LLM_CONTAINER)
-    found = next((c for test in tests for c in containers if test(c)), None)
-    return found if found is not None else next(iter(containers), {})
+    container = next((c for test in tests for c in containers if test(c)), None)
+    return container if container is not None else next(iter(containers), {})
 
 
 def starts_vllm(container: Mapping[str, Any]) -> bool:
@@ -124,10 +124,12 @@ def pod_selector(record: Mapping[str, Any]) -> str:
         return f"{ISVC_LABEL}={record['metadata']['name']}"
     selector = record["spec"]["selector"]
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for one in selector.get("matchExpressions") or ():
-        values = ",".join(one.get("values") or ())
-        form = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}[one["operator"]]
-        terms.append(form.format(one["key"], values))
+    for expression in selector.get("matchExpressions") or ():
+        values = ",".join(expression.get("values") or ())
+        form = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}[
+            expression["operator"]
+        ]
+        terms.append(form.format(expression["key"], values))
     return ",".join(terms)
 
 

@@ -55,8 +55,8 @@ class Paced:
             if head.startswith("POST"):
                 await self._answer(writer, json.loads(body), arrived)
             else:
-                told = json.dumps(self.truth) if head.startswith("GET /truth") else ""
-                writer.write(_HEAD % b"application/json" + told.encode())
+                payload = json.dumps(self.truth) if head.startswith("GET /truth") else ""
+                writer.write(_HEAD % b"application/json" + payload.encode())
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client went away, which is its business
