@@ -12,7 +12,7 @@ class Console(Progress, Protocol):
     """A terminal, or whatever stands in for it."""
 
     verbose: int
-    """How often ``-v`` was given."""
+    """Number of ``-v`` options."""
 
     def warn(self, text: str) -> None:
         """Show a warning."""

@@ -1,4 +1,4 @@
-"""How many rounds a measurement plans, and what it says beforehand of the gains that it will find."""
+"""Planned rounds of a measurement, and the gains that it can detect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asked for, one frozen value per command; built by the command line, read by the use cases."""
+"""Requests of users, one frozen value per command; built by the command line, read by the use cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DryRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StagingRequest:
-    """How the draft gets into the pod, and the facts about the cluster that decide it. None: unknown."""
+    """The staging mode of the draft, and the facts about the cluster that decide it. None: unknown."""
 
     mode: str | None = None
     claim: str | None = None
@@ -52,11 +52,11 @@ class SpeculationRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequest:
-    """What is sent, how, and for how long. ``workloads``: files that are split into classes; ``concurrency``: () means
-    1, or none with ``requests_per_s``; ``load``: where the load client runs, auto, job or local; ``load_pods``: of the
-    Job; None: as an unfinished rollout has it, else one; ``policy``: a file with the gate's limits, ``limits``: a
-    record of them in its place; ``rounds``: None chooses as many as the prompts allow, 24 at most, or those that find
-    ``detect``, a gain as a share of the time per token."""
+    """The traffic of a measurement, its rate and its duration. ``workloads``: files that are split into classes;
+    ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``: where the load client runs, auto, job or
+    local; ``load_pods``: of the Job; None: as an unfinished rollout has it, else one; ``policy``: a file with the
+    gate's limits, ``limits``: a record of them in its place; ``rounds``: None chooses as many as the prompts allow, 24
+    at most, or those that find ``detect``, a gain as a share of the time per token."""
 
     prompts: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
@@ -79,8 +79,8 @@ class MeasurementRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrafficRequest:
-    """How production traffic moves to the candidate. ``mirror_percent``: of the requests it gets copies of first; 0 for
-    none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform."""
+    """The movement of production traffic to the candidate. ``mirror_percent``: of the requests it gets copies of first;
+    0 for none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform."""
 
     steps_percent: tuple[int, ...] = ()
     mirror_percent: int = 0
@@ -186,7 +186,7 @@ class CloudClusterRef:
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """What a user asked of `mpctl connect`."""
+    """Arguments of `mpctl connect`."""
 
     cluster: CloudClusterRef
     kubeconfig: str | None = None
@@ -197,7 +197,7 @@ class ConnectRequest:
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """What a user asked of `mpctl capacity`; ``objects`` is a listing of kubectl, ``objects_file`` its name."""
+    """Arguments of `mpctl capacity`; ``objects`` is a listing of kubectl, ``objects_file`` its name."""
 
     cluster: CloudClusterRef
     replicas: int = 1
@@ -211,7 +211,7 @@ class CapacityRequest:
 
 @dataclass(frozen=True, slots=True)
 class RbacRequest:
-    """What a user asked of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
+    """Arguments of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
     lists the pods of all namespaces; ``purge``: whether it deletes what was recorded; ``deployments``: whether it
     changes plain Deployments."""
 
@@ -229,7 +229,7 @@ class RbacRequest:
 
 @dataclass(frozen=True, slots=True)
 class WatchInstallRequest:
-    """What a user asked of `mpctl watch install`; ``policy_file``: the policy's name in messages."""
+    """Arguments of `mpctl watch install`; ``policy_file``: the policy's name in messages."""
 
     namespace: str
     image: str
@@ -240,7 +240,7 @@ class WatchInstallRequest:
 
 @dataclass(frozen=True, slots=True)
 class DrillRequest:
-    """What a user asked of `mpctl drill`. ``prompts``: the traffic that the gate measured, () where it was built-in
+    """Arguments of `mpctl drill`. ``prompts``: the traffic that the gate measured, () where it was built-in
     sets; ``drift_to``: what it turns to; ``newer_target``: another version of the target; ``window_s``: of each
     phase."""
 
@@ -253,7 +253,7 @@ class DrillRequest:
 
 @dataclass(frozen=True, slots=True)
 class MethodRequest:
-    """What a user asked of `mpctl methods METHOD`."""
+    """Arguments of `mpctl methods METHOD`."""
 
     method: str
     engine: str = "vllm"
@@ -263,7 +263,7 @@ class MethodRequest:
 
 @dataclass(frozen=True, slots=True)
 class DraftsRequest:
-    """What a user asked of `mpctl drafts`; ``catalogue_file`` is merged over the shipped catalogue."""
+    """Arguments of `mpctl drafts`; ``catalogue_file`` is merged over the shipped catalogue."""
 
     target: str | None = None
     method: str | None = None
@@ -272,7 +272,7 @@ class DraftsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What a user asked of `mpctl bench compare`; each side as typed, ``FILE`` or ``FILE:ARM``."""
+    """Arguments of `mpctl bench compare`; each side as typed, ``FILE`` or ``FILE:ARM``."""
 
     first: str
     second: str | None = None
@@ -282,7 +282,7 @@ class CompareRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """What a user asked of `mpctl report`; ``run`` is a file or the name of a rollout, None for the last rollout."""
+    """Arguments of `mpctl report`; ``run`` is a file or the name of a rollout, None for the last rollout."""
 
     run: str | None = None
     service: str | None = None
@@ -292,7 +292,7 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """What a user asked of `mpctl gate explain`; without ``run`` the policy alone is explained."""
+    """Arguments of `mpctl gate explain`; without ``run`` the policy alone is explained."""
 
     run: str | None = None
     service: str | None = None
@@ -303,7 +303,7 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class LocalUpRequest:
-    """What a user asked of `mpctl local up`; without ``file`` the manifest of the service that is up."""
+    """Arguments of `mpctl local up`; without ``file`` the manifest of the service that is up."""
 
     name: str | None = None
     file: str | None = None
@@ -316,7 +316,7 @@ class LocalUpRequest:
 
 @dataclass(frozen=True, slots=True)
 class LocalDownRequest:
-    """What a user asked of `mpctl local down`."""
+    """Arguments of `mpctl local down`."""
 
     name: str | None = None
     every: bool = False
@@ -326,7 +326,7 @@ class LocalDownRequest:
 
 @dataclass(frozen=True, slots=True)
 class LocalLogsRequest:
-    """What a user asked of `mpctl local logs`; ``tail`` is a number of lines."""
+    """Arguments of `mpctl local logs`; ``tail`` is a number of lines."""
 
     name: str | None = None
     arm: str | None = None
@@ -345,7 +345,7 @@ class ServersRequest:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What a user asked of `mpctl bench`: a service, two of them, a service and a speculation, or servers."""
+    """Arguments of `mpctl bench`: a service, two of them, a service and a speculation, or servers."""
 
     service: str | None = None
     candidate: str | None = None
@@ -358,7 +358,7 @@ class BenchRequest:
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """What a user asked of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
+    """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
     every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
     for the winner."""
 

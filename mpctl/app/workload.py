@@ -1,4 +1,4 @@
-"""What a measurement sends: the classes of traffic, read from files and data sets."""
+"""Workload of a measurement: the classes of traffic, read from files and data sets."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _class_name(text: str) -> str:
 
 
 def describe_workload(workload: Workload) -> str:
-    """What is sent to an arm, in a phrase: ``at most 24 rounds of 4 prompts (edits) at concurrency 1``."""
+    """Describe the requests to an arm in a phrase: ``at most 24 rounds of 4 prompts (edits) at concurrency 1``."""
     kinds = ", ".join(f"{n} {s:.0%}" if len(workload.shares) > 1 else n for n, s in workload.shares.items())
     loops = []
     if workload.concurrency:

@@ -1,2 +1,2 @@
-"""What a person types. Commands parse and hand over; nothing here decides, and nothing heavy is imported until it is
+"""The command line. Commands parse and hand over; nothing here decides, and nothing heavy is imported until it is
 used."""

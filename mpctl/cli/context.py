@@ -19,7 +19,7 @@ _OF_ONE_MEASUREMENT = ("--repeats", "--detect", "--run")  # options that another
 
 
 class CliContext:
-    """How the program was called, and what every command needs: terminal, place, output format, settings files."""
+    """The call of the program, and the needs of every command: terminal, place, output format, settings files."""
 
     def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.program = program
@@ -48,7 +48,7 @@ class CliContext:
 
     @property
     def place(self) -> Place:
-        """Where the services of this call are; the platform of ``auto`` is looked up once."""
+        """Return the place of this call's services; the platform of ``auto`` is looked up once."""
         if self._place is None:
             assert self.find_place is not None
             self._place = self.find_place()

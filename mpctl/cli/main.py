@@ -1,4 +1,4 @@
-"""Where the program starts.
+"""The program's entry point.
 
 Importing click takes three times as long as starting Python. The two calls that only print are answered without it:
 the version, and the help of the root command as ``root_help`` keeps it; a test compares that with what click prints.

@@ -20,7 +20,7 @@ class Result(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How a result is written, and what ``mpctl help output`` says of it."""
+    """An output format and its description in ``mpctl help output``."""
 
     write: Callable[[Result], str]
     help: str

@@ -136,7 +136,7 @@ def _complete(call: CliContext, instruction: str) -> int:
 
 
 def _reader_is_gone() -> bool:
-    """Whether the reader of standard output is gone; polled, since a broken pipe may be another one."""
+    """Return whether the reader of standard output is gone; polled, since a broken pipe may be another one."""
     import select
 
     poll = select.poll()

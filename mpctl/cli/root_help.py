@@ -1,4 +1,4 @@
-"""What ``mpctl --help`` prints, kept here so that it needs no click to be imported; renewed by
+"""The text of ``mpctl --help``, stored so that printing it does not import click; renewed by
 ``python -m tests.unit.cli.test_cli_startup``."""
 
 WIDTH = 80  # of the terminal, at least

@@ -49,7 +49,7 @@ class Setting(NamedTuple):
 
 
 class SettingsFiles:
-    """What the files set, the strongest file first; keys are command names and then the option's."""
+    """The settings of all files, the strongest file first; keys are command names and then the option's."""
 
     def __init__(self, files: Iterable[dict[Key, Setting]]) -> None:
         self.files = tuple(files)

@@ -1,1 +1,1 @@
-"""Where a service runs. Each platform implements the ports of ``mpctl.rollout``."""
+"""Platforms that run services. Each implements the ports of ``mpctl.rollout``."""

@@ -36,7 +36,7 @@ class Files(Protocol):
 
 
 def read_checkpoint(files: Files) -> ModelFacts | None:
-    """What the files say, None without a ``config.json``.
+    """Return the facts in the files; None without a ``config.json``.
 
     Raises:
         InputError: a file is there and cannot be used.
@@ -64,7 +64,7 @@ def read_checkpoint(files: Files) -> ModelFacts | None:
 
 
 def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The weights an engine loads: those at the top, and of a repository that keeps them twice the sharded ones."""
+    """Return the weights that an engine loads: top-level files, and only the sharded ones if both kinds exist."""
     weights = {name: size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name}
     plain = {name: size for name, size in weights.items() if not name.startswith("consolidated")}
     return plain or weights
@@ -143,7 +143,7 @@ class Directory:
 
 
 def shapes(header: object) -> dict[str, tuple[int, ...]]:
-    """Shapes by name of a parsed safetensors header; what is no tensor is left out."""
+    """Return the shapes of a parsed safetensors header by tensor name; other entries are skipped."""
     if not isinstance(header, Mapping):
         raise ValueError("the header is no object")
     tensor_shapes = {}

@@ -40,7 +40,7 @@ def offline() -> str | None:
 
 
 def read_hub(repository: str, revision: str = "main") -> ModelFacts:
-    """What a repository's small files say.
+    """Read the facts in a repository's small files.
 
     Raises:
         Unavailable: offline by choice, no answer in time, no such repository, or a file that cannot be used.
@@ -100,7 +100,7 @@ class _Repository:
             raise Unavailable(error.message) from error
 
     def sizes(self) -> Mapping[str, int]:
-        """Sizes as the hub lists them; empty when it does not."""
+        """Return the sizes of the files as the hub lists them; empty if the hub does not."""
         with self._client.stream("GET", self._listing) as answer:
             if answer.status_code != 200:
                 return {}

@@ -1,4 +1,4 @@
-"""What a load client is, wherever it runs, and how ``vllm bench serve`` is asked for a block.
+"""The load client on any platform, and the arguments of ``vllm bench serve`` for a block.
 
 Faults of the bench client that are met here (vLLM 0.32; docs/how-to/bench.md has the whole list): the custom data set
 applies the chat template although the chat endpoint does so again (``--skip-chat-template``); its own readiness probe
@@ -66,7 +66,7 @@ class LoadClient(Protocol):
 
 
 def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) -> float:
-    """How many seconds a block may take: more work may take longer, and arrivals take their time."""
+    """Return the time limit of a block in seconds, from its work and its arrival rate."""
     arrivals = count / cell.rate if cell.rate else 0.0
     return least_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
 
@@ -81,7 +81,8 @@ def bench_arguments(
     *,
     salt: str = "",
 ) -> list[str]:
-    """What follows ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it runs.
+    """Return the arguments of ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it
+    runs.
 
     The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
     arrivals, every round others.

@@ -1,4 +1,4 @@
-"""What the rollouts of a service measured, read from its records."""
+"""Measurements of a service's rollouts, read from its records."""
 
 from __future__ import annotations
 

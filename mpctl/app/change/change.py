@@ -33,7 +33,7 @@ class Change:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the preflight found, refusals first."""
+        """The findings of the preflight, refusals first."""
         return self.checked.findings
 
     @property

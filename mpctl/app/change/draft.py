@@ -48,7 +48,7 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
 
 
 def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:
-    """What the catalogue knows of a draft whose files were not read: its target and the kind of its checkpoint."""
+    """Return the catalogue's facts about a draft whose files were not read: its target and the kind of checkpoint."""
     if draft.facts is not None or spec.draft is None:
         return draft
     name = target_name_of(target.service, target.name)

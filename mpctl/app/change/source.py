@@ -23,9 +23,9 @@ class Source(Protocol):
     name: str
     namespace: str
     asks_hub: bool
-    """Whether a hub may be contacted."""
+    """Return whether a hub may be contacted."""
     stages: bool
-    """Whether a draft has to be staged into a pod."""
+    """Return whether a draft has to be staged into a pod."""
 
     @property
     def paths(self) -> str:

@@ -52,5 +52,5 @@ def target_source(source: Source, service: Service) -> str | None:
 
 
 def is_below(path: str, mount: str) -> bool:
-    """Whether a path is a mount or inside of it."""
+    """Return whether a path is a mount or inside of it."""
     return path == mount or path.startswith(mount.rstrip("/") + "/")

@@ -31,7 +31,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class CapacityOutcome:
-    """Whether the replicas fit, and the resize; ``fit`` is None when the pool was restored."""
+    """Return whether the replicas fit, and the resize; ``fit`` is None when the pool was restored."""
 
     cluster: str
     pool: Pool | None

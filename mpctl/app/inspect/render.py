@@ -20,7 +20,7 @@ class Rendered(NamedTuple):
 
     @property
     def unchanged(self) -> bool:
-        """Whether the manifest already has the spec."""
+        """Return whether the manifest already has the spec."""
         return self.text == self.change.old_text
 
 

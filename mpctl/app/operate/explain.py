@@ -9,7 +9,7 @@ from mpctl.rollout.plan import Plan, Strategy
 
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
-    """What a rollout will do."""
+    """Describe the steps of a rollout."""
     pods = f" of {plan.load_pods} pods" if plan.load_pods > 1 else ""
     sent = f" from a Job{pods} in the cluster" if plan.load == "job" else ""
     return (
@@ -38,14 +38,14 @@ def describe_traffic(plan: Plan) -> str:
 
 
 def describe_bake(plan: Plan) -> str:
-    """How long the promoted arm is watched, as a clause that ends with a semicolon; empty without a bake."""
+    """Describe the bake of the promoted arm, as a clause that ends with a semicolon; empty without a bake."""
     if not plan.bake_s:
         return ""
     return f"after a promotion it is watched for {plan.bake_s:.0f} s and rolled back if it does not do well; "
 
 
 def describe_place(session: Session, plan: Plan) -> str:
-    """Where the candidate runs, what that means for the service, and how long an engine takes to start."""
+    """Describe the place of the candidate, its effect on the service, and the start time of an engine."""
     side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
     if not session.platform.rolls:
         return (
@@ -74,7 +74,7 @@ def describe_rollback(session: Session, plan: Plan) -> str:
 
 
 def explain_rollback(session: Session, plan: Plan) -> str:
-    """What a rollback will do."""
+    """Describe the steps of a rollback."""
     down = "the service is down while the other engine starts"
     if plan.strategy is Strategy.SIDE_BY_SIDE:
         down = "no downtime"

@@ -1,4 +1,4 @@
-"""How an operation ended: what was measured, the gate's verdict, and the error that its exit code stands for."""
+"""Outcome of an operation: the measurement, the gate's verdict, and the error of its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operation would do, for ``--dry-run``."""
+"""Preview of an operation, for ``--dry-run``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def run(session: Session) -> Outcome:
 
 
 def decide(session: Session) -> Decision:
-    """What to stop, from the service and the ledger as they are now.
+    """Plan the retirement from the present service and ledger.
 
     Raises:
         Conflict: an operation is unfinished, which needs its arms.

@@ -64,7 +64,7 @@ def _already(session: Session, request: RollbackRequest, decision: Decision) -> 
 
 
 def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -> Decision:
-    """What to restore, from the service and the ledger as they are now.
+    """Plan the rollback from the present service and ledger.
 
     Raises:
         InputError: there is no such revision, or none to go back to.

@@ -104,7 +104,7 @@ def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Pla
 
 
 def _bake_s(session: Session, plan: Plan, request: RolloutRequest) -> float:
-    """How long the promoted arm is watched. The watch itself looks at what it re-arms."""
+    """Return the duration of the bake. A rollout of the watch has none, as the watch observes the service anyway."""
     if request.traffic.bake_s is not None:
         return request.traffic.bake_s
     side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE

@@ -1,4 +1,4 @@
-"""What is known of a service before its plan: acceptance, measured pairs, lengths, devices, and from where."""
+"""Evidence about a service before its plan: acceptance, measured pairs, lengths, devices, and their sources."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Evidence:
         return f"acceptance {words[acceptance.origin]}"
 
     def learned(self, cell: Cell, posterior: Posterior, pairs: Sequence[Pair]) -> str:
-        """How measured pairs moved the prediction at the largest concurrency that was measured, and its band."""
+        """Describe how measured pairs moved the prediction and its band, at the largest measured concurrency."""
         if not pairs:
             return ""
         at = replace(cell, concurrency=max(pair.concurrency for pair in pairs))

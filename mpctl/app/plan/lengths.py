@@ -1,4 +1,4 @@
-"""How long the requests of a service are."""
+"""Lengths of the requests of a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rollout of a change takes: GPUs, how the draft gets into the pod, time and downtime."""
+"""Needs of a rollout: GPUs, the staging mode of the draft, time and downtime."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ANY = ("all",)
 def predict_rollout(
     session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...], k: int | None
 ) -> dict[str, Any] | None:
-    """What the plan says of a change before it is measured; None where it has no figure.
+    """Return the plan's prediction of a change before it is measured; None if the plan has no figure.
 
     A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
     """
@@ -91,7 +91,7 @@ class Checked:
 
     @property
     def inside(self) -> bool:
-        """Whether the measured ratio lies in the predicted band."""
+        """Return whether the measured ratio lies in the predicted band."""
         return self.predicted["low"] <= self.measured <= self.predicted["high"]
 
     @property

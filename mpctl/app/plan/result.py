@@ -1,4 +1,4 @@
-"""What a plan found: per method whether it can run, whether it fits, and what it would bring."""
+"""The plan of a service: for each method the preflight, the memory it needs, and the predicted gain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpctl.estimate.payoff.record import grid_record
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no figure is given for a method, and what to give."""
+    """The reason that a method has no figure, and a hint to get one."""
 
     reason: str
     hint: str | None = None
@@ -25,7 +25,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a rollout of a method takes: GPUs besides those that serve, how the draft gets into the pod, and notes on
+    """Needs of a rollout of a method: GPUs besides those that serve, the staging mode of the draft, and notes on
     time and downtime."""
 
     gpus: int
@@ -58,7 +58,7 @@ class MethodPlan:
 
     @property
     def refused(self) -> bool:
-        """Whether the preflight forbids the change."""
+        """Return whether the preflight forbids the change."""
         return self.change is None or bool(self.change.refusals)
 
     @property

@@ -28,7 +28,7 @@ _Z95 = 1.96
 
 @dataclass(frozen=True)
 class Learned:
-    """What one measurement says. ``name``: of the rollout or the file; ``spec`` of its candidate."""
+    """The evidence of one measurement. ``name``: of the rollout or the file; ``spec`` of its candidate."""
 
     name: str
     spec: Spec
@@ -131,7 +131,7 @@ def _acceptance(run: Run, method: str) -> Acceptance | None:
 
 
 def acceptance_in(window: Window, method: str) -> Acceptance | None:
-    """What an engine's counters say; None without a draft."""
+    """Return the acceptance from an engine's counters; None without a draft."""
     if not window.drafts or not window.per_position:
         return None
     rates = tuple(min(count / window.drafts, 1.0) for count in window.per_position)

@@ -38,7 +38,8 @@ _NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md),
 
 @dataclass(frozen=True)
 class _Known:
-    """What all methods of a plan share. ``name``: of the target; ``logged``: tokens of the serving engine's pool."""
+    """The facts that all methods of a plan share. ``name``: of the target; ``logged``: tokens of the serving engine's
+    pool."""
 
     source: Source
     request: PlanRequest

@@ -69,7 +69,7 @@ class EngineCounters:
 
 
 class DrillRig(Protocol):
-    """What a drill breaks, as :class:`mpctl.platform.local.rig.LocalRig`."""
+    """The target of a drill, as :class:`mpctl.platform.local.rig.LocalRig`."""
 
     url: str
     model: str
@@ -92,11 +92,11 @@ class Session(ABC):
     console: Console
     store: Store
     load: LoadPlace | None = None
-    """Where the load client runs; None: as an unfinished rollout has it."""
+    """The place of the load client; None: that of the unfinished rollout."""
     asks_hub = True
     stages = True
     scope = "rollout"
-    """What a load client in the cluster works for; each has its own."""
+    """The purpose of a load client in the cluster; each purpose has its own client."""
 
     @property
     def title(self) -> str:
@@ -105,13 +105,13 @@ class Session(ABC):
 
     @property
     def place(self) -> str:
-        """Where the service is, for a confirmation."""
+        """Describe the place of the service, for a confirmation."""
         return "this machine"
 
     @property
     @abstractmethod
     def platform(self) -> Platform:
-        """Where the service runs."""
+        """Return the platform of the service."""
 
     @property
     @abstractmethod
@@ -165,7 +165,7 @@ class Session(ABC):
         """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
 
     def drill_rig(self) -> DrillRig | None:
-        """What a drill may break; None where users would notice."""
+        """Return the target of a drill; None where users would notice a fault."""
         return None
 
     @abstractmethod
@@ -196,11 +196,11 @@ class Session(ABC):
         return self.platform.read().text
 
     def start_time(self) -> str:
-        """How long an engine takes to start here, as a clause for an explanation; empty when that is not known."""
+        """Describe an engine's start time on this platform, as a clause; empty if unknown."""
         return ""
 
     def ready_timeout_s(self, asked: float | None) -> float:
-        """How long an engine may take to become ready: as ``asked``, else what fits the service."""
+        """Return the timeout of an engine's readiness: ``asked``, else a value for the service."""
         return READY_S if asked is None else asked
 
     def interrupted(self) -> Cancelled:

@@ -66,7 +66,7 @@ class ClusterSession(Session):
 
     @property
     def platform(self) -> KubernetesPlatform:
-        """Where the service runs."""
+        """Return the platform of the service."""
         return self._platform
 
     def _held_scaling(self) -> dict[str, Any] | None:
@@ -155,7 +155,7 @@ class ClusterSession(Session):
         return EngineCounters(engines, failed, len(workload.ready))
 
     def holder(self) -> str | None:
-        """Who holds the lease."""
+        """Return the holder of the Lease."""
         return self.store.holder()
 
     def status(self) -> Status:

@@ -1,4 +1,4 @@
-"""Where the load client of a measurement runs."""
+"""Place of a measurement's load client."""
 
 from __future__ import annotations
 

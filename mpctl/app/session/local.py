@@ -41,7 +41,7 @@ class LocalSession(Session):
 
     @property
     def platform(self) -> LocalPlatform:
-        """Where the service runs."""
+        """Return the platform of the service."""
         return self._platform
 
     def service(self) -> Service:
@@ -109,7 +109,7 @@ class LocalSession(Session):
         return LocalRig(self.platform)
 
     def holder(self) -> str | None:
-        """Who holds the lock file."""
+        """Return the holder of the lock file."""
         return self.store.holder()
 
     def status(self) -> Status:

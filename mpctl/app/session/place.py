@@ -1,4 +1,4 @@
-"""Where services are looked for."""
+"""Places that are searched for services."""
 
 from __future__ import annotations
 

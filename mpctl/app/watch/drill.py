@@ -69,7 +69,7 @@ class DrillOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every fault was met as it should be."""
+        """Return whether every fault was met as it should be."""
         return all(result.passed for result in self.results)
 
 
@@ -195,7 +195,7 @@ class _Drill:
         return watch.re_armed(result, self.usual)
 
     def _arguments(self, fault: Fault) -> tuple[str, ...] | str:
-        """What the engine is started with in addition, or why the fault is left out."""
+        """Return the additional arguments of the engine, or the reason to skip the fault."""
         spec = self.session.service().speculation() or {}
         if fault is Fault.STALE_HEAD:
             if "model" not in spec:

@@ -1,4 +1,4 @@
-"""What the ledger and the platform say of a service, as far as the watch needs it.
+"""Facts about a service from the ledger and the platform, as far as the watch needs them.
 
 The state of a fallback is never stored twice: which changes the watch made, when, and what they replaced follows from
 the ledger. A new leader therefore continues where the last one was killed.
@@ -105,7 +105,7 @@ def _previous(every: Iterable[Operation], last: Operation) -> int | None:
 
 
 def _of_engine(operation: Operation) -> bool:
-    """Whether a fallback was from an engine whose acceptance fell to zero."""
+    """Return whether a fallback was from an engine whose acceptance fell to zero."""
     return operation.plan.why.startswith(f"{WATCH}: {Signal.STEP_TO_ZERO.value}:")
 
 

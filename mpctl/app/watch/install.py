@@ -74,7 +74,7 @@ def _lease_role(namespace: str, subject: Subject) -> tuple[Json, ...]:
 
 
 def arguments(request: WatchInstallRequest) -> list[str]:
-    """What the container runs after ``mpctl``."""
+    """Return the container's arguments after ``mpctl``."""
     place = ["-A"] if request.all_namespaces else []
     source = ["--prometheus", request.prometheus] if request.prometheus else []
     return [

@@ -16,7 +16,7 @@ _EACH_S = 0.5  # between two writes of unchanged statuses, on average over all s
 
 
 class Writer(Protocol):
-    """Where it is written, as :class:`mpctl.platform.kubernetes.speculation_status.StatusWriter`."""
+    """A writer of the status, as :class:`mpctl.platform.kubernetes.speculation_status.StatusWriter`."""
 
     def write(self, namespace: str, service: str, status: dict[str, Any]) -> None: ...
     def tell(self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool) -> None: ...

@@ -1,4 +1,4 @@
-"""Where counters come from: the engines themselves, or Prometheus for all services at once."""
+"""Sources of counters: the engines themselves, or Prometheus for all services at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a draft gets into the pod; ``mpctl stage`` explains the choice."""
+"""Options for the staging mode of a draft; ``mpctl stage`` explains the choice."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ FINDING, BLIND = 9, 6  # exit codes of --once
 
 
 class Beat:
-    """When the loop, or the wait for the Lease, last went on."""
+    """Time of the last turn of the loop or of the wait for the Lease."""
 
     def __init__(self) -> None:
         self.now()

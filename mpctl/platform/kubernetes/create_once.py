@@ -10,8 +10,9 @@ _TRIES = 4
 
 
 def create_once(client: Client, metadata: Json, number: int, data: Json) -> Json | None:
-    """Create a ControllerRevision. Returns the one that already has the name, which may be ours from a try that was not
-    answered.
+    """Create a ControllerRevision, or return the existing one of the same name, which an unanswered try may have
+    created.
+
 
     Raises:
         OutcomeUnknown: no try was answered.

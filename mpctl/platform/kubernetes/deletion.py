@@ -100,7 +100,7 @@ class RecordedObjects:
 
 
 def part_of(item: Json) -> str:
-    """Which part of a history an object is, by its label; empty without one."""
+    """Return the part of a history that an object is, by its label; empty without a label."""
     return str((item["metadata"].get("labels") or {}).get(names.PART_LABEL, ""))
 
 

@@ -129,7 +129,7 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
 
 
 def _namespace_of(hooks: Sequence[Json]) -> str | None:
-    """Where KServe runs, from the address of its webhooks."""
+    """Return the namespace of KServe, from the address of its webhooks."""
     for configuration in hooks:
         if "serving.kserve.io" in str(at(configuration, "metadata", "name")):
             for hook in each(configuration, "webhooks"):
@@ -166,7 +166,7 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
 
 
 def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:
-    """The operations that the ledgers leave open; a ledger that cannot be read is said and not taken for closed."""
+    """Return the unfinished operations of the ledgers; an unreadable ledger is reported, not taken as finished."""
     entries: dict[tuple[str, str], list[Json]] = {}
     for item in ledgers:
         namespace, name = place(item)

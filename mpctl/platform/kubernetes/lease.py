@@ -86,7 +86,8 @@ def this_process() -> str:
 
 
 def process_is_gone(process: str) -> bool:
-    """Whether a text of :func:`this_process` names a process of this machine that ended; any other text names none."""
+    """Return whether a text of :func:`this_process` names a process of this machine that ended; any other text names
+    none."""
     boot, _, pid_and_start = process.partition(" ")
     pid, _, started = pid_and_start.partition(" ")
     if not boot or boot != _boot_id() or not pid.isdecimal() or not started.isdecimal():
@@ -261,7 +262,8 @@ class Lease:
         raise MpctlError(f"{self._title} could not be locked in {_TRIES} tries", hint="run the same command again")
 
     def _is_dead(self, holder: Holder) -> bool:
-        """Whether the holder's process is gone, or its heartbeat stays the same for ``DURATION_S`` of our own clock."""
+        """Return whether the holder's process is gone, or its heartbeat stays the same for ``DURATION_S`` of our own
+        clock."""
         if process_is_gone(holder.process):
             return True
         deadline = self._elapsed() + DURATION_S
@@ -351,8 +353,8 @@ class Lease:
 
 
 def _claims_fresh(holder: Holder) -> bool:
-    """Whether the heartbeat's time is within the last ``DURATION_S``: true for a dead holder at most that long, so a
-    command refuses at once instead of watching. A process of this machine that is gone claims nothing."""
+    """Return whether the heartbeat's time is within the last ``DURATION_S``: true for a dead holder at most that long,
+    so a command refuses at once instead of watching. A process of this machine that is gone claims nothing."""
     if process_is_gone(holder.process):
         return False
     try:

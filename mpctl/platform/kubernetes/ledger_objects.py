@@ -61,7 +61,7 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
 
 
 def missing_after(entries: Sequence[Entry], newest: NewestEntry | None) -> str:
-    """Which entries were removed from the end of a ledger, in words; empty when none was."""
+    """Describe the entries that were removed from the end of a ledger; empty if none was removed."""
     if newest is None or newest.seq == 0:
         return ""
     if len(entries) < newest.seq:

@@ -177,12 +177,12 @@ def newest_seals(seals: Iterable[Json]) -> dict[tuple[str, str], Json]:
 
 
 def number_of(seal: Json) -> int:
-    """Which state of its bundle a seal vouches for."""
+    """Return the number of the bundle's state that a seal vouches for."""
     return int(seal.get("revision") or 0)
 
 
 def _has_room(count: int, last: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
-    """Whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
+    """Return whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
     fits = len(_packed(records)) <= _PIECE
     return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
 

@@ -78,7 +78,7 @@ class KubernetesStore:
         return revision
 
     def add_revision(self, revision: Revision) -> None:
-        """Record a revision; adding the very same again is done already.
+        """Record a revision; recording the same revision again changes nothing.
 
         Raises:
             Conflict: another revision has the number.
@@ -114,14 +114,15 @@ class KubernetesStore:
         return entries
 
     def surviving_entries(self) -> tuple[Entry, ...]:
-        """The ledger without those entries that were removed from its end; raises as :meth:`entries` for others."""
+        """Return the ledger without entries removed from its end; raises as :meth:`entries` for other missing
+        entries."""
         entries = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
         if not entries:
             self._refuse_older()
         return entries
 
     def missing_entries(self, entries: tuple[Entry, ...]) -> str:
-        """Which entries are missing after these, by the Lease as it was read last; empty when none is."""
+        """Describe the entries missing after these, by the Lease as last read; empty if none is missing."""
         return missing_after(entries, self.held.newest_entry)
 
     def _name_newest(self, entries: tuple[Entry, ...]) -> None:
@@ -227,7 +228,7 @@ class KubernetesStore:
                 self._known = None
 
     def holder(self) -> str | None:
-        """Who holds the service now, in words; None when nobody does."""
+        """Describe the present holder of the service's Lease; None without a holder."""
         return self.held.holder()
 
     # Helpers

@@ -97,7 +97,7 @@ class Desired:
 
 @dataclass(frozen=True)
 class ObservedArm:
-    """What the supervisor knows of one engine. ``phase`` is Starting, Ready or Failed; ``exit_code`` of its last
+    """The supervisor's state of one engine. ``phase`` is Starting, Ready or Failed; ``exit_code`` of its last
     process."""
 
     phase: str

@@ -91,7 +91,7 @@ def served_name(service: Service) -> str:
 
 
 def api_key(service: Service) -> str | None:
-    """What requests must be authorised with, if the engine asks for it."""
+    """Return the API key that requests need, if the engine asks for one."""
     keys, _ = _secret_flags(service)  # vLLM takes several; each of them will do
     manifest = keys[0] if keys else dict(service.env).get(_API_KEY)
     return manifest or os.environ.get(_API_KEY)  # which the engine inherits
@@ -147,7 +147,7 @@ def _secret_flags(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def notes(service: Service) -> tuple[str, ...]:
-    """What of the manifest has no meaning here."""
+    """Describe the parts of the manifest that have no meaning on this machine."""
     remarks = []
     if service.image:
         remarks.append(f"image {service.image} is ignored: the installed engine runs instead")

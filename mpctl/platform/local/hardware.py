@@ -1,4 +1,4 @@
-"""What is written beside a measurement made on this machine: the device's name and which model it was."""
+"""Device and model of this machine, recorded with every measurement."""
 
 from __future__ import annotations
 

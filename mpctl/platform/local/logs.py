@@ -8,7 +8,7 @@ _LOG_BYTES = 65_536
 
 
 def log_path(directory: Path, arm_id: str) -> Path:
-    """Where an engine's output goes."""
+    """Return the path of an engine's log."""
     return directory / "arms" / f"{arm_id}.log"
 
 

@@ -158,7 +158,7 @@ def _metrics(endpoint: Endpoint) -> str:
 
 
 def is_here(endpoint: Endpoint) -> bool:
-    """Whether the endpoint is on this machine's loopback."""
+    """Return whether the endpoint is on this machine's loopback."""
     from urllib.parse import urlsplit
 
     return urlsplit(endpoint.base_url).hostname in ("127.0.0.1", "localhost", "::1")

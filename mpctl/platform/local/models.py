@@ -9,7 +9,7 @@ from mpctl.platform.checkpoints import Directory, read_checkpoint
 
 
 def read_model(model: str | None, cwd: Path) -> ModelFacts | None:
-    """What the directory ``model`` says of itself, None when it is no directory here (a repository name, say).
+    """Read the facts of the directory ``model``; None if it is not a directory of this machine (but a repository name).
 
     Raises:
         InputError: one of its files cannot be used; with the file's path.

@@ -24,7 +24,7 @@ class Orphan:
 
     @property
     def remedy(self) -> str:
-        """What to type."""
+        """Return the advice to adopt or stop the orphan."""
         stop = "mpctl local down --orphans stops it"
         return f"mpctl local up {self.arm.split('/')[1]} adopts it, {stop}" if self.adoptable else stop
 
@@ -45,7 +45,7 @@ def find_orphans() -> tuple[Orphan, ...]:
 
 
 def stop_orphans() -> tuple[Orphan, ...]:
-    """Stop them, and say which they were."""
+    """Stop all orphans and return them."""
     orphans = find_orphans()
     for orphan in orphans:
         leader = identify(orphan.pid)

@@ -69,16 +69,16 @@ class LocalPlatform:
         return desired
 
     def exists(self) -> bool:
-        """Whether the service is up."""
+        """Return whether the service is up."""
         return read_desired(self.directory) is not None
 
     def supervised(self) -> bool:
-        """Whether a supervisor of the service runs."""
+        """Return whether a supervisor of the service runs."""
         observed = read_observed(self.directory)
         return observed is not None and alive(observed.supervisor) is not None
 
     def router_error(self) -> str:
-        """Why the service's own port does not answer, empty when it does."""
+        """Describe why the service's own port does not answer; empty if it answers."""
         observed = read_observed(self.directory)
         return observed.router_error if observed else ""
 
@@ -151,7 +151,7 @@ class LocalPlatform:
         return None
 
     def state(self, arm: Arm) -> ArmState:
-        """What is known of an arm."""
+        """Return the state of an arm."""
         desired = self.desired()
         wanted, arm_id = desired.arms.get(arm.id), arm.id
         if wanted is None:
@@ -372,7 +372,7 @@ class LocalPlatform:
 
 
 def _same_arguments(running: tuple[str, ...] | None, wanted: list[str]) -> bool:
-    """Whether the process runs what was asked for; what stands before the script is the interpreter's own business."""
+    """Return whether the process runs what was asked for; arguments before the script belong to the interpreter."""
     after_interpreter = tuple(wanted[1:])
     return running is not None and running[-len(after_interpreter) :] == after_interpreter
 

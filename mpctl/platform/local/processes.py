@@ -33,7 +33,7 @@ def _created(pid: int) -> str | None:
 
 
 def alive(process: Process | None) -> psutil.Process | None:
-    """The very process, if it still runs; a zombie does not."""
+    """Return exactly this process if it still runs; a zombie does not run."""
     if process is None or _created(process.pid) != process.created:
         return None
     try:
@@ -65,9 +65,9 @@ def memory_of(process: Process | None) -> int:
 
 
 def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
-    """End an engine with all its group: a polite signal, then after ``grace_s`` the other one.
+    """End an engine and its process group: SIGTERM, then SIGKILL after ``grace_s``.
 
-    The leader may be gone already; children that it left behind are ended too. Nothing to stop is fine.
+    If the leader has already ended, its remaining children are ended too. An empty group is no error.
     """
     if process is None:
         return
@@ -116,7 +116,7 @@ def marks_of(pid: int) -> dict[str, str]:
 
 
 def _group(group: int) -> list[psutil.Process]:
-    """Engine processes of a group; those of somebody else who got the number later carry no tag of ours."""
+    """Return the engine processes of a group; processes that reuse its number do not carry mpctl's tag."""
     members = []
     for process in psutil.process_iter():
         try:
@@ -155,7 +155,7 @@ def who_listens(port: int) -> str:
 
 
 def wait_until_gone(process: Process, timeout_s: float) -> bool:
-    """Whether the process ended within ``timeout_s``."""
+    """Return whether the process ended within ``timeout_s``."""
     end = time.monotonic() + timeout_s
     while alive(process) is not None:
         if time.monotonic() > end:

@@ -49,7 +49,7 @@ class LocalRig:
             self.crash()
 
     def serves(self) -> bool:
-        """Whether the serving engine is ready."""
+        """Return whether the serving engine is ready."""
         desired = self._platform.desired()
         arm = desired.arms.get(desired.route)
         return arm is not None and self._platform.state(Arm(arm.manifest)).phase is Phase.READY

@@ -148,7 +148,7 @@ class LocalStore:
             os.close(descriptor)
 
     def holder(self) -> str | None:
-        """Who holds the lease now, or None."""
+        """Return the present holder of the lease, or None."""
         descriptor = try_lock(self._directory / "lease.lock")
         if descriptor is not None:
             os.close(descriptor)

@@ -185,7 +185,7 @@ class Supervisor:
 
 
 def _found_running(directory: Path) -> dict[str, ObservedArm]:
-    """What an earlier supervisor reported, and engines that it started but no longer could report."""
+    """Return the arms that an earlier supervisor reported, and engines that it started but could not report."""
     before = read_observed(directory)
     # What was about to start is started again, unless the tag below finds it running.
     arms = {k: v for k, v in (before.arms if before else {}).items() if v.process or v.phase != "Starting"}
@@ -214,7 +214,7 @@ def _healthy(port: int) -> bool:
 
 
 def _busy(port: int) -> bool:
-    """Whether the engine has requests, running or waiting."""
+    """Return whether the engine has requests, running or waiting."""
     lines = (_get(port, "/metrics") or "").splitlines()
     gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
     return any(float(line.rpartition(" ")[2]) > 0 for line in lines if line.startswith(gauges))

@@ -39,7 +39,7 @@ def _granted(client: Client, namespace: str) -> Iterable[dict[str, Any]]:
 
 
 def covers(rule: dict[str, Any], row: Row) -> bool:
-    """Whether an RBAC rule grants a row for every object; one with resourceNames does not."""
+    """Return whether an RBAC rule grants a row for every object; one with resourceNames does not."""
     verbs, groups, resources = rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ()
     star = f"*/{row.subresource}" if row.subresource else "*"
     return (

@@ -28,7 +28,7 @@ VARIABLE = "KUBECONFIG"
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a cluster. ``namespace`` is that of the context, ``default`` when it has none."""
+    """A connection to a cluster. ``namespace``: of the context, ``default`` if the context names none."""
 
     configuration: Configuration
     namespace: str
@@ -81,7 +81,7 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def reachable(kubeconfig: str | None, context: str | None) -> bool:
-    """Whether a context or a pod's service account names a cluster. Reads files only."""
+    """Return whether a context or a pod's service account names a cluster. Reads files only."""
     files = kubeconfig_files(kubeconfig)
     return bool(files and (context or current_context(files))) or (not files and _in_pod())
 

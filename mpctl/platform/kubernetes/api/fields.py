@@ -1,4 +1,4 @@
-"""Which fields of two objects differ. Pure."""
+"""Comparison of two objects field by field. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
 
 
 def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | None:
-    """Dotted paths of what ``now`` has and ``recorded`` has not; None when a field of ``recorded`` is missing or has
-    another value. A list with another number of items, or in another order, has another value."""
+    """Return the dotted paths of fields that only ``now`` has; None if a field of ``recorded`` is missing or has
+    another value. A list of another length or order is another value."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         added: list[str] = []
         for key, value in now.items():

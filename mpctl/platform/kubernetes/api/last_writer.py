@@ -1,4 +1,4 @@
-"""Who wrote an object last, by its managed fields."""
+"""The last writer of an object, from its managed fields."""
 
 from __future__ import annotations
 

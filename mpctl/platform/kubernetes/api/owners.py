@@ -56,7 +56,7 @@ class Owner:
 
     @property
     def reverts(self) -> str:
-        """When the owner reverts a foreign change."""
+        """Describe the moment at which the owner reverts a foreign change."""
         return _REVERTS.get(self.tool, "controls this object and reverts the change")
 
     def remedy(self, command: str = "mpctl render -f MANIFEST") -> str:

@@ -75,7 +75,7 @@ class Forwards:
         return listener
 
     def refusal(self, pod: str, port: int) -> MpctlError | None:
-        """Why the API server would not forward the last connection to a port; None when it did."""
+        """Return the reason that the API server refused the last connection to a port; None if it forwarded it."""
         return self._open[pod, port].refusal if (pod, port) in self._open else None
 
     def close(self) -> None:

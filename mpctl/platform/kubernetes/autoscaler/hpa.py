@@ -37,7 +37,7 @@ def find_scalers(client: Client, namespace: str, deployment: str) -> list[Json]:
 
 
 def targets(item: Mapping[str, Any], deployment: str) -> bool:
-    """Whether an autoscaler scales the Deployment (``kind`` defaults to Deployment for a ScaledObject)."""
+    """Return whether an autoscaler scales the Deployment (``kind`` defaults to Deployment for a ScaledObject)."""
     target = (item.get("spec") or {}).get("scaleTargetRef") or {}
     return target.get("name") == deployment and target.get("kind", "Deployment") == "Deployment"
 

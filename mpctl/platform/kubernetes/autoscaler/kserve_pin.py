@@ -24,7 +24,7 @@ HOMES = {INFERENCE_SERVICE.name: "predictor", LLM_INFERENCE_SERVICE.name: "scali
 
 
 def made_by_kserve(scaler: Mapping[str, Any], isvc: Mapping[str, Any]) -> bool:
-    """Whether KServe made an autoscaler for a service."""
+    """Return whether KServe made an autoscaler for a service."""
     owners = scaler["metadata"].get("ownerReferences") or []
     return any(
         str(o.get("apiVersion", "")).startswith(f"{SERVING}/") and o.get("uid") == isvc["metadata"]["uid"]

@@ -68,7 +68,7 @@ def without_leaving(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[list[
 
 
 def _held(claim: Json, pods: set[str | None]) -> bool:
-    """Whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
+    """Return whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
     users = (claim.get("status") or {}).get("reservedFor") or []
     if claim["metadata"].get("deletionTimestamp"):
         return False

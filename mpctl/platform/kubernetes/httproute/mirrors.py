@@ -68,7 +68,7 @@ def _percent(mirror: Mapping[str, Any]) -> float:
 
 
 def is_known_spec(route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str) -> bool:
-    """Whether a route's spec is the recorded one or one that mpctl makes of it."""
+    """Return whether a route's spec is the recorded one or one that mpctl makes of it."""
     spec = route["spec"]
     shares = {int(share) for share in mirrors_of(route, backend_of(candidate))} & set(range(1, 101))
     return (

@@ -28,7 +28,7 @@ def backend_of(isvc: str) -> str:
 
 
 def refers_to(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
-    """Whether a backendRef of a route in ``namespace`` refers to the Service (default group and kind)."""
+    """Return whether a backendRef of a route in ``namespace`` refers to the Service (default group and kind)."""
     return (
         ref.get("name") == service
         and ref.get("kind", "Service") == "Service"
@@ -56,13 +56,13 @@ def routes_to(routes: Iterable[Json], service: str) -> list[Json]:
 
 
 def is_controlled(route: Mapping[str, Any]) -> bool:
-    """Whether a controller such as KServe owns the route and reverts changes."""
+    """Return whether a controller such as KServe owns the route and reverts changes."""
     return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
 
 
 def is_kserve_route(route: Mapping[str, Any], isvc: str) -> bool:
-    """Whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together, and
-    only clients that use this InferenceService's own host name reach it."""
+    """Return whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together,
+    and only clients that use this InferenceService's own host name reach it."""
     owners = route["metadata"].get("ownerReferences") or []
     return any(o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc) for o in owners)
 

@@ -1,1 +1,1 @@
-"""What runs inside a pod of the engine's image, started by path: nothing here imports mpctl."""
+"""Programs that run inside a pod of the engine's image, started by path: nothing here imports mpctl."""

@@ -72,7 +72,7 @@ class AnswerQueue(queue.Queue[str]):
 
 
 class Barrier:
-    """Where the client waits for the signal to start."""
+    """A barrier at which the client waits for the start signal."""
 
     def __init__(self) -> None:
         self.reached, self._signal = threading.Event(), threading.Event()
@@ -89,7 +89,7 @@ class Barrier:
 
     @property
     def started(self) -> bool:
-        """Whether the signal was given."""
+        """Return whether the signal was given."""
         return self._signal.is_set()
 
     def start(self, at: float) -> None:
@@ -100,7 +100,7 @@ class Barrier:
 
 
 class Blocks:
-    """What was asked, one block after the other. ``used``: when somebody last asked for anything."""
+    """The requested blocks, run one after the other. ``used``: the time of the last request."""
 
     def __init__(self) -> None:
         self.asked, self.answers = RequestQueue(), AnswerQueue()
@@ -126,7 +126,7 @@ class Blocks:
         self._waiting.put((key, block))
 
     def find(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
-        """Status and answer, after ``wait_s`` seconds at most."""
+        """Return status and answer of a block after at most ``wait_s`` seconds."""
         with self._changed:
             if key not in self._known:
                 return 404, {"error": "no such block"}
@@ -135,7 +135,7 @@ class Blocks:
         return (202, {}) if answer is None else (200, answer)
 
     def barrier(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
-        """Status and state of a block at its barrier, after ``wait_s`` seconds at most."""
+        """Return status and state of a block at its barrier after at most ``wait_s`` seconds."""
         barrier = self._barriers.get(key)
         if barrier is None:
             return 404, {}
@@ -205,11 +205,11 @@ class Blocks:
         return self._port
 
     def truth(self) -> Any:
-        """What it sent when."""
+        """Return the times of the requests sent."""
         return json.loads(fetch(f"http://127.0.0.1:{self._port}/truth", {}))
 
     def unpace(self) -> None:
-        """End it."""
+        """Stop the paced engine."""
         if self._paced is not None and self._paced.stdin is not None:
             self._paced.stdin.close()
             self._paced.wait()

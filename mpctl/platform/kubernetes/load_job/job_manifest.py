@@ -104,8 +104,8 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1)
 
 
 def is_same(live: Json, wanted: Json) -> bool:
-    """Whether a Job runs what ``wanted`` would in as many pods, and nothing next to it. A Job's template cannot be
-    changed."""
+    """Return whether a Job runs what ``wanted`` would in as many pods, and nothing next to it. A Job's template cannot
+    be changed."""
     if any(live["spec"].get(key) != wanted["spec"][key] for key in ("completionMode", "completions", "parallelism")):
         return False
     have, want = (job["spec"]["template"]["spec"] for job in (live, wanted))
@@ -195,7 +195,7 @@ def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_finished(job: Json) -> bool:
-    """Whether the Job or one of its pods has ended, or the Job is being deleted."""
+    """Return whether the Job or one of its pods has ended, or the Job is being deleted."""
     status = job.get("status") or {}
     ended = any(
         c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in status.get("conditions") or []

@@ -96,7 +96,8 @@ class LoadPods:
         raise MpctlError(f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
 
     def _is_ours(self, job: Json, wanted: Json) -> bool:
-        """Whether this command created the Job, which admission may have changed, or it runs what it would create."""
+        """Return whether this command created the Job, which admission may have changed, or it runs what it would
+        create."""
         return job["metadata"]["uid"] == self._uid or is_same(job, wanted)
 
     def close(self) -> str:

@@ -43,7 +43,7 @@ class Answer:
 
     @property
     def ended_s(self) -> float:
-        """When the last answer was complete, by the clock of the command."""
+        """Time of the last complete answer, by the clock of the command."""
         return self.began_s + self.duration_s
 
 

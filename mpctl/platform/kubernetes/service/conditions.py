@@ -62,7 +62,7 @@ class ExpectedContainer:
 
     @property
     def speculates(self) -> bool:
-        """Whether any of it sets speculation."""
+        """Return whether any of it sets speculation."""
         words = (*self.args, *(self.inherited or ()), *self.env.values())
         return any(option in str(word) for word in words for option in _SPECULATION[:1])
 
@@ -115,7 +115,7 @@ def _speculation_args(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
-    """Whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
+    """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
     args = tuple(container.get("args") or ())
     if expected.merged:
         args = own_args(args, expected.args)
@@ -148,7 +148,7 @@ def _same_value(asked: str, actual: str) -> bool:
 
 
 def matches_template(pod: Json, template: Json) -> bool:
-    """Whether a pod's container starts as the Deployment's template specifies.
+    """Return whether a pod's container starts as the Deployment's template specifies.
 
     Additions of admission are ignored: variables (EKS adds the service account's role) and another spelling of the
     image (a mirror, a digest). Pods of an older template with the same start are counted by the Deployment's
@@ -246,7 +246,7 @@ def _unmet_conditions(isvc: Json) -> str:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether the pod's Ready condition is True."""
+    """Return whether the pod's Ready condition is True."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 

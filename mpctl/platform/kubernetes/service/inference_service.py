@@ -74,7 +74,7 @@ class LiveService:
         return schedulable_replicas(_desired(isvc, workload), workload.pods)
 
     def is_arm(self, isvc: Json, arm: Arm) -> bool:
-        """Whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
+        """Return whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
         additions."""
         text, forms = text_of(isvc), [arm.manifest]
         if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):

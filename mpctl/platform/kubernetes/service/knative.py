@@ -28,7 +28,7 @@ _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
 
 def is_knative(isvc: Json) -> bool:
-    """Whether Knative runs the service's pods and splits its traffic."""
+    """Return whether Knative runs the service's pods and splits its traffic."""
     annotations = isvc["metadata"].get("annotations") or {}
     mode = annotations.get(_MODE) or (isvc.get("status") or {}).get("deploymentMode")
     return mode in _MODES
@@ -75,8 +75,8 @@ def not_alone(isvc: Json, ready: Sequence[Json]) -> str:
 
 
 def same_image(asked: str, actual: str) -> bool:
-    """Whether a revision's container has the requested image. Knative replaces a tag by its digest; then only the
-    repository can be compared."""
+    """Return whether a revision's container has the requested image. Knative replaces a tag by its digest; then only
+    the repository can be compared."""
     if asked == actual:
         return True
     return "@sha256:" in actual and _repository(asked) == _repository(actual)

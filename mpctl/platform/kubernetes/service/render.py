@@ -50,7 +50,7 @@ def candidate_manifest(text: str, name: str) -> str:
 
 
 def _selects(document: Json, deployment: Json) -> bool:
-    """Whether a document is a Service of the Deployment's pods."""
+    """Return whether a document is a Service of the Deployment's pods."""
     labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
     selector = (document.get("spec") or {}).get("selector") if document.get("kind") == "Service" else None
     return (

@@ -86,17 +86,17 @@ def shape_of(record: Mapping[str, Any]) -> Shape:
 
 
 def is_plain(record: Mapping[str, Any]) -> bool:
-    """Whether the service is a Deployment without KServe."""
+    """Return whether the service is a Deployment without KServe."""
     return shape_of(record) is OF_DEPLOYMENT
 
 
 def is_llm(record: Mapping[str, Any]) -> bool:
-    """Whether the service is an LLMInferenceService."""
+    """Return whether the service is an LLMInferenceService."""
     return shape_of(record) is OF_LLM
 
 
 def serves_vllm(deployment: Mapping[str, Any]) -> bool:
-    """Whether a Deployment is a service of its own: a container starts vLLM, and no controller made it."""
+    """Return whether a Deployment is a service of its own: a container starts vLLM, and no controller made it."""
     owners = deployment["metadata"].get("ownerReferences") or []
     containers = (deployment["spec"]["template"].get("spec") or {}).get("containers") or []
     return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
@@ -111,7 +111,7 @@ def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
 
 def starts_vllm(container: Mapping[str, Any]) -> bool:
-    """Whether a container starts vLLM: by its command, or by the entrypoint of its image."""
+    """Return whether a container starts vLLM: by its command, or by the entrypoint of its image."""
     command, args = ([str(word) for word in container.get(key) or ()] for key in ("command", "args"))
     return engine_starts.starts_vllm(str(container.get("image") or ""), command or None, args)
 

@@ -43,7 +43,7 @@ def use_key(token: str | None) -> None:
 
 
 class Answers(Protocol):
-    """Where answers go: a stream, or whatever takes lines."""
+    """A receiver of answers: a stream or anything else that takes lines."""
 
     def write(self, line: str, /) -> object:
         """An answer."""
@@ -127,7 +127,7 @@ def as_messages(request: Any) -> None:
 
 
 def prompts_of(options: Any) -> list[Any]:
-    """What the client would send of the data set its options name."""
+    """Return the prompts that the client would send of the data set that its options name."""
     from vllm.benchmarks.datasets import get_samples  # type: ignore[import-not-found,unused-ignore]
     from vllm.tokenizers import get_tokenizer  # type: ignore[import-not-found,unused-ignore]
 

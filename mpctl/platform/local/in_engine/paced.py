@@ -23,7 +23,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n\r\n"
 
 @dataclass(frozen=True)
 class Pace:
-    """What it was started with; the same fields as the ``Pace`` that the client is calibrated with."""
+    """The arguments of the paced engine; the same fields as the ``Pace`` that calibrates the client."""
 
     ttft_s: float
     interval_s: float
@@ -44,7 +44,7 @@ class Paced:
         self.truth: list[dict[str, float]] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
+        """Serve one request of one connection."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             length = next(
@@ -59,7 +59,7 @@ class Paced:
                 writer.write(_HEAD % b"application/json" + payload.encode())
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client went away, which is its business
+            pass  # the client closed the connection
         finally:
             writer.close()
             with suppress(OSError):

@@ -16,7 +16,7 @@ WITHOUT = "AVX512_CORE_BF16"
 
 
 def announced(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor says that it has matrix tiles."""
+    """Return whether the processor says that it has matrix tiles."""
     try:
         return "amx_tile" in cpuinfo.read_text()
     except OSError:
@@ -24,7 +24,7 @@ def announced(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def dies(action: Callable[[], object]) -> bool:
-    """Whether an action ends a process of its own with an illegal instruction."""
+    """Return whether an action ends a process of its own with an illegal instruction."""
     child = os.fork()
     if not child:
         try:
