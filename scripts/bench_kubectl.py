@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +37,14 @@ CHANGED = CONTAINERS.replace(
 @dataclass(frozen=True)
 class Cost:
     """Of one change: seconds until it serves, CPU seconds of the client, requests that read and that write, requests
-    per second while an engine starts."""
+    per second while an engine starts, and the requests by verb and resource."""
 
     wall_s: float
     cpu_s: float
     reads: int
     writes: int
     waiting: float
+    requests: Counter[str]
 
 
 def measured(cluster: Cluster, start_s: float, change: Callable[[], object]) -> Cost:
@@ -53,7 +55,8 @@ def measured(cluster: Cluster, start_s: float, change: Callable[[], object]) -> 
     wall = time.monotonic() - began
     calls = [c for c in cluster.proxy.calls if c.agent.startswith(("kubectl", "mpctl"))]
     writes = sum(c.write for c in calls)
-    return Cost(wall, _children_s() - cpu, len(calls) - writes, writes, rate_waiting(calls, start_s))
+    requests = Counter(f"{c.verb} {c.resource}{f'/{c.subresource}' if c.subresource else ''}" for c in calls)
+    return Cost(wall, _children_s() - cpu, len(calls) - writes, writes, rate_waiting(calls, start_s), requests)
 
 
 def rate_waiting(calls: Sequence[Call], start_s: float) -> float:
@@ -117,6 +120,8 @@ def _print(costs: dict[str, list[Cost]], start_s: float) -> None:
             for field in ("wall_s", "cpu_s", "reads", "writes", "waiting")
         )
         print(f"{name:<28}{wall:>6.1f} s{wall / base:>11.2f}x{cpu:>6.1f} s{reads:>7.0f}{writes:>8.0f}{waiting:>9.1f}/s")
+    for name, found in costs.items():
+        print(f"{name}: {', '.join(f'{count} {call}' for call, count in found[-1].requests.most_common())}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ Json = dict[str, Any]
 CANDIDATE_LABEL = "mpctl.dev/candidate-of"
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
+ROUTING_GROUP = "serving.kserve.io/routing-group"  # KServe's label on the members of a group that shares traffic
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
 RETAINED_ANNOTATION = "mpctl.dev/kept-for-route"
@@ -124,6 +125,7 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     if is_plain(record):
         return _candidate_deployment(record, arm_id, labels, annotations, namespace=namespace, pods=pods)
     if is_llm(record):
+        labels.pop(ROUTING_GROUP, None)
         spec, own = candidate_spec(record["spec"], service, pods), {}
     else:
         predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}

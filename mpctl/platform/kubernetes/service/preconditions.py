@@ -13,7 +13,7 @@ from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative, require_changeable, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_llm, is_plain
+from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -36,6 +36,7 @@ class Preconditions:
         if is_llm(isvc):
             llm.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
         workload = self._reader.workload(isvc)
+        require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
         other = self._candidate.read()
@@ -106,3 +107,21 @@ class Preconditions:
                 hint=f"run 'mpctl status {self._live.service}' and 'kubectl describe pods' for details; retry when "
                 f"it is ready",
             )
+
+
+def require_http(deployment: Json | None, title: str) -> None:
+    """Refuse an engine that answers over HTTPS alone, as KServe's enableLLMInferenceServiceTLS makes them.
+
+    Raises:
+        Refused: its readiness probe says so.
+    """
+    if deployment is None:
+        return
+    container = engine_container(deployment["spec"]["template"]["spec"]["containers"])
+    probe = (container.get("readinessProbe") or {}).get("httpGet") or {}
+    if str(probe.get("scheme", "")).upper() == "HTTPS":
+        raise Refused(
+            f"{title}: the engine answers over HTTPS, which the load client and the counters do not read",
+            hint="set enableLLMInferenceServiceTLS to false in ConfigMap inferenceservice-config, or let the engine "
+            "answer over HTTP inside of the pod",
+        )

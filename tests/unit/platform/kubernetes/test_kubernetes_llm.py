@@ -14,6 +14,7 @@ from mpctl.platform.kubernetes.service.conditions import argv_of, assess_health,
 from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.llm import config_texts, read_configs, require_changeable
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
+from mpctl.platform.kubernetes.service.preconditions import require_http
 from mpctl.platform.kubernetes.service.reader import deployment_name
 from mpctl.platform.kubernetes.service.shape import engine_container, pod_selector
 from mpctl.rollout.ports import Phase
@@ -184,6 +185,25 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
 def test_what_kserve_cannot_do_is_refused_with_the_reason(more, asked, reason):
     with pytest.raises(Refused, match=reason):
         require_changeable({**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", **asked)
+
+
+def test_a_candidate_of_a_routing_groups_member_is_no_member():
+    member = copy.deepcopy(LIVE)
+    member["metadata"]["labels"]["serving.kserve.io/routing-group"] = "chat"
+    member["spec"]["router"]["route"] = {"group": "chat", "weight": 9}
+    made = candidate_of(text_of(member), "arm-1", namespace="chat")
+    assert "serving.kserve.io/routing-group" not in made["metadata"]["labels"]
+    assert made["metadata"]["labels"]["team"] == "chat"
+    assert "router" not in made["spec"]
+
+
+def test_an_engine_behind_tls_is_refused_by_its_probe():
+    served = deployed()
+    (container,) = served["spec"]["template"]["spec"]["containers"]
+    require_http(served, "service chat/qwen")
+    container["readinessProbe"] = {"httpGet": {"path": "/health", "port": 8000, "scheme": "HTTPS"}}
+    with pytest.raises(Refused, match="answers over HTTPS"):
+        require_http(served, "service chat/qwen")
 
 
 def test_the_decode_pods_of_a_service_with_prefill_change_in_place():
