@@ -26,6 +26,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     LLM_INFERENCE_SERVICE,
     Kind,
 )
+from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
@@ -227,12 +228,12 @@ class ClusterSession(Session):
         return JobClient(LoadPods(self.client, self.platform.reader, self.name, scope=self.scope, count=load.pods))
 
 
-def open_client(place: Place) -> Client:
+def open_client(place: Place, make: type[Client] = Client) -> Client:
     """The API server of the place. Nothing is sent."""
     connection = connect(place.kubeconfig, place.context)
     if place.timeout_s is None:
-        return Client(connection, as_user=place.as_user)
-    return Client(connection, as_user=place.as_user, timeout_s=place.timeout_s)
+        return make(connection, as_user=place.as_user)
+    return make(connection, as_user=place.as_user, timeout_s=place.timeout_s)
 
 
 def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool = False) -> ClusterSession:
@@ -294,10 +295,19 @@ def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
     return sorted((namespace, name) for name in {service_of_ledger(e["metadata"]["name"]) for e in entries})
 
 
-def cluster_sessions(place: Place, console: Console, *, everywhere: bool, labels: str = "") -> list[ClusterSession]:
-    """A session for every service of the namespace, or of all; ``labels``: only those that the selector names."""
-    client = open_client(place)
+def cluster_sessions(
+    place: Place, console: Console, *, everywhere: bool, labels: str = "", listed: bool = False
+) -> list[ClusterSession]:
+    """A session for every service of the namespace, or of all; ``labels``: only those that the selector names.
+
+    ``listed``: for one look at several services, which asks no engine. A single service is opened as ever.
+    """
+    client = open_client(place, ListingClient if listed else Client)
     namespace = None if everywhere else place.namespace or client.namespace
+    if isinstance(client, ListingClient):
+        client.scope = namespace
     services = cluster_services(client, namespace, labels=labels)
+    if client.listing and len(services) == 1:
+        client = open_client(place)
     kinds = {(space, name): kind for space, name, kind in reversed(services)}  # of one name, KServe's comes first
     return [ClusterSession(client, *pair, console, kind) for pair, kind in reversed(kinds.items())]

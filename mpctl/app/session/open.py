@@ -47,10 +47,16 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
 
 
 def open_sessions(
-    place: Place, console: Console, name: str | None, *, everywhere: bool = False, labels: str = ""
+    place: Place,
+    console: Console,
+    name: str | None,
+    *,
+    everywhere: bool = False,
+    labels: str = "",
+    listed: bool = False,
 ) -> Sequence[Session]:
     """Open the service of this name, or all of the namespace. ``everywhere``: of all namespaces; ``labels``: only
-    services that match the selector.
+    services that match the selector; ``listed``: for one look, which asks no engine of a cluster with several services.
 
     Raises:
         InputError: there is no such service, or the platform has no labels.
@@ -60,7 +66,7 @@ def open_sessions(
     if place.platform == "kubernetes":
         from mpctl.app.session.cluster import cluster_sessions
 
-        return cluster_sessions(place, console, everywhere=everywhere, labels=labels)
+        return cluster_sessions(place, console, everywhere=everywhere, labels=labels, listed=listed)
     if labels:
         raise InputError("services of this machine have no labels", field="--selector")
     return [LocalSession(namespace, service, console) for namespace, service in known_services(place.namespace)]

@@ -67,7 +67,7 @@ def describe(context: CliContext, place: Place, name: str | None, *, everywhere:
     """The status of the service, or of all, in the format asked for; empty if there is none."""
     from mpctl.app.session.open import open_sessions
 
-    sessions = open_sessions(place, context.terminal, name, everywhere=everywhere)
+    sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
     result = Result(
         "StatusList",
         record=lambda: {

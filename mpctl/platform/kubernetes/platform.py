@@ -279,7 +279,7 @@ class KubernetesPlatform:
         if workload is None:
             return ArmState(arm_id, Phase.ABSENT)
         phase, message, endpoint, matches = health.phase, health.message, None, health.matches
-        if phase is Phase.READY:
+        if phase is Phase.READY and not self.client.listing:
             try:
                 endpoint, counters = self.reader.endpoint(workload, health.pods[0])
             except NotPermitted as error:

@@ -93,7 +93,7 @@ TABLE: tuple[Row, ...] = (
         ("plan", "preflight", "render", "unlock", *_RECORD_COMMANDS),
         "who holds the service; the newest entry of its ledger",
     ),
-    *_rows("list", kinds.LEASE, ("doctor",), "who is at work"),
+    *_rows("list", kinds.LEASE, ("status", "doctor"), "who is at work"),
     *_rows("get", kinds.CONFIG_MAP, ("plan", "preflight", "render", *_RECORD_COMMANDS), "records of rollouts"),
     *_rows("get", kinds.CONTROLLER_REVISION, _RECORD_COMMANDS, "recorded revisions, ledger, seals of records"),
     *_rows(

@@ -63,6 +63,8 @@ class Client:
     is called before every write but a Lease's own, and raises when the service is no longer ours to change.
     """
 
+    listing = False  # whether it answers from lists, see ListingClient
+
     def __init__(
         self,
         connection: Connection,
@@ -302,7 +304,12 @@ class Client:
         if refresh is not None:
             refresh(self.configuration)  # a credential plugin's token that ran out
         headers = urllib3.HTTPHeaderDict(
-            {"Accept": "application/json, */*", "User-Agent": MANAGER, **self.authorization()}
+            {
+                "Accept": "application/json, */*",
+                "Accept-Encoding": "gzip",  # the server compresses long lists
+                "User-Agent": MANAGER,
+                **self.authorization(),
+            }
         )
         for name, value in self._impersonate:
             headers.add(name, value)

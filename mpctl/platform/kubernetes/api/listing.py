@@ -1,0 +1,115 @@
+"""A client for commands that look at many services at once: objects are listed once and found in memory.
+
+A fleet's status would otherwise send a dozen requests per service. What may not be listed is read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mpctl.errors import NotPermitted
+from mpctl.platform.kubernetes.api import kinds, names
+from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.kinds import Kind
+
+_ISVC_LABEL = "serving.kserve.io/inferenceservice"
+_NAMED = (kinds.INFERENCE_SERVICE, kinds.LLM_INFERENCE_SERVICE, kinds.DEPLOYMENT, kinds.LEASE)
+_OF_MPCTL = f"{names.PART_LABEL}=lease"
+_OF_SERVICE = (names.SERVICE_LABEL, _ISVC_LABEL)
+Found = tuple[Json, ...]
+
+
+class ListingClient(Client):
+    """Reads of one namespace, or of all (``scope`` None). Nothing is read twice, so it serves one look.
+
+    Engines are not asked, and a ledger of version 0.3 is not looked for: ``mpctl status NAME`` does both.
+    """
+
+    listing = True
+    scope: str | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lists: dict[tuple[Kind, str, str], Found | None] = {}
+        self._by_name: dict[tuple[Kind, str, str], dict[tuple[str | None, str], Json]] = {}
+        self._by_service: dict[tuple[Kind, str, str], dict[str, list[Json]]] = {}
+        self._single: dict[tuple[Kind, str | None, str], Json | None] = {}
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+        """One object, from the list of its kind where there is one."""
+        if kind is kinds.CONFIG_MAP:
+            return None
+        labels = _OF_MPCTL if kind is kinds.LEASE else ""
+        key = (kind, labels, "")
+        if kind in _NAMED and self._whole(*key) is not None:
+            return self._by_name[key].get((namespace, name))
+        if (kind, namespace, name) not in self._single:
+            self._single[kind, namespace, name] = super().get(kind, name, namespace)
+        return self._single[kind, namespace, name]
+
+    def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> list[Json] | None:
+        """The chosen ones of a list that holds more, where it may be read."""
+        wanted = _terms(labels)
+        wide = None if wanted is None else _wide(kind, wanted)
+        if wanted is None or wide is None:
+            return super().list(kind, namespace, labels=labels, fields=fields)
+        found = self._whole(kind, wide, fields)
+        if found is None:
+            return super().list(kind, namespace, labels=labels, fields=fields)
+        return [one for one in self._near(kind, wide, fields, wanted) if _is(one, namespace, wanted)]
+
+    def _near(self, kind: Kind, wide: str, fields: str, wanted: Mapping[str, str]) -> Iterable[Json]:
+        """The objects of a list that one service has, or all where the selector names no service."""
+        label = next((one for one in _OF_SERVICE if one in wanted), None)
+        whole = self._whole(kind, wide, fields) or ()
+        if label is None:
+            return whole
+        key = (kind, wide, label)
+        if key not in self._by_service:
+            self._by_service[key] = {}
+            for one in whole:
+                self._by_service[key].setdefault(_labels(one).get(label, ""), []).append(one)
+        return self._by_service[key].get(wanted[label], ())
+
+    def _whole(self, kind: Kind, labels: str, fields: str) -> Found | None:
+        """All objects of the scope; None where they may not be listed or the server does not know the kind."""
+        key = (kind, labels, fields)
+        if key not in self._lists:
+            try:
+                found = super().list(kind, self.scope, labels=labels, fields=fields)
+            except NotPermitted:
+                found = None
+            self._lists[key] = None if found is None else tuple(found)
+            self._by_name[key] = {(o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in found or ()}
+        return self._lists[key]
+
+
+def _terms(labels: str) -> dict[str, str] | None:
+    """A selector as equal labels; None where it has other terms."""
+    pairs = [term.partition("=") for term in labels.split(",") if term]
+    if any(not equals or "!" in key or " " in key or value.startswith("=") for key, equals, value in pairs):
+        return None
+    return {key: value for key, _, value in pairs}
+
+
+def _wide(kind: Kind, wanted: Mapping[str, str]) -> str | None:
+    """The selector of the list that holds the wanted objects of every service; None where it would hold too much."""
+    if kind is kinds.POD:
+        return _ISVC_LABEL if _ISVC_LABEL in wanted else None
+    if kind is kinds.CONTROLLER_REVISION:
+        part = wanted.get(names.PART_LABEL)
+        return None if part is None else f"{names.PART_LABEL}={part}"
+    return "" if kind in _NAMED or kind is kinds.EVENT else None
+
+
+def _labels(found: Json) -> dict[str, str]:
+    labels: dict[str, str] = found["metadata"].get("labels") or {}
+    return labels
+
+
+def _is(found: Json, namespace: str | None, wanted: Mapping[str, str]) -> bool:
+    same = namespace is None or found["metadata"].get("namespace") == namespace
+    return same and wanted.items() <= _labels(found).items()
