@@ -28,6 +28,7 @@ from mpctl.watch.signals import Signal
 READERS, ACTORS = 16, 4
 # Between two readings of a service's ledger, four requests each: a thousand services take eight requests per second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
+_BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
 _UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # a finding neither begins nor ends in such a window
 _RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
@@ -131,7 +132,8 @@ class Watcher:
 
     def _read_facts(self, watched: Watched) -> None:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
-        if age is not None and age < max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched)):
+        wait = _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
+        if age is not None and age < wait:
             return
         try:
             facts = read_facts(watched.session, self.policy)

@@ -137,6 +137,7 @@ class Lease:
         self._lost = ""
         self._held_for = ""
         self._token = f"{who}/{secrets.token_hex(8)}"
+        self._read: tuple[tuple[str, str], float] | None = None  # a heartbeat, and when it was read first
         self._written: Json | None = None  # as the server stored it: nobody else wrote it since while it is renewed
         # As the Lease was read last; while it is held, as the holder wrote the ledger.
         self.newest_entry: NewestEntry | None = None
@@ -149,9 +150,10 @@ class Lease:
         return holder_of(lease)
 
     def holder(self) -> str | None:
-        """Describe the current holder; a process of this machine that is gone holds nothing."""
+        """Describe the current holder; None when it is known to be dead: its process was of this machine and is gone,
+        or its heartbeat is the same as in an earlier call, ``DURATION_S`` and more ago."""
         holder = self.read()
-        return None if holder is None or process_is_gone(holder.process) else holder.describe()
+        return None if holder is None or self._is_known_dead(holder) else holder.describe()
 
     @contextmanager
     def hold(self, purpose: str) -> Iterator[None]:
@@ -246,7 +248,7 @@ class Lease:
             lease = self._client.get(LEASE, name, self._namespace)
             holder, self.newest_entry = holder_of(lease), newest_entry_of(lease)
             if holder is not None and holder.identity != self._token and holder.heartbeat != dead:
-                if _claims_fresh(holder) or not self._is_dead(holder):
+                if not self._is_known_dead(holder) and (_claims_fresh(holder) or not self._is_dead(holder)):
                     raise Conflict(
                         f"{self._title} is held by {holder.describe()}",
                         hint="wait for the holder, or run 'mpctl unlock' when it is gone",
@@ -266,15 +268,21 @@ class Lease:
         clock."""
         if process_is_gone(holder.process):
             return True
-        deadline = self._elapsed() + DURATION_S
-        while self._elapsed() < deadline:
-            self._pause(_WATCH_S)
+        while True:
             present = self.read()
             if present is None:
                 return True
             if present.heartbeat != holder.heartbeat:
                 return False
-        return True
+            if self._is_known_dead(present):
+                return True
+            self._pause(_WATCH_S)
+
+    def _is_known_dead(self, holder: Holder) -> bool:
+        """Whether a holder that was read just now is dead, as far as earlier reads tell."""
+        if self._read is None or self._read[0] != holder.heartbeat:
+            self._read = holder.heartbeat, self._elapsed()
+        return process_is_gone(holder.process) or self._elapsed() - self._read[1] >= DURATION_S
 
     def _body(self, name: str, purpose: str, present: Json, *, acquired: bool) -> Json:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -128,7 +128,7 @@ class Cluster:
         self.metrics = MetricsApi(self.api, self.slot, self.pods)
         self.gateway = Gateway(self.api, self.slot, self.pods)
         self.proxy = Proxy(self)
-        self.pods.proxy_url = self.gateway.proxy_url
+        self.pods.proxy_url, self.pods.api_server = self.gateway.proxy_url, self.proxy.url
         self.run(self._start_own())
         if self.settings.knative:
             self.knative = Knative(self)

@@ -1,7 +1,8 @@
 """A container as a process: its command line, environment and files, as a kubelet and an image would make them.
 
 An image is a folder of programs in ``images``: ``vllm`` and ``python`` there stand for the engine image, and start the
-scripted engine or the real one. Commands run as written, through the shell where they say so, in a folder of their own.
+scripted engine or the real one; ``mpctl`` stands for the image of deploy/Containerfile. Commands run as written,
+through the shell where they say so, in a folder of their own.
 
 Not modelled: namespaces, users, limits, image contents. A mounted volume is a folder, and the mount's path is replaced
 by it wherever it stands in arguments and values. A pod's HTTP proxy resolves names of Services (see ``gateway``).
@@ -23,6 +24,7 @@ from .api import Api, ApiError
 HERE = Path(__file__).parent
 IMAGES = HERE / "images"
 ENTRYPOINT = ["vllm", "serve"]  # of vllm/vllm-openai
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 
 
@@ -31,10 +33,16 @@ class ConfigError(Exception):
 
 
 def runs(container: Mapping[str, Any], *, job: bool) -> bool:
-    """Whether the container becomes a process: the engine, and whatever a Job runs. Others are only said to run."""
+    """Whether the container becomes a process: the engine, mpctl, and whatever a Job runs. Others are only said to
+    run."""
     words = [*container.get("command", ()), *container.get("args", ())]
     image = container.get("image", "")
-    return job or "vllm" in image or any("vllm" in word for word in words[:4])
+    return job or is_mpctl(container) or "vllm" in image or any("vllm" in word for word in words[:4])
+
+
+def is_mpctl(container: Mapping[str, Any]) -> bool:
+    """Whether the container's image is that of deploy/Containerfile."""
+    return container.get("image", "").rpartition("/")[2].startswith("mpctl")
 
 
 def with_knatives_probe(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -49,7 +57,7 @@ def with_knatives_probe(containers: Sequence[dict[str, Any]]) -> list[dict[str, 
 
 def argv(container: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """What runs: command and args with ``$(NAME)`` expanded; the engine's entrypoint where there is no command."""
-    command = container.get("command") or ENTRYPOINT
+    command = container.get("command") or (["mpctl"] if is_mpctl(container) else ENTRYPOINT)
     return [expand(word, environment) for word in [*command, *container.get("args", ())]]
 
 
@@ -73,7 +81,6 @@ class Files:
         Raises:
             ConfigError: a ConfigMap or Secret that is not optional is not there.
         """
-        namespace = pod["metadata"]["namespace"]
         for volume in pod["spec"].get("volumes", ()):
             place = self.folder / "volumes" / volume["name"]
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
@@ -83,7 +90,7 @@ class Files:
                 place.mkdir(parents=True, exist_ok=True)
             self._volumes[volume["name"]] = place
             for source in [volume, *volume.get("projected", {}).get("sources", ())]:
-                for name, content in (await _content(api, namespace, source)).items():
+                for name, content in (await _content(api, pod, source)).items():
                     (place / name).parent.mkdir(parents=True, exist_ok=True)
                     (place / name).write_bytes(content)
 
@@ -105,7 +112,8 @@ def replace_mounts(text: str, mounts: Mapping[str, str]) -> str:
     return re.sub(pattern, lambda m: mounts[m.group(0)], text)
 
 
-async def _content(api: Api, namespace: str, source: Mapping[str, Any]) -> dict[str, bytes]:
+async def _content(api: Api, pod: dict, source: Mapping[str, Any]) -> dict[str, bytes]:
+    namespace = pod["metadata"]["namespace"]
     for field, kind in (("configMap", "configmaps"), ("secret", "secrets")):
         told = source.get(field)
         if told is None:
@@ -115,7 +123,20 @@ async def _content(api: Api, namespace: str, source: Mapping[str, Any]) -> dict[
         if told.get("items"):
             return {item["path"]: data[item["key"]] for item in told["items"] if item["key"] in data}
         return data
-    return {}
+    if "serviceAccountToken" in source and any(map(is_mpctl, pod["spec"]["containers"])):  # others ask no API server
+        return {source["serviceAccountToken"]["path"]: await _token(api, pod)}
+    items = source.get("downwardAPI", {}).get("items", ())
+    fields = {item["path"]: item["fieldRef"]["fieldPath"] for item in items if "fieldRef" in item}
+    return {path: namespace.encode() for path, field in fields.items() if field == "metadata.namespace"}
+
+
+async def _token(api: Api, pod: dict) -> bytes:
+    """A token of the pod's service account, as a kubelet requests it."""
+    meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
+    path = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token"
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+    return str((await api.request("POST", path, body))["status"]["token"]).encode()
 
 
 async def lookup(api: Api, kind: str, name: str, namespace: str, optional: bool | None) -> dict:

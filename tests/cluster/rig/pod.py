@@ -228,9 +228,12 @@ class Pod:
         own = {k: containers.replace_mounts(v, mounts) for k, v in own.items() if k != "PATH"}
         if behave.script:
             own["SCRIPT"] = json.dumps({**json.loads(own.get("SCRIPT", "{}")), **behave.script})
-        base = containers.base_environment(
-            behave.engine, self.real_address, self._pods.proxy_url, self.folder, job=self.job
-        )
+        image = "mpctl" if containers.is_mpctl(unit.spec) else behave.engine
+        base = containers.base_environment(image, self.real_address, self._pods.proxy_url, self.folder, job=self.job)
+        if image == "mpctl":
+            host, _, port = self._pods.api_server.removeprefix("https://").partition(":")
+            base |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "NO_PROXY": host}
+            base["RIG_SERVICE_ACCOUNT"] = containers.replace_mounts(containers.SERVICE_ACCOUNT, mounts)
         environment = {**base, "HOSTNAME": self.name, **own}
         unit.argv = tuple(containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment))
         folder = Path(containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder)

@@ -31,6 +31,7 @@ class Pods:
         self.folder = folder / "pods"
         self.claims: dict[str, Path] = {}  # PersistentVolumeClaim name: folder that it is
         self.proxy_url = ""
+        self.api_server = ""  # as containers find it
         self.running: dict[str, Pod] = {}  # by uid
         self._rules: list[Rule] = []
         self._task: asyncio.Task[None] | None = None

@@ -5,7 +5,7 @@ was shown with the front-proxy certificate, a token is passed on. Faults match v
 request, and are: answer 409, 429 (with Retry-After), 500, 503; ``timeout``: forward, then cut the connection without an
 answer, so that a write is done and nobody told; ``refuse``: cut without forwarding; ``drop``: cut in the middle of the
 answer, of a watch or a port-forward after some events or messages; or any coroutine to run before the request is
-forwarded, such as stealing a Lease.
+forwarded, such as stealing a Lease, or ``late``, when the server has done it and the client does not know.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Fault:
     times: int = 1
     retry_after_s: int = 1
     after: int = 0
+    late: bool = False
     user: str | None = None
     seen: int = 0
     fired: int = 0
@@ -199,8 +200,7 @@ class Proxy:
                 await request.read()
                 return _cut(request)
             cut = fate.action == "timeout"
-            if callable(fate.action):
-                await fate.action(call)
+            await _act(fate, call, late=False)
         dropped = fate is not None and fate.action == "drop"
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._upgrade(request, session, pairs, most=fate.after if fate and dropped else None)
@@ -210,6 +210,7 @@ class Proxy:
             request.method, _exact(url), data=body or None, headers=_multi(pairs), allow_redirects=False
         ) as answer:
             self._answered(place, answer.status)
+            await _act(fate, call, late=True)
             if cut:
                 await answer.read()
                 return _cut(request)
@@ -266,6 +267,12 @@ class Proxy:
                 return front
         except aiohttp.WSServerHandshakeError as error:
             return web.Response(status=error.status, text=error.message)
+
+
+async def _act(fault: Fault | None, call: Call, *, late: bool) -> None:
+    """Run the coroutine of a fault that has one, in its moment."""
+    if fault is not None and fault.late is late and callable(fault.action):
+        await fault.action(call)
 
 
 async def _copy(source: Any, target: Any, most: int | None = None) -> None:

@@ -167,6 +167,31 @@ def test_a_fresh_heartbeat_of_another_machine_is_refused_at_once():
     assert clock.now == 0
 
 
+def test_a_fresh_heartbeat_that_stands_still_between_two_tries_is_dead_without_more_waiting():
+    server = Server()
+    server.there = foreign(datetime.now(UTC).isoformat())
+    lease, clock = watcher(server)
+    assert lease.holder() is not None
+    clock.now += DURATION_S - 1
+    assert lease.holder() is not None
+    with pytest.raises(Conflict), lease.hold("resume"):
+        pass
+    clock.now += 1
+    assert lease.holder() is None
+    with lease.hold("resume"):
+        assert clock.now == DURATION_S
+
+
+def test_a_heartbeat_that_changed_between_two_tries_is_alive():
+    server = Server()
+    server.there = foreign(datetime.now(UTC).isoformat())
+    lease, clock = watcher(server)
+    assert lease.holder() is not None
+    clock.now += DURATION_S
+    server.there = foreign(datetime.now(UTC).isoformat())
+    assert lease.holder() is not None
+
+
 @pytest.mark.parametrize("rest", ["notanint 5", "5 notanint", "²³ 5", "-1 5", "", "1 2 3"])
 def test_garbage_in_the_process_annotation_names_no_dead_process(rest):
     assert not process_is_gone(f"{this_process().split()[0]} {rest}")

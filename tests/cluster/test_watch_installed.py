@@ -1,0 +1,294 @@
+"""The watch as ``mpctl watch install`` deploys it: two pods. The leader falls back and is killed on the way.
+
+Of the users' requests none may fail. Figures are printed (``pytest -s``). In the rig a container's process ids are its
+own, as in a cluster, so a killed leader is dead only when its Leases stand still.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+import yaml
+
+from mpctl.app.watch.leader import LEASE
+from mpctl.experiment.built_in import built_in_prompts
+from mpctl.platform.kubernetes.service.manifest_text import text_of
+from mpctl.watch.drill import Answer, throughput
+
+from .conftest import ROOT
+from .objects import ANY_SPEED, CONTAINERS
+from .test_journey_real_engine import CLAIMED, service
+
+POLICY = {
+    "interval_s": 1.0,
+    "fall_back": True,
+    "confirm_s": 2.0,
+    "cool_down_s": 0.0,
+    "per_day": 100,
+    "fleet_window_s": 1.0,
+}
+
+
+class Users:
+    """Clients that ask one question after the other, through the cluster's network."""
+
+    def __init__(self, cluster, namespace, clients, max_tokens):
+        proxy = urllib.request.ProxyHandler({"http": cluster.gateway.proxy_url})
+        self.open = urllib.request.build_opener(proxy).open
+        self.url = f"http://demo-predictor.{namespace.name}.svc.cluster.local/v1/chat/completions"
+        self.max_tokens, self.answers, self.prompts, self.busy = max_tokens, [], (), 0
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.work, daemon=True) for _ in range(clients)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(200)
+
+    def pause(self):
+        self.prompts = ()
+        while self.busy:
+            time.sleep(0.1)
+
+    def failed(self):
+        return [answer.error for answer in self.answers if answer.error]
+
+    def work(self):
+        while not self.ended.is_set():
+            with self.lock:
+                prompts, number = self.prompts, len(self.answers)
+                self.busy += bool(prompts)
+            if not prompts:
+                self.ended.wait(0.1)
+                continue
+            answer = self.ask(prompts[number % len(prompts)])
+            with self.lock:
+                self.answers.append(answer)
+                self.busy -= 1
+            time.sleep(0.5 if answer.error else 0.02)
+
+    def ask(self, prompt):
+        salt = os.urandom(8).hex()
+        messages = [{"role": "user", "content": prompt}]
+        body = {"model": "demo", "messages": messages, "max_tokens": self.max_tokens, "temperature": 0}
+        request = urllib.request.Request(
+            self.url, json.dumps(body | {"cache_salt": salt}).encode(), {"Content-Type": "application/json"}
+        )
+        began, tokens, error = time.monotonic(), 0, ""
+        try:
+            with self.open(request, timeout=180) as answer:
+                tokens = json.load(answer)["usage"]["completion_tokens"]
+        except OSError as failure:
+            error = repr(failure)
+        return Answer(began, time.monotonic(), tokens, error)
+
+
+class Watch:
+    """The installation of the watch in a namespace."""
+
+    def __init__(self, cluster, namespace, mpctl, policy):
+        self.cluster, self.namespace, self.mpctl = cluster, namespace, mpctl
+        file = mpctl.directory / "watch.yaml"
+        file.write_text(yaml.safe_dump(policy))
+        done = mpctl("watch", "install", "-n", namespace.name, "--image", "mpctl:1", "--watch-policy", str(file))
+        documents = [d for d in yaml.safe_load_all(done.stdout) if d and d["kind"] != "PodMonitor"]  # no Prometheus
+        (self.deployment,) = (d for d in documents if d["kind"] == "Deployment")
+        self.deployment["spec"]["replicas"] = 0
+        self.kills = []
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(as_list(documents)))
+        cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
+
+    def pods(self):
+        found = self.cluster.pods.running.values()
+        return [p for p in found if p.namespace == self.namespace.name and p.name.startswith("mpctl-watch")]
+
+    def logs(self):
+        return "\n".join(f"--- {p.name}\n{p.log('watch').read_text()}" for p in self.pods() if p.log("watch").exists())
+
+    def scale(self, replicas):
+        self.namespace.client.patch("deployments", "mpctl-watch", {"spec": {"replicas": replicas}})
+        self.namespace.client.wait(f"{replicas} pods of the watch", lambda: len(self.pods()) == replicas)
+        if replicas:
+            self.namespace.client.wait("a watch leads", lambda: self.leader() is not None, 120)
+
+    def leader(self):
+        """The pod whose process holds the Lease."""
+        lease = self.namespace.client.find("leases", LEASE) or {}
+        if not (lease.get("spec") or {}).get("holderIdentity"):
+            return None
+        number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
+        return next((p for p in self.pods() if p.units[0].process and p.units[0].process.pid == number), None)
+
+    def kill_after(self, number):
+        """Kill the leader when the API server has stored the ``number``-th entry or revision from now on."""
+
+        async def kill(_call):
+            lease = await self.cluster.api.get("leases", LEASE, self.namespace.name)
+            number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
+            os.kill(number, signal.SIGKILL)
+            self.kills.append(time.monotonic())
+
+        self.cluster.proxy.add(kill, verb="create", resource="controllerrevisions", nth=number, late=True)
+
+    def remove(self):
+        self.scale(0)
+        self.cluster.kubectl("delete", "crd", "speculationstatuses.mpctl.dev")
+
+
+def as_list(documents):
+    return {"apiVersion": "v1", "kind": "List", "items": documents}
+
+
+def written(namespace):
+    """Entries of the ledger and revisions."""
+    return namespace.client.list("controllerrevisions")
+
+
+def fallbacks(mpctl):
+    """Ended fallbacks of the watch, and the operation that is not ended."""
+    found = mpctl.json("history")["operations"]
+    mine = [op for op in found if op["detail"].startswith("watch: ")]
+    return [op for op in mine if op["ending"]], [op["id"] for op in found if not op["ending"]]
+
+
+def wait_for(what, look, watch, timeout_s):
+    end = time.monotonic() + timeout_s
+    while not look():
+        assert time.monotonic() < end, f"{what}: not within {timeout_s} s\n{watch.logs()}"
+        time.sleep(0.5)
+    return time.monotonic()
+
+
+SCRIPT = {"accept": 0.4, "novel": 0.0, "speculating": {"slow": 1.3}}
+USUAL = tuple(f"usual {n} " * 60 for n in range(20))
+NOVEL = tuple(f"novel {n} " * 60 for n in range(20))
+
+
+@pytest.fixture
+def promoted(cluster, namespace, mpctl):
+    """A service with n-gram speculation, and the watch's installation without pods."""
+    cluster.pods.rule(lambda pod: {"script": SCRIPT, "stop_s": 2})
+    namespace.deploy(CONTAINERS)
+    policy = mpctl.directory / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    plain = text_of(namespace.client.get("isvc", "demo"))
+    mpctl("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "4", "--no-calibrate", "--policy", str(policy))
+    watch = Watch(cluster, namespace, mpctl, POLICY)
+    yield watch, plain
+    watch.remove()
+
+
+def fall_back(watch, users, plain, kill):
+    """One fallback with the leader killed after the ``kill``-th write to the history (0: not); (seconds until it
+    ended, those after the kill)."""
+    before = len(fallbacks(watch.mpctl)[0])
+    users.prompts = USUAL
+    watch.scale(2)
+    if kill:
+        watch.kill_after(kill)
+    began = time.monotonic()
+    users.prompts = NOVEL
+    client = watch.namespace.client
+
+    def ended():
+        if text_of(client.get("isvc", "demo")) != plain:
+            return False
+        done, unfinished = fallbacks(watch.mpctl)
+        return len(done) > before and not unfinished
+
+    at = wait_for(f"a fallback with the leader killed after write {kill}", ended, watch, 240)
+    assert len(fallbacks(watch.mpctl)[0]) == before + 1
+    watch.scale(0)
+    return at - began, at - watch.kills[-1] if kill else None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("half", [0, 1], ids=["odd writes", "even writes"])
+def test_the_leader_is_killed_after_every_write_of_a_fallback_and_the_other_pod_ends_it(
+    cluster, namespace, promoted, half
+):
+    watch, plain = promoted
+    wanted = text_of(namespace.client.get("isvc", "demo"))
+    with Users(cluster, namespace, 1, 100) as users:
+        before = len(written(namespace))
+        took, _ = fall_back(watch, users, plain, 0)
+        count = len(written(namespace)) - before
+        sys.stdout.write(f"not killed: ended after {took:.0f} s, {count} writes\n")
+        for number in range(1 + half, count + 1, 2):
+            users.prompts = USUAL
+            watch.mpctl("rollback", "--to-revision", "2")
+            assert text_of(namespace.client.get("isvc", "demo")) == wanted
+            took, after = fall_back(watch, users, plain, number)
+            sys.stdout.write(f"killed after write {number}: ended after {took:.0f} s, {after:.0f} s after the kill\n")
+            sys.stdout.flush()
+        users.pause()
+    sys.stdout.write(f"{len(users.answers)} requests, {len(users.failed())} failed\n")
+    assert users.failed() == []
+    assert len(watch.kills) == len(range(1 + half, count + 1, 2))
+    done, _ = fallbacks(watch.mpctl)
+    assert {op["ending"] for op in done} == {"rolled back"}
+
+
+@pytest.mark.engine
+@pytest.mark.nightly
+def test_with_a_real_engine_the_traffic_turns_and_the_next_leader_ends_the_fallback(cluster, namespace, mpctl):
+    cluster.pods.rule(lambda pod: {"engine": "real", "stop_s": 2})
+    cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model"
+    namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
+    manifest = service()
+    (container,) = manifest["spec"]["predictor"]["containers"]
+    container["args"][0] = "--model=/mnt/models/model"
+    namespace.deploy(manifest, timeout_s=600)
+    plain = text_of(namespace.client.get("isvc", "demo"))
+    policy = mpctl.directory / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    head = json.dumps({"model": "/mnt/models/eagle3", "num_speculative_tokens": 3})
+    few = ("--prompts", "edits", "--requests", "4", "--repeats", "6", "--max-tokens", "64", "--no-calibrate")
+    done = mpctl("rollout", "--spec", "eagle3", "--spec-config", head, *few, "--policy", str(policy), timeout=900)
+    assert "promoted: service" in done.stderr
+    watch = Watch(cluster, namespace, mpctl, POLICY | {"interval_s": 3.0})
+    usual, novel = (built_in_prompts(name)[0] for name in ("edits", "math"))
+    try:
+        with Users(cluster, namespace, 1, 64) as users:
+            watch.scale(2)
+            users.prompts = usual
+            quiet = time.monotonic()
+            time.sleep(30)
+            assert fallbacks(mpctl) == ([], [])
+            before = throughput(users.answers, quiet, time.monotonic())
+            watch.kill_after(3)
+            turned = time.monotonic()
+            users.prompts = novel
+            killed = wait_for("the fallback begins", lambda: watch.kills, watch, 300)
+            during = throughput(users.answers, turned + 5, killed)
+
+            def ended():
+                return text_of(namespace.client.get("isvc", "demo")) == plain and not fallbacks(mpctl)[1]
+
+            back = wait_for("the fallback ends", ended, watch, 400)
+            time.sleep(30)
+            after = throughput(users.answers, back, time.monotonic())
+            users.pause()
+    finally:
+        watch.remove()
+    sys.stdout.write(
+        f"fallback began {watch.kills[0] - turned:.0f} s after the traffic turned, leader killed, ended after "
+        f"{back - turned:.0f} s; tokens/s before {before:.0f}, during {during:.0f}, after {after:.0f}; "
+        f"{len(users.answers)} requests, {len(users.failed())} failed\n"
+    )
+    (operation,), _ = fallbacks(mpctl)
+    assert operation["detail"].startswith("watch: WorseDraft: ")
+    assert users.failed() == []
