@@ -1,4 +1,4 @@
-"""From a service and the model files that can be read, the facts that the preflight judges. What is not known stays
+"""The facts that the preflight judges, from a service and its readable model files. What is not known stays
 None."""
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def pool_tokens(available_bytes: float, target_bytes: int, draft_bytes: int = 0)
 
 @dataclass(frozen=True)
 class Range:
-    """From the pessimistic to the optimistic end."""
+    """A range from the pessimistic to the optimistic end."""
 
     low: float
     high: float

@@ -99,7 +99,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
 
 def _is_hybrid(config: Mapping[str, Any]) -> bool:
-    """Return whether any key says so. A window alone counts unless it is switched off, as Qwen2 does."""
+    """Return whether some layers keep a window or a state. A window counts unless it is off, as in Qwen2."""
     kinds = config.get("layer_types")
     mixed = isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds)
     window = config.get("sliding_window") and config.get("use_sliding_window") is not False

@@ -55,7 +55,7 @@ def describe(calibration: Calibration) -> str:
 
 
 def saturation(calibration: Calibration | None, result: Mapping[str, Any]) -> str:
-    """Why a block needs more clients than sent it, with their number; empty where it does not or is unknown."""
+    """The reason why a block needs more clients than it had, with their number; empty without one."""
     chunks = sum(1 + len(itls) for itls in result.get("itls") or ())
     per_s = chunks / (result.get("duration") or math.inf)
     if calibration is None or (needed := calibration.needed_pods(per_s)) == calibration.pods:

@@ -43,7 +43,7 @@ def tail_of(arm: ArmSummary, name: str, calibration: Calibration | None, argv: S
 
 
 def client_unfit(arm: ArmSummary, argv: Sequence[str] = ()) -> str:
-    """Why the load client cannot time this arm's tokens; empty where it can, or where the engine tells no time."""
+    """The reason why the load client cannot time this arm's tokens; empty when it can or no engine time exists."""
     if _PARSER in argv:
         return f"the engine's tool parser ({_PARSER}) holds chunks back"
     lag = arm.client_lag

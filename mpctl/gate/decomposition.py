@@ -52,7 +52,7 @@ class Decomposition:
 
     @property
     def sentence(self) -> str:
-        """Why the throughput ratio is not what the drafts promise, the largest loss first."""
+        """The reasons why the throughput ratio is not what the drafts promise, the largest loss first."""
         losses = sorted((p for p in self.parts[1:] if p.factor < 1 / _NOTABLE), key=lambda p: p.factor)
         why = "; ".join(f"{p.text} (x {p.factor:.2f})" for p in losses) or "nothing of note was lost"
         text = f"{formatting.ratio(self.throughput_ratio)} and not {formatting.ratio(self.promised)}: {why}"

@@ -1,4 +1,4 @@
-"""From what a person typed to a :class:`Spec`: defaults < --spec-config < --draft < --set.
+"""Build a :class:`Spec` from the command line: defaults < --spec-config < --draft < --set.
 
 Everything vLLM's own class refuses without looking at a model is refused here, in milliseconds and with the field's
 name; so is what it accepts although nobody means it (see tests/data/vllm). An unknown key is kept: a newer engine

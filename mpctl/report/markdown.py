@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 
 
 def _colon(match: re.Match[str]) -> str:
-    """Only a colon that would make a link or an emoji is escaped, so that sentences stay readable in the source."""
+    """Escape only colons that would make a link or an emoji, so that sentences stay readable in the source."""
     after = match.string[match.end() : match.end() + 1]
     return ":" if after in ("", " ") else "&#58;"
 

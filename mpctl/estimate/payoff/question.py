@@ -126,7 +126,7 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
 
 
 def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
-    """As given, else as the target's name says, else bf16."""
+    """The given precision, else that in the target's name, else bf16."""
     if node.has("precision"):
         return node.choice("precision", tuple(PRECISIONS))
     node.asked.add("precision")

@@ -47,4 +47,4 @@ class PromptLookup:
         return []
 
     def end(self) -> None:
-        """Nothing outlives a request."""
+        """Do nothing: no state outlives a request."""

@@ -68,7 +68,7 @@ def draft_kind(spec: Spec, facts: Facts) -> Outcome:
 
 
 def _in_one_pass(spec: Spec) -> bool:
-    """By its method or by its setting; methods that imply it name their mask token in another way."""
+    """Return whether the method drafts in one pass, by itself or by its setting."""
     return method_of(spec).parallel_drafting == "required" or spec.settings.get("parallel_drafting") is True
 
 

@@ -71,7 +71,7 @@ def adaptive_verification(spec: Spec, facts: Facts) -> Outcome:
 
 
 def _value_of(facts: Facts, flag: str) -> str | None:
-    """The value of a flag on the engine's command line, "" for a switch; None where it is not there."""
+    """The value of a flag on the engine's command line, "" for a switch; None when absent."""
     argv = facts.argv or ()
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")

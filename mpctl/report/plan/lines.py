@@ -78,7 +78,7 @@ def outside_lines(method: Record) -> Iterator[str]:
 
 
 def detail_lines(method: Record) -> Iterator[str]:
-    """Everything of a method below its table."""
+    """All lines of a method below its table."""
     yield from best_lines(method)
     yield from outside_lines(method)
     if method.get("evidence"):
