@@ -13,6 +13,7 @@ SECTIONS = (
     "Speculation",
     "Draft and staging",
     "Measurement",
+    "Search",
     "Gate",
     "Traffic",
     "Execution",

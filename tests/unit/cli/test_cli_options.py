@@ -103,6 +103,13 @@ def test_every_flag_names_its_variable_and_its_help(path, command):
             assert param.envvar == (None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"), long
 
 
+@pytest.mark.parametrize("path", [path for path, _ in COMMANDS], ids=" ".join)
+def test_every_command_prints_its_help(cli, path):
+    done = cli(*path, "--help")
+    assert done.code == 0, done.err
+    assert f"mpctl {' '.join(path)}" in done.out
+
+
 def test_every_command_takes_the_shared_options():
     for path, command in COMMANDS:
         names = options_of(command)
