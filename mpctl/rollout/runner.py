@@ -24,7 +24,7 @@ from mpctl.rollout.steps.abandon import abandon as leave_service
 from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import require_prompts
 from mpctl.rollout.steps.record import revision_of
-from mpctl.rollout.steps.redirect import RouteReturn
+from mpctl.rollout.steps.traffic.redirect import RouteReturn
 
 _FOREIGN_CHANGES = 4  # within one rollback; a writer that never stops needs an operator
 _ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECIDED}

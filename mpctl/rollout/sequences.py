@@ -8,21 +8,21 @@ from functools import partial
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.steps.bake import bake
 from mpctl.rollout.steps.judge import judge
 from mpctl.rollout.steps.keep_baseline import keep_baseline
 from mpctl.rollout.steps.match import check_match
 from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
-from mpctl.rollout.steps.mirror import mirror
 from mpctl.rollout.steps.pin import pin, unpin
 from mpctl.rollout.steps.promote import promote
 from mpctl.rollout.steps.ready import wait_ready
 from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restored
-from mpctl.rollout.steps.redirect import redirect, unshift
 from mpctl.rollout.steps.retire import release, retire
 from mpctl.rollout.steps.settle import settle, settle_behind_retained
-from mpctl.rollout.steps.shift import shift
 from mpctl.rollout.steps.start import start, switch
+from mpctl.rollout.steps.traffic.bake import bake
+from mpctl.rollout.steps.traffic.mirror import mirror
+from mpctl.rollout.steps.traffic.redirect import redirect, unshift
+from mpctl.rollout.steps.traffic.shift import shift
 from mpctl.rollout.steps.verify import verify
 
 Step = Callable[[Context, Operation], StepResult]

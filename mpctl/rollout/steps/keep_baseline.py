@@ -8,7 +8,7 @@ from mpctl.errors import MpctlError
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.steps.ready import await_ready
-from mpctl.rollout.steps.redirect import route_of
+from mpctl.rollout.steps.traffic.redirect import route_of
 
 
 @dataclass(frozen=True)

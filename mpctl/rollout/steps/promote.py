@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
-from mpctl.rollout.steps.redirect import redirected
+from mpctl.rollout.steps.traffic.redirect import redirected
 
 
 @dataclass(frozen=True)

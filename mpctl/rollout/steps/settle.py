@@ -9,7 +9,7 @@ from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.steps.ready import await_ready
-from mpctl.rollout.steps.redirect import RouteReturn
+from mpctl.rollout.steps.traffic.redirect import RouteReturn
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER
 
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.steps.mirror import Mirrored
+from mpctl.rollout.steps.traffic.mirror import Mirrored
 
 MIRROR = {"mirror_percent": 50, "traffic_steps": (), "step_duration_s": 20.0}
 

@@ -24,7 +24,7 @@ from mpctl.rollout.ledger import Event
 from mpctl.rollout.operation import Nothing
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.shift import Shifted
+from mpctl.rollout.steps.traffic.shift import Shifted
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from mpctl.gate.mirrored import Pair, compare_mirrored, is_slice, judge_mirrored
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import ArmState
-from mpctl.rollout.steps.live_checks import await_counters
 from mpctl.rollout.steps.ready import POLL_S
-from mpctl.rollout.steps.redirect import route_of
+from mpctl.rollout.steps.traffic.live_checks import await_counters
+from mpctl.rollout.steps.traffic.redirect import route_of
 
 _SLICES = 20  # of the step's time; one gives one ratio
 _SHORTEST_SLICE_S = 1.0

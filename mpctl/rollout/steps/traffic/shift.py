@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
-from mpctl.rollout.steps.live_checks import await_counters, hold, in_words
-from mpctl.rollout.steps.redirect import route_of
+from mpctl.rollout.steps.traffic.live_checks import await_counters, hold, in_words
+from mpctl.rollout.steps.traffic.redirect import route_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
-from mpctl.rollout.steps.live_checks import await_counters, hold, in_words
+from mpctl.rollout.steps.traffic.live_checks import await_counters, hold, in_words
 
 
 @dataclass(frozen=True)
