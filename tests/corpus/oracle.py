@@ -64,13 +64,17 @@ def wrong_copy(before: str, after: str, config: dict[str, Any]) -> str:
         return f"changed: {places}"
     was, now = _at(left, places[0]), _at(right, places[0])
     original = [one for one in left if "Runtime" in str(_kind(one)) and one["metadata"]["name"] == was]
-    if copied["metadata"]["name"] != now or any(f.get("autoSelect") for f in copied["spec"]["supportedModelFormats"]):
+    if copied["metadata"]["name"] != now or any(f.get("autoSelect") for f in _formats(copied)):
         return "the copy has another name, or is offered"
     for one in (*original, copied):
-        for form in one["spec"].get("supportedModelFormats") or ():
+        for form in _formats(one):
             form.pop("autoSelect", None)
     whys = [_wrong([{"spec": one["spec"]}], [{"spec": copied["spec"]}], config, staged=False) for one in original]
     return "" if "" in whys else f"not the runtime with the setting: {whys}"
+
+
+def _formats(runtime: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(runtime["spec"].get("supportedModelFormats") or ())
 
 
 def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool) -> str:

@@ -238,6 +238,7 @@ class KubernetesPlatform:
         route = None if isvc is None else retained_route(isvc)
         if isvc is None or route is None:
             return None
+        self.reader.look_again()  # whoever asks returns the users' traffic as soon as it has no pod
         with self.reader.rate_limited():
             workload = self.reader.workload(isvc)
         ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in workload.pods)
@@ -275,7 +276,7 @@ class KubernetesPlatform:
 
     def _state(self, arm_id: str, read: Callable[[], Workload | None], *, read_only: bool = False) -> ArmState:
         """``read_only``: an engine that the user may not reach is a note instead of an error."""
-        workload, health = self.reader.health(read)
+        workload, health = self.reader.health(read, waits_for="" if read_only else arm_id)
         if workload is None:
             return ArmState(arm_id, Phase.ABSENT)
         phase, message, endpoint, matches = health.phase, health.message, None, health.matches

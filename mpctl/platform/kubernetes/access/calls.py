@@ -79,6 +79,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("get list", kinds.INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
     *_rows("get", kinds.SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds to the engine's"),
     *_rows("get", kinds.DEPLOYMENT, ("status", *_CHANGE_COMMANDS), "what KServe made of the service"),
+    *_rows("watch", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "when a start is over", "operator"),
     *_rows("list", kinds.DEPLOYMENT, _ALL_COMMANDS, "what KServe made of the services, and plain Deployments"),
     *_rows("list", kinds.POD, _POD_COMMANDS, "what runs, and why something does not"),
     *_rows("list", kinds.EVENT, ("status", *_CHANGE_COMMANDS), "why a pod waits"),

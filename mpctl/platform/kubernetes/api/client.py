@@ -23,6 +23,7 @@ from mpctl.platform.kubernetes.api.failure import Call, OutcomeUnknown, Unreacha
 from mpctl.platform.kubernetes.api.kinds import LEASE, POD, Kind
 
 if TYPE_CHECKING:
+    import urllib3
     from kubernetes.client import Configuration
 
     from mpctl.platform.kubernetes.api.connection import Connection
@@ -37,7 +38,13 @@ _PAGE = 500  # objects per list request, as kubectl
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
 _LOG_BYTES = str(2**20)  # a line may be of any length
+_WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is gone
+_WATCH_BYTES = 2**16
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
+
+
+class CannotWatch(Exception):
+    """A watch is not possible now; whoever waits reads instead."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,31 @@ class Client:
             query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
             if not query["continue"]:
                 return objects
+
+    def changed(self, kind: Kind, name: str, namespace: str, version: str, timeout_s: float) -> bool:
+        """Wait by a watch until an object is no longer as it was read at ``version``; return whether it may have
+        changed. False: it has not within ``timeout_s``.
+
+        Raises:
+            CannotWatch: the right is missing, the version is too old, or the server does not answer; reading it tells.
+        """
+        query = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": version,
+            "timeoutSeconds": str(max(1, round(timeout_s))),
+        }
+        response = self._stream(kind.path(namespace), query, timeout_s + _WATCH_GRACE_S)
+        import urllib3
+
+        try:
+            if response.status != 200:
+                raise CannotWatch(f"answer {response.status}")
+            return any(chunk.strip() for chunk in response.stream(_WATCH_BYTES))
+        except urllib3.exceptions.HTTPError as error:
+            raise CannotWatch(str(error)) from error
+        finally:
+            response.close()  # the answer is not read to its end, so its connection cannot be used again
 
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""
@@ -300,19 +332,7 @@ class Client:
         """
         import urllib3
 
-        refresh: Callable[[Configuration], None] | None = self.configuration.refresh_api_key_hook
-        if refresh is not None:
-            refresh(self.configuration)  # a credential plugin's token that ran out
-        headers = urllib3.HTTPHeaderDict(
-            {
-                "Accept": "application/json, */*",
-                "Accept-Encoding": "gzip",  # the server compresses long lists
-                "User-Agent": MANAGER,
-                **self.authorization(),
-            }
-        )
-        for name, value in self._impersonate:
-            headers.add(name, value)
+        headers = self._headers()
         if content_type:
             headers["Content-Type"] = content_type
         url = self.configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -337,6 +357,46 @@ class Client:
         except urllib3.exceptions.HTTPError as error:
             return NoAnswer(_no_answer_reason(error, self._timeout_s))
         return Answer(response.status, response.headers, response.data)
+
+    def _stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> urllib3.BaseHTTPResponse:
+        """A request whose answer arrives in pieces.
+
+        Raises:
+            CannotWatch: there is no answer.
+        """
+        import urllib3
+
+        with self._lock:
+            self.reads += 1
+        try:
+            return self._pool.request(
+                "GET",
+                f"{self.configuration.host}{path}?{urlencode(query)}",
+                headers=self._headers(),
+                timeout=urllib3.Timeout(connect=self._timeout_s, read=timeout_s),
+                retries=False,
+                preload_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise CannotWatch(str(error)) from error
+
+    def _headers(self) -> urllib3.HTTPHeaderDict:
+        import urllib3
+
+        refresh: Callable[[Configuration], None] | None = self.configuration.refresh_api_key_hook
+        if refresh is not None:
+            refresh(self.configuration)  # a credential plugin's token that ran out
+        headers = urllib3.HTTPHeaderDict(
+            {
+                "Accept": "application/json, */*",
+                "Accept-Encoding": "gzip",  # the server compresses long lists
+                "User-Agent": MANAGER,
+                **self.authorization(),
+            }
+        )
+        for name, value in self._impersonate:
+            headers.add(name, value)
+        return headers
 
     def authorization(self) -> dict[str, str]:
         """The Authorization header, empty with client certificates."""

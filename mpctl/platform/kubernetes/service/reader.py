@@ -16,7 +16,7 @@ from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.manifest import masked
 from mpctl.platform import http
-from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.client import CannotWatch, Client, Json
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service import llm
@@ -35,6 +35,7 @@ from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
+WATCH_S = 10.0  # a pod that crashes changes no Deployment, so it is looked at so often all the same
 _OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
@@ -97,6 +98,8 @@ class ServiceReader:
         self._budget = ReadBudget()
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
+        self._awaited: tuple[str, Json | None] = ("", None)
+        self._may_watch = True
 
     def isvc(self, name: str) -> Json | None:
         """Return a service's object; None when not found."""
@@ -127,8 +130,36 @@ class ServiceReader:
         """The configs that KServe merged into an LLMInferenceService, as texts; empty for other kinds."""
         return llm.config_texts(isvc, self._runtime(isvc)) if is_llm(isvc) else ()
 
-    def health(self, read: Callable[[], Workload | None]) -> tuple[Workload | None, Health]:
-        """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist."""
+    def health(self, read: Callable[[], Workload | None], *, waits_for: str = "") -> tuple[Workload | None, Health]:
+        """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist.
+
+        ``waits_for``: the arm that a caller polls. Where its last reading was that its pods start, this one waits until
+        its Deployment changes, for ``WATCH_S`` at most.
+        """
+        self._await_change(waits_for)
+        workload, health = self._read_health(read)
+        if waits_for and health.phase is Phase.STARTING and workload is not None and _is_rolling(workload, health):
+            self._awaited = waits_for, workload.deployment
+        return workload, health
+
+    def look_again(self) -> None:
+        """Do not wait before the next reading."""
+        self._awaited = "", None
+
+    def _await_change(self, arm: str) -> None:
+        """Wait for a change of the Deployment that this arm's last reading saw; without the right to watch, not at
+        all: the read budget limits how often it is read."""
+        (awaited, deployment), self._awaited = self._awaited, ("", None)
+        if not arm or arm != awaited or deployment is None or not self._may_watch:
+            return
+        metadata = deployment["metadata"]
+        try:
+            with self.rate_limited():
+                self.client.changed(DEPLOYMENT, metadata["name"], self.namespace, metadata["resourceVersion"], WATCH_S)
+        except CannotWatch:
+            self._may_watch = False
+
+    def _read_health(self, read: Callable[[], Workload | None]) -> tuple[Workload | None, Health]:
         with self.rate_limited():
             workload = read()
             if workload is None:
@@ -307,6 +338,13 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
             return (given[2:-1], None) if given.startswith("$(") and given.endswith(")") else (None, given)
     named = any(e.get("name") == _KEY_VARIABLE for e in container.get("env") or [])
     return (_KEY_VARIABLE, None) if named else (None, None)
+
+
+def _is_rolling(found: Workload, health: Health) -> bool:
+    """Whether only its Deployment can tell that the arm has become ready: pods of it run, and one is not ready yet. A
+    Knative service gets another Deployment; a stuck pod is told from one that starts by the time it is stuck."""
+    waiting = [pod for pod in found.pods if not is_ready(pod)]
+    return bool(found.deployment and waiting and health.matches and not health.stuck and not is_knative(found.isvc))
 
 
 def deployment_name(isvc: Json) -> str:

@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from mpctl.errors import Conflict, NotPermitted, Refused
+from mpctl.platform.kubernetes.api.client import CannotWatch
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm, Phase
@@ -15,10 +16,20 @@ from mpctl.rollout.ports import Arm, Phase
 class Cluster:
     """Objects by kind and name, with the client's methods that the platform uses."""
 
+    listing = False
+
     def __init__(self, *things):
         self.things = {(t["kind"], t["metadata"]["name"]): t for t in things}
         self.reads = 0
         self.written = []
+        self.watched = []
+        self.may_watch = True
+
+    def changed(self, kind, name, namespace, version, timeout_s):
+        if not self.may_watch:
+            raise CannotWatch("answer 403")
+        self.watched.append((kind.name, name, version))
+        return True
 
     def get(self, kind, name, namespace=None):
         return copy.deepcopy(self.things.get((kind.name, name)))
@@ -54,7 +65,7 @@ def deployment(*, replicas=1, ready=1):
     counted = {"updatedReplicas": ready, "availableReplicas": ready, "replicas": replicas}
     return {
         "kind": "Deployment",
-        "metadata": {"name": "demo-predictor"},
+        "metadata": {"name": "demo-predictor", "resourceVersion": "7"},
         "spec": {"replicas": replicas, "template": {"spec": {"containers": [ENGINE]}}},
         "status": counted,
     }
@@ -287,3 +298,35 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr(one.reader, "requests", lambda found: (2.0, ()))
     assert "has 2 unanswered requests" in one.unshift({"name": "users", "spec": {}})[1]
+
+
+def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
+    one, cluster = platform(service(), deployment(ready=0), pod(ready=False))
+    arm = Arm(text_of(service()))
+    assert one.state(arm).phase is Phase.STARTING
+    assert cluster.watched == []  # the first reading waits for nothing
+    one.state(arm)
+    assert cluster.watched == [("Deployment", "demo-predictor", "7")]
+    one.arms()  # a look waits for nothing
+    one.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
+    assert len(cluster.watched) == 1
+
+
+def test_without_the_right_to_watch_it_reads_again():
+    one, cluster = platform(service(), deployment(ready=0), pod(ready=False))
+    cluster.may_watch = False
+    arm = Arm(text_of(service()))
+    assert [one.state(arm).phase for _ in range(3)] == [Phase.STARTING] * 3
+    cluster.may_watch = True
+    one.state(arm)
+    assert cluster.watched == []  # it was refused once
+
+
+def test_a_stuck_pod_is_read_again_without_a_watch():
+    stuck = pod(ready=False)
+    stuck["status"]["conditions"].append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
+    one, cluster = platform(service(), deployment(ready=0), stuck)
+    arm = Arm(text_of(service()))
+    one.state(arm)
+    one.state(arm)
+    assert cluster.watched == []
