@@ -99,8 +99,8 @@ def mpctl(cluster, namespace, tmp_path):
 
 def make_mpctl(cluster, namespace, tmp_path):
     """The command line in a namespace, as administrator and through the proxy."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
-    environment = kept | {
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
+    environment = inherited | {
         "MPCTL_YES": "1",
         "MPCTL_VLLM": str(ROOT / "tests" / "local" / "scripted" / "python-scripted"),  # the load client
         "MPCTL_CALIBRATE": "0",

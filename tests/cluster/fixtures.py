@@ -68,19 +68,19 @@ class Namespace:
         from .objects import is_true
 
         def look():
-            found = self.client.get("isvc", name)
-            return found if is_true(found, "Ready") and self.settled(f"{name}-predictor") else None
+            isvc = self.client.get("isvc", name)
+            return isvc if is_true(isvc, "Ready") and self.settled(f"{name}-predictor") else None
 
         return self.client.wait(f"{name} is ready", look, timeout_s)
 
     def settled(self, deployment):
         """Whether a Deployment has exactly its new pods, all of them available."""
-        found = self.client.find("deployments", deployment)
-        if found is None:
+        record = self.client.find("deployments", deployment)
+        if record is None:
             return False
-        status, wanted = found.get("status", {}), found["spec"]["replicas"]
+        status, wanted = record.get("status", {}), record["spec"]["replicas"]
         return (
-            status.get("observedGeneration") == found["metadata"]["generation"]
+            status.get("observedGeneration") == record["metadata"]["generation"]
             and status.get("updatedReplicas", 0)
             == status.get("availableReplicas", 0)
             == status.get("replicas", 0)
@@ -90,8 +90,8 @@ class Namespace:
 
     def pods(self, service="demo"):
         """The pods of a service without those being deleted."""
-        found = self.client.list("pods", labels=f"serving.kserve.io/inferenceservice={service}")
-        return [p for p in found if "deletionTimestamp" not in p["metadata"]]
+        pods = self.client.list("pods", labels=f"serving.kserve.io/inferenceservice={service}")
+        return [p for p in pods if "deletionTimestamp" not in p["metadata"]]
 
     def argv(self, service="demo"):
         """The engines' own command lines."""
@@ -106,8 +106,8 @@ class Namespace:
     def delete(self):
         """Delete what tests create, so that pods end at once, then the namespace; return when all pods are gone."""
         for kind in ("isvc", "jobs", "deployments"):
-            for found in self.client.list(kind):
-                self.client.delete(kind, found["metadata"]["name"])
+            for record in self.client.list(kind):
+                self.client.delete(kind, record["metadata"]["name"])
         self.client.request(
             "DELETE", f"/api/v1/namespaces/{self.name}/pods", {"kind": "DeleteOptions", "gracePeriodSeconds": 0}
         )

@@ -32,15 +32,15 @@ def request_of(method, url):
     core, named = parts[:2] == ["api", "v1"] and len(parts) > 2, parts[:1] == ["apis"] and len(parts) > 3
     if not (core or named):
         return Request(method.lower())
-    group, rest = ("", parts[2:]) if core else (parts[1], parts[3:])
-    if rest[0] == "namespaces" and len(rest) > 2:
-        rest = rest[2:]
-    resource = "/".join([rest[0], *rest[2:3]])
+    group, path = ("", parts[2:]) if core else (parts[1], parts[3:])
+    if path[0] == "namespaces" and len(path) > 2:
+        path = path[2:]
+    resource = "/".join([path[0], *path[2:3]])
     verb = _VERBS.get(method)
     if verb is None:
         watches = parse_qs(split.query).get("watch", ["false"])[0] in ("true", "1")
-        verb = "watch" if watches else "get" if len(rest) > 1 else "list"
-    elif verb == "delete" and len(rest) == 1:
+        verb = "watch" if watches else "get" if len(path) > 1 else "list"
+    elif verb == "delete" and len(path) == 1:
         verb = "deletecollection"
     return Request(verb, group, resource)
 
@@ -51,12 +51,12 @@ def hold_to_the_table(monkeypatch):
 
     real = Client._send
 
-    def once(self, method, path, *rest, **more):
+    def once(self, method, path, *arguments, **options):
         request = request_of(method, path)
         assert request.listed, (
             f"{request} is not in mpctl/platform/kubernetes/access/calls.py: which command makes it, and why?"
         )
-        return real(self, method, path, *rest, **more)
+        return real(self, method, path, *arguments, **options)
 
     monkeypatch.setattr(Client, "_send", once)
 

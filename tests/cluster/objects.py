@@ -98,8 +98,8 @@ def taken_route(client, host="demo.example.com") -> dict:
     client.apply({**ROUTE, "spec": {**ROUTE["spec"], "hostnames": [host]}})
 
     def look():
-        found = client.get("httproutes", "users")
-        return found if found.get("status", {}).get("parents") else None
+        route = client.get("httproutes", "users")
+        return route if route.get("status", {}).get("parents") else None
 
     return client.wait("the route is taken", look)
 
@@ -142,11 +142,11 @@ def hpa(name: str = "demo-queue", *, most: int = 2, metric: dict = QUEUE_WAIT) -
     }
 
 
-def conditions(found: dict) -> dict[str, dict]:
+def conditions(record: dict) -> dict[str, dict]:
     """An object's conditions by type."""
-    return {c["type"]: c for c in found.get("status", {}).get("conditions") or ()}
+    return {c["type"]: c for c in record.get("status", {}).get("conditions") or ()}
 
 
-def is_true(found: dict, kind: str) -> bool:
+def is_true(record: dict, kind: str) -> bool:
     """Whether a condition holds."""
-    return conditions(found).get(kind, {}).get("status") == "True"
+    return conditions(record).get(kind, {}).get("status") == "True"

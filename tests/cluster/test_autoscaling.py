@@ -73,11 +73,11 @@ def test_under_constant_load_the_number_of_pods_settles(cluster, namespace):
         namespace.client.wait("the second pod is ordered", lambda: wanted() == 2)
         namespace.client.wait("the second pod serves", lambda: namespace.settled("demo-predictor"))
         window = shipped(namespace)["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"]
-        seen = set()
+        replicas = set()
         for _ in range(4 * window):
-            seen.add(wanted())
+            replicas.add(wanted())
             time.sleep(1)
-        assert seen == {2}, "pods are given up or ordered under a load that does not change"
+        assert replicas == {2}, "pods are given up or ordered under a load that does not change"
 
         namespace.client.apply(shipped(namespace, metrics=1))
         namespace.client.wait("queue wait alone gives a busy pod up", lambda: wanted() == 1, 8 * window)

@@ -18,14 +18,14 @@ def findings(mpctl, *arguments, code=0):
     """id -> severities, and the items."""
     record = mpctl.json("doctor", *arguments, code=code)
     assert record["kind"] == "Diagnosis"
-    found = {}
+    by_id = {}
     for item in record["items"]:
-        found.setdefault(item["id"], []).append(item)
-    return found
+        by_id.setdefault(item["id"], []).append(item)
+    return by_id
 
 
-def worst(found, name):
-    return found[name][0]["severity"], found[name][0]["cause"]
+def worst(diagnosis, name):
+    return diagnosis[name][0]["severity"], diagnosis[name][0]["cause"]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def at(cluster, namespace):
 
     def look(later):
         client = Client(connect(str(cluster.kubeconfig)))
-        found = diagnose(read_cluster(client, namespace.name, datetime.now(UTC) + later))
+        diagnosis = diagnose(read_cluster(client, namespace.name, datetime.now(UTC) + later))
         client.close()
-        return found
+        return diagnosis
 
     return look
 
@@ -46,14 +46,14 @@ def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
     cluster.metrics.set("queue_wait_ms", 120)
     namespace.client.apply(hpa(most=4))
     cluster.proxy.clear()
-    found = findings(mpctl)
-    assert "fail" not in {item["severity"] for items in found.values() for item in items}
+    diagnosis = findings(mpctl)
+    assert "fail" not in {item["severity"] for items in diagnosis.values() for item in items}
     for name in ("api-version", "dra-api", "gateway-api", "kserve-version", "kserve-webhook", "vllm-runtime"):
-        assert worst(found, name)[0] == "ok", name
+        assert worst(diagnosis, name)[0] == "ok", name
     for name in ("dra-driver", "dra-slices", "queue-wait", "rights"):
-        assert worst(found, name)[0] == "ok", name
-    assert "answers for 1 pods" in worst(found, "queue-wait")[1]
-    assert "0.20" in worst(found, "kserve-version")[1]
+        assert worst(diagnosis, name)[0] == "ok", name
+    assert "answers for 1 pods" in worst(diagnosis, "queue-wait")[1]
+    assert "0.20" in worst(diagnosis, "kserve-version")[1]
     # Every request is one that `mpctl rbac` grants, and only reviews are created.
     assert cluster.proxy.rules() <= KNOWN
     assert {c.resource for c in cluster.proxy.calls if c.write} <= {
@@ -84,8 +84,8 @@ def test_doctor_reports_an_unschedulable_surge_pod_of_a_ready_service(cluster, n
     (waiting,) = namespace.client.wait("the surge pod waits", stuck)
     ready = namespace.client.get("isvc", "demo")["status"]["conditions"]
     assert next(c["status"] for c in ready if c["type"] == "Ready") == "True"
-    found = findings(mpctl, code=9)
-    severity, cause = worst(found, "ready-but-stuck")
+    diagnosis = findings(mpctl, code=9)
+    severity, cause = worst(diagnosis, "ready-but-stuck")
     assert severity == "fail"
     assert waiting["metadata"]["name"] in cause
     assert "cannot allocate all claims" in cause
@@ -95,9 +95,9 @@ def test_doctor_reports_an_unschedulable_surge_pod_of_a_ready_service(cluster, n
 def test_doctor_names_a_missing_claim_template(namespace, mpctl, at):
     namespace.client.apply(CONTAINERS)
     namespace.client.wait("its pod is there", namespace.pods)
-    (found,) = [f for f in at(timedelta(minutes=5)) if f.id in ("not-ready", "ready-but-stuck")]
-    assert found.severity == "fail"
-    assert "ResourceClaimTemplate one-l4 not found" in found.cause
+    (finding,) = [f for f in at(timedelta(minutes=5)) if f.id in ("not-ready", "ready-but-stuck")]
+    assert finding.severity == "fail"
+    assert "ResourceClaimTemplate one-l4 not found" in finding.cause
     namespace.client.apply(CLAIM)
 
 
@@ -144,8 +144,8 @@ def test_doctor_reads_the_metric_as_the_autoscaler_does(cluster, namespace, mpct
     try:
         if value is not None:
             cluster.metrics.set("queue_wait_ms", value)
-        found = findings(mpctl, code=9 if severity == "fail" else 0)
-        assert worst(found, finding)[0] == severity
+        diagnosis = findings(mpctl, code=9 if severity == "fail" else 0)
+        assert worst(diagnosis, finding)[0] == severity
     finally:
         cluster.metrics.available = True
 
@@ -173,10 +173,10 @@ def test_doctor_names_a_lease_that_is_not_renewed(namespace, mpctl, at):
 
 
 def test_doctor_without_rights_reports_only_what_it_may_not_read(cluster, namespace, mpctl):
-    found = findings(mpctl.as_user(cluster.user("nobody")))
-    assert "inferenceservices" in found["unread"][0]["subject"]
-    assert {item["subject"] for item in found["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
-    assert {item["severity"] for items in found.values() for item in items} <= {"ok", "note", "warn"}
+    diagnosis = findings(mpctl.as_user(cluster.user("nobody")))
+    assert "inferenceservices" in diagnosis["unread"][0]["subject"]
+    assert {item["subject"] for item in diagnosis["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
+    assert {item["severity"] for items in diagnosis.values() for item in items} <= {"ok", "note", "warn"}
 
 
 def test_doctor_without_a_cluster_fails(mpctl, tmp_path):

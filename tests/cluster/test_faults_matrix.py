@@ -43,11 +43,11 @@ class Watcher(Meanwhile):
         self.namespace, self.looks, self.empty = namespace, 0, ""
 
     def look(self):
-        found = self.namespace.client.find("deployments", "demo-predictor")
-        if found is not None:
-            status = found.get("status", {})
+        deployment = self.namespace.client.find("deployments", "demo-predictor")
+        if deployment is not None:
+            status = deployment.get("status", {})
             if not status.get("readyReplicas"):
-                self.empty = self.empty or f"no ready pod: wanted {found['spec']['replicas']}, {status}"
+                self.empty = self.empty or f"no ready pod: wanted {deployment['spec']['replicas']}, {status}"
             self.looks += 1
 
 

@@ -90,9 +90,9 @@ def test_after_each_foreign_change_a_rollback_ends_with_speculation_off(served):
         served.patched(path, value)
         assert "restored" in served.run(*ROLLBACK).stderr, path
         assert not served.speculates(), path
-    kept = served.client.get("isvc", "demo")
-    assert (kept["metadata"]["labels"]["team"], kept["spec"]["predictor"]["maxReplicas"]) == ("search", 3)
-    assert "--max-num-seqs=8" in kept["spec"]["predictor"]["containers"][0]["args"]
+    isvc = served.client.get("isvc", "demo")
+    assert (isvc["metadata"]["labels"]["team"], isvc["spec"]["predictor"]["maxReplicas"]) == ("search", 3)
+    assert "--max-num-seqs=8" in isvc["spec"]["predictor"]["containers"][0]["args"]
     assert "was rolled back" in served.run(*ROLLBACK).stderr
     served.run("rollback", "demo", "--exact", "--to-revision", "1")
 
@@ -102,11 +102,11 @@ def test_etcd_is_restarted_in_the_middle_of_a_rollout(served):
     try:
         served.client.wait("it is under way", lambda: served.client.find("isvc", "demo-candidate"))
         served.cluster.restart_etcd()
-        _, told = under_way.communicate(timeout=240)
+        _, stderr = under_way.communicate(timeout=240)
     finally:
         under_way.kill()
-    assert under_way.returncode in (0, 1, 7), told
-    assert "promoted" in told or "hint:" in told, told
+    assert under_way.returncode in (0, 1, 7), stderr
+    assert "promoted" in stderr or "hint:" in stderr, stderr
     served.run(*ROLLBACK)
 
 
@@ -181,8 +181,8 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
         "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     }
-    for kind, more in (("Role", {"rules": [rule]}), ("RoleBinding", binding)):
-        served.client.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **more})
+    for kind, fields in (("Role", {"rules": [rule]}), ("RoleBinding", binding)):
+        served.client.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **fields})
     mallory = served.cluster.client_for(served.cluster.user(name), served.namespace.name)
 
     def write(notes, holder=None):

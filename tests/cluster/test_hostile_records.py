@@ -58,27 +58,27 @@ def promoted(cluster, tmp_path_factory):
     made.delete()
 
 
-def kept(namespace, kind):
+def marked_objects(namespace, kind):
     """(name, marks) of the objects of a kind that hold one."""
-    found = {}
+    marked = {}
     for item in namespace.client.list(kind):
         marks = finds(json.dumps(item).encode())
         if marks:
-            found[item["metadata"]["name"]] = marks
-    return found
+            marked[item["metadata"]["name"]] = marks
+    return marked
 
 
 def test_no_prompt_and_no_secret_is_in_an_object_of_mpctl(promoted):
     namespace, mpctl, _ = promoted
-    assert {kind: marks for kind in OF_MPCTL[:-1] if (marks := kept(namespace, kind))} == {}
+    assert {kind: marks for kind in OF_MPCTL[:-1] if (marks := marked_objects(namespace, kind))} == {}
     # A revision is the manifest, which holds what its author wrote into it, and no prompt.
     revisions = {
         i["metadata"]["name"]
         for i in namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=revision")
     }
-    marked = kept(namespace, "controllerrevisions")
+    marked = marked_objects(namespace, "controllerrevisions")
     assert marked.keys() <= revisions
-    assert not any(PROMPT in marks for kind in OF_THE_SERVICE for marks in kept(namespace, kind).values())
+    assert not any(PROMPT in marks for kind in OF_THE_SERVICE for marks in marked_objects(namespace, kind).values())
     assert not any(PROMPT in marks for marks in marked.values())
     for command in (
         ("history",),
@@ -125,18 +125,18 @@ def report(promoted, monkeypatch, capsys):
     def command():
         capsys.readouterr()
         code = run(["report", "rollout-1", "-o", "json"])
-        told = capsys.readouterr()
-        return code, f"{told.out}\n{told.err}"
+        captured = capsys.readouterr()
+        return code, f"{captured.out}\n{captured.err}"
 
     return command
 
 
 def records(namespace):
     """The ConfigMaps that hold records of the rollout: those of the newest seals, and those of the states before."""
-    found = namespace.client.list("configmaps", labels=f"{RECORDS},mpctl.dev/part=record")
+    config_maps = namespace.client.list("configmaps", labels=f"{RECORDS},mpctl.dev/part=record")
     seals = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=seal")
     newest = {names.record_name("demo", *key, number_of(seal)) for key, seal in newest_seals(seals).items()}
-    mine = [item for item in found if item["data"]["operation"] == "rollout-1"]
+    mine = [item for item in config_maps if item["data"]["operation"] == "rollout-1"]
     return (
         [item for item in mine if item["metadata"]["name"] in newest],
         [item for item in mine if item["metadata"]["name"] not in newest],
@@ -197,22 +197,22 @@ def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, re
         name = item["metadata"]["name"]
         for what, forged in changed(item):
             write(mallory, namespace, forged)
-            code, told = report()
+            code, output = report()
             attempts += 1
             if what in UNREAD:
-                assert (code, told) == (0, honest), what
+                assert (code, output) == (0, honest), what
             else:
-                assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in told) == (3, True), (what, told)
-                assert "last written by mallory" in told, (what, told)
+                assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (3, True), (what, output)
+                assert "last written by mallory" in output, (what, output)
         for old in before:  # sealed too, when it was the newest
             write(mallory, namespace, {**old, "metadata": item["metadata"]})
-            code, told = report()
+            code, output = report()
             attempts += 1
-            assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in told) == (3, True), told
-            assert "last written by mallory" in told, told
+            assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (3, True), output
+            assert "last written by mallory" in output, output
         mallory.delete("configmaps", name)
-        code, told = report()
-        assert (code, f"tampering: ConfigMap {namespace.name}/{name} is missing" in told) == (3, True), told
+        code, output = report()
+        assert (code, f"tampering: ConfigMap {namespace.name}/{name} is missing" in output) == (3, True), output
         attempts += 1
         mallory.request("POST", path_of(namespace, item).rpartition("/")[0], _new(item), fieldManager="mpctl")
         assert report() == (0, honest), name
@@ -268,12 +268,12 @@ def test_who_writes_configmaps_writes_no_ledger_revision_seal_or_lock(promoted, 
 
 def test_a_rollback_restores_the_service_whatever_the_configmaps_say(promoted, mallory):
     namespace, mpctl, before = promoted
-    found, _ = records(namespace)
-    for item in found:
+    config_maps, _ = records(namespace)
+    for item in config_maps:
         write(mallory, namespace, {**item, "binaryData": {"record": ""}})
     ledger = {"text": "hostPath: /", "lines": json.dumps({"plan": {"text": "hostPath: /"}})}
     for name in ("mpctl-demo-ledger-0", "mpctl-demo-1", "mpctl-demo.ledger-99"):
-        labels = {**found[0]["metadata"]["labels"], "mpctl.dev/part": "ledger"}
+        labels = {**config_maps[0]["metadata"]["labels"], "mpctl.dev/part": "ledger"}
         forged = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": ledger}
         mallory.apply(forged, manager="mallory")
     done = mpctl("rollback", "--yes")
@@ -325,7 +325,7 @@ def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
     assert objects() == set()
     assert namespace.client.find("lease", "mpctl-demo") is None
     assert text_of(namespace.client.get("isvc", "demo")) == before
-    assert not any(kept(namespace, kind) for kind in OF_MPCTL), MARKED
+    assert not any(marked_objects(namespace, kind) for kind in OF_MPCTL), MARKED
     for document in made:
         where = document["metadata"].get("namespace")
         cluster.kubectl(*(["-n", where] if where else []), "delete", document["kind"], document["metadata"]["name"])

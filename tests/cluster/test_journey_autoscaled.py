@@ -46,8 +46,8 @@ def live(namespace):
 
 
 def limits(namespace):
-    found = namespace.client.get("hpa", "demo-predictor")["spec"]
-    return found["minReplicas"], found["maxReplicas"]
+    spec = namespace.client.get("hpa", "demo-predictor")["spec"]
+    return spec["minReplicas"], spec["maxReplicas"]
 
 
 def scaled_by_kserve():

@@ -106,12 +106,12 @@ def fails(name):
 
 
 def test_a_crashing_engine_leaves_the_knative_service_unchanged(cluster, service, run):
-    before, found = live(service), pods(service)
+    before, pods_before = live(service), pods(service)
     take_back = cluster.pods.rule(fails("demo-candidate"))
     with Served(service) as served:
         done = run(*ROLLOUT, code=7)
         assert "exit code 3" in done.stderr
-        assert (live(service), pods(service)) == (before, found)
+        assert (live(service), pods(service)) == (before, pods_before)
         assert service.client.find("isvc", "demo-candidate") is None
 
         take_back()
@@ -127,12 +127,12 @@ def test_a_crashing_engine_leaves_the_knative_service_unchanged(cluster, service
 def test_an_option_that_knative_lacks_is_refused_before_anything_changes(cluster, service, run):
     before = live(service)
     cluster.proxy.clear()
-    for words, said in (
+    for words, reason in (
         (("--strategy", "in-place", "--accept-downtime"), "no pod can stop first"),
         (("--traffic-steps", "10"), "Knative splits the traffic"),
     ):
         done = run(*ROLLOUT, *words, code=9)
-        assert said in done.stderr
+        assert reason in done.stderr
     assert live(service) == before
     assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry
     service.client.patch("isvc", "demo", {"spec": {"predictor": {"minReplicas": 0}}})

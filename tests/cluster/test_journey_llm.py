@@ -58,8 +58,8 @@ def chat(llm_cluster, namespace):
     namespace.client.wait("the engine is ready", lambda: namespace.settled("chat-kserve"))
     yield namespace
     for kind in ("llmisvc", "llminferenceserviceconfig"):
-        for found in namespace.client.list(kind):
-            namespace.client.delete(kind, found["metadata"]["name"])
+        for record in namespace.client.list(kind):
+            namespace.client.delete(kind, record["metadata"]["name"])
     namespace.client.wait("the services are gone", lambda: not namespace.client.list("llmisvc"))
 
 

@@ -37,14 +37,14 @@ spec:
 
 def service():
     """The demo's model from a claim."""
-    found = yaml.safe_load(CONTAINERS)
-    spec = found["spec"]["predictor"]
+    record = yaml.safe_load(CONTAINERS)
+    spec = record["spec"]["predictor"]
     spec["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
     (container,) = spec["containers"]
     container["args"] = ["--model=/mnt/models", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"]
     container["args"] += ["--max-num-seqs=4", "--enforce-eager"]
     container["volumeMounts"] = [{"name": "models", "mountPath": "/mnt/models"}]
-    return found
+    return record
 
 
 @pytest.mark.engine
@@ -62,10 +62,10 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, nam
     assert "promoted: service" in done.stderr
     (argv,) = namespace.argv()
     assert any(word.startswith("--speculative-config") for word in argv)
-    (found,) = mpctl.json("status")["items"]
-    assert found["status"]["state"] == "Ready"
-    assert found["status"]["speculation"].startswith("ngram")
-    (arm,) = found["status"]["arms"]
+    (item,) = mpctl.json("status")["items"]
+    assert item["status"]["state"] == "Ready"
+    assert item["status"]["speculation"].startswith("ngram")
+    (arm,) = item["status"]["arms"]
     assert any(word.startswith("--speculative-config") for word in arm["command"])
     report = json.loads(mpctl("report", "rollout-1", "-o", "json").stdout)
     assert report["gate"]["outcome"] == "promote"

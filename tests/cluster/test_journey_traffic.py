@@ -42,12 +42,12 @@ class Users(Meanwhile):
     def __init__(self, cluster, namespace):
         super().__init__()
         self.cluster, self.namespace = cluster, namespace
-        self.seen, self.failed = [], []
+        self.routed, self.failed = [], []
 
     def weights(self):
         """The current weights of the gateway."""
-        found = (r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users")
-        (route,) = (r for r in found if r["metadata"]["namespace"] == self.namespace.name)
+        routes = (r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users")
+        (route,) = (r for r in routes if r["metadata"]["namespace"] == self.namespace.name)
         return tuple((ref["name"], ref["weight"]) for ref in route["spec"]["rules"][0]["backendRefs"])
 
     def _counts(self):
@@ -64,16 +64,16 @@ class Users(Meanwhile):
         after = self._counts()
         went = [s for s in after if after[s] > before[s]]
         if weights == self.weights():
-            self.seen.append((began, weights, went[0] if went else ""))
+            self.routed.append((began, weights, went[0] if went else ""))
 
     def shares(self):
         """{candidate's weight in percent: (requests, those that went to the candidate)}"""
-        found = {}
-        for _, weights, backend in self.seen:
+        counts = {}
+        for _, weights, backend in self.routed:
             percent = dict(weights).get("demo-candidate-predictor", 0)
-            asked, got = found.get(percent, (0, 0))
-            found[percent] = (asked + 1, got + (backend == "demo-candidate-predictor"))
-        return found
+            asked, got = counts.get(percent, (0, 0))
+            counts[percent] = (asked + 1, got + (backend == "demo-candidate-predictor"))
+        return counts
 
 
 class Service:
@@ -91,9 +91,9 @@ class Service:
 
     def route(self):
         """Everything of the route that a user can set."""
-        found = self.object()
-        metadata = {k: found["metadata"].get(k) for k in ("name", "labels", "annotations")}
-        return json.dumps({"metadata": metadata, "spec": found["spec"]}, sort_keys=True)
+        route = self.object()
+        metadata = {k: route["metadata"].get(k) for k in ("name", "labels", "annotations")}
+        return json.dumps({"metadata": metadata, "spec": route["spec"]}, sort_keys=True)
 
     def text(self):
         return text_of(self.namespace.client.get("isvc", "demo"))
@@ -235,11 +235,13 @@ def test_rollback_to_a_retained_baseline_is_one_write(cluster, third_node, servi
     moves = [c for c in writes if c.resource == "httproutes" and c.status == 200]
     assert len(moves) == 2  # there, and back once the service is restored
     assert writes[0] is moves[0]
-    kept = [began for began, _, backend in users.seen if backend == "demo-candidate-predictor"]
-    assert kept[0] < writes[1].at  # traffic is back before anything else is written
-    between = {backend for began, _, backend in users.seen if writes[1].at < began < moves[1].at}
+    starts = [began for began, _, backend in users.routed if backend == "demo-candidate-predictor"]
+    assert starts[0] < writes[1].at  # traffic is back before anything else is written
+    between = {backend for began, _, backend in users.routed if writes[1].at < began < moves[1].at}
     assert between == {"demo-candidate-predictor"}
-    sys.stdout.write(f"the first request on the kept arm began {kept[0] - moves[0].at:.3f} s after the write\n")
+    sys.stdout.write(
+        f"the first request on the retained baseline began {starts[0] - moves[0].at:.3f} s after the write\n"
+    )
 
 
 def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_notices(cluster, service, run):
@@ -249,7 +251,7 @@ def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_noti
     assert "copies of 100 % of the requests" in done.stderr
     assert re.search(r"mirrored 100 %: time per output token \d+\.\d\dx", done.stderr), done.stderr
     assert users.failed == []
-    assert {backend for _, _, backend in users.seen} <= {"demo-predictor", ""}  # no user met the candidate
+    assert {backend for _, _, backend in users.routed} <= {"demo-predictor", ""}  # no user met the candidate
     copies = cluster.gateway.mirrored[service.namespace.name, "demo-candidate-predictor"]
     assert copies > 5
     assert service.route() == service.found
@@ -277,7 +279,7 @@ def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, se
 def test_a_gateway_that_lists_no_mirror_is_refused_before_anything_changes(cluster, service, run):
     listed = cluster.client.get("gatewayclasses", CLASS)["status"]["supportedFeatures"]
     try:
-        write = {"status": {"supportedFeatures": [one for one in listed if "Mirror" not in one["name"]]}}
+        write = {"status": {"supportedFeatures": [feature for feature in listed if "Mirror" not in feature["name"]]}}
         cluster.client.patch("gatewayclasses", CLASS, write, subresource="status")
         done = run(*ROLLOUT, "--mirror", "100", code=9)
     finally:

@@ -21,11 +21,11 @@ def with_key():
     return service
 
 
-def left(namespace):
+def load_objects(namespace):
     """Names of the objects of load Jobs."""
     chosen = "mpctl.dev/part=load"
-    found = [namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")]
-    return [one["metadata"]["name"] for listed in found for one in listed]
+    listings = [namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")]
+    return [record["metadata"]["name"] for listed in listings for record in listed]
 
 
 def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, namespace, mpctl):
@@ -45,7 +45,7 @@ def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, names
     assert container["image"] == "vllm/vllm-openai:v0.32.0"
     assert "resourceClaims" not in pod["spec"] and "claims" not in container["resources"]
     assert KEY not in json.dumps(pod)
-    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+    namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
     assert namespace.jobs_made() == 1
 
 
@@ -63,7 +63,7 @@ def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace
     lines = log.read_text().splitlines()
     assert lines.count(last) == 1
     assert len(lines) > lines.index(last) + 1  # the same pod went on
-    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+    namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
 
 
 def test_two_pods_share_every_block_and_a_killed_one_invalidates_its_block(cluster, namespace, mpctl, tmp_path):
@@ -82,14 +82,14 @@ def test_two_pods_share_every_block_and_a_killed_one_invalidates_its_block(clust
 
     killed = namespace.client.wait("the second pod sends", second_pod_sends)
     namespace.client.delete("pods", killed)
-    _, told = bench.communicate(timeout=300)
-    assert bench.returncode == 0, told
-    assert "the block is invalid and is sent again" in told
+    _, stderr = bench.communicate(timeout=300)
+    assert bench.returncode == 0, stderr
+    assert "the block is invalid and is sent again" in stderr
     assert namespace.jobs_made() == 2
     blocks = json.loads(gzip.decompress(run.read_bytes()))["blocks"]
     assert [len(block["samples"]) for block in blocks] == [4]
     assert all(not sample[4] for block in blocks for sample in block["samples"])
-    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+    namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
 
 
 def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(cluster, namespace, mpctl):
@@ -103,4 +103,4 @@ def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(cl
     assert "--load local" in done.stderr
     assert namespace.client.get("isvc", "demo")["spec"] == before
     assert namespace.client.find("isvc", "demo-candidate") is None
-    namespace.client.wait("nothing of the Job is left", lambda: not left(namespace))
+    namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))

@@ -33,8 +33,8 @@ def reach(cluster, namespace, tmp_path):
         return made[-1]
 
     yield client
-    for one in made:
-        one.close()
+    for connected in made:
+        connected.close()
 
 
 def store(client, namespace, who="a@b"):
@@ -195,7 +195,7 @@ def test_a_write_without_an_answer_is_not_repeated(cluster, reach, namespace):
     body = {"metadata": {"name": "once", "namespace": namespace.name}}
     with pytest.raises(OutcomeUnknown, match="the outcome is unknown"):
         client.create(CONFIG_MAP, body)
-    assert fault.seen == 1
+    assert fault.matching == 1
     assert namespace.client.get("configmaps", "once")
 
 

@@ -127,12 +127,12 @@ def test_a_policy_that_denies_only_the_restore_is_named_and_the_rollback_continu
 
 def denied(namespace):
     """Whether a restore would be refused now."""
-    found = namespace.client.get("isvc", "demo")
-    args = found["spec"]["predictor"]["containers"][0]["args"]
-    found["spec"]["predictor"]["containers"][0]["args"] = [a for a in args if not a.startswith("--speculative")]
+    isvc = namespace.client.get("isvc", "demo")
+    args = isvc["spec"]["predictor"]["containers"][0]["args"]
+    isvc["spec"]["predictor"]["containers"][0]["args"] = [a for a in args if not a.startswith("--speculative")]
     path = f"/apis/serving.kserve.io/v1beta1/namespaces/{namespace.name}/inferenceservices/demo"
     try:
-        namespace.client.request("PUT", path, found, dryRun="All")
+        namespace.client.request("PUT", path, isvc, dryRun="All")
     except ApiError as error:
         return "speculation stays on" in error.message
     return False

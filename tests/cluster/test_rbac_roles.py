@@ -15,9 +15,9 @@ def test_a_reader_reads_and_may_not_write(cluster, namespace, mpctl):
         (status,) = mine.json("status")["items"]
         assert status["status"]["state"] == "Ready"
         mine("history")
-        found = mine.json("doctor")
-        assert "unread" not in {item["id"] for item in found["items"]}
-        rights = {item["subject"] for item in found["items"] if item["id"] == "rights"}
+        diagnosis = mine.json("doctor")
+        assert "unread" not in {item["id"] for item in diagnosis["items"]}
+        rights = {item["subject"] for item in diagnosis["items"] if item["id"] == "rights"}
         assert {"mpctl rollout", "mpctl rollback", "mpctl resume"} <= rights
         assert not {"mpctl status", "mpctl history"} & rights
         before = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
@@ -35,8 +35,8 @@ def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
     try:
         mine = mpctl.as_user(cluster.user("everywhere"))
         assert "demo" in mine("status", "-A").stdout
-        found = mine.json("doctor", "-A")
-        assert "unread" not in {item["id"] for item in found["items"]}
+        diagnosis = mine.json("doctor", "-A")
+        assert "unread" not in {item["id"] for item in diagnosis["items"]}
     finally:
         for document in json.loads(done.stdout)["items"]:
             cluster.kubectl("delete", document["kind"], document["metadata"]["name"])
@@ -44,5 +44,5 @@ def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
 
 def test_kubectl_applies_the_printed_roles(cluster, namespace, mpctl):
     done = mpctl("rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key")
-    said = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
-    assert said.count("(server dry run)") == 6
+    applied = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
+    assert applied.count("(server dry run)") == 6

@@ -114,8 +114,8 @@ def test_every_command_works_with_the_operator_role_alone(cluster, keda, namespa
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     cluster.proxy.clear()
-    found = mine.json("doctor", code=9)  # two autoscalers on one Deployment: it says so
-    assert {i["id"] for i in found["items"] if i["severity"] == "fail"} == {"autoscaler-twice"}
+    diagnosis = mine.json("doctor", code=9)  # two autoscalers on one Deployment: it says so
+    assert {i["id"] for i in diagnosis["items"] if i["severity"] == "fail"} == {"autoscaler-twice"}
     mine("preflight", "--spec", "ngram")
     mine("render", "--spec", "ngram")
     mine("diff", "--spec", "ngram", code=1)

@@ -117,9 +117,9 @@ def user_of(row):
 
 
 def test_every_right_is_removed_by_some_test():
-    found = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *MEASURING]
-    found += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
-    assert sorted(found) == sorted(ROWS)
+    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *MEASURING]
+    keys_removed += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
+    assert sorted(keys_removed) == sorted(ROWS)
 
 
 def grant(client, namespace):
@@ -129,8 +129,8 @@ def grant(client, namespace):
         kind, where = {
             "service": ("Role", namespace), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")
         }[scope]  # fmt: skip
-        found = [d for d in roles(role, namespace, to=[to]) if d["metadata"].get("namespace") == where]
-        return [d for d in found if d["kind"] in (kind, f"{kind}Binding")]
+        documents = [d for d in roles(role, namespace, to=[to]) if d["metadata"].get("namespace") == where]
+        return [d for d in documents if d["kind"] in (kind, f"{kind}Binding")]
 
     documents, shared = [], {}
     for row in TABLE:
@@ -184,8 +184,8 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
 def remembering(opened, real):
     """``real``, an ``__init__`` whose objects are kept in ``opened``."""
 
-    def init(self, *given, **more):
-        real(self, *given, **more)
+    def init(self, *given, **options):
+        real(self, *given, **options)
         opened.append(self)
 
     return init
@@ -209,8 +209,8 @@ def say(shared, monkeypatch, capsys):
         code = run([*words, *who])
         while opened:  # the end of a process does this otherwise
             opened.pop().close()
-        told = capsys.readouterr()
-        return code, f"{told.out}\n{told.err}"
+        captured = capsys.readouterr()
+        return code, f"{captured.out}\n{captured.err}"
 
     yield command
     gc.collect()  # here, where such a stream is expected, not in the next test
@@ -219,31 +219,31 @@ def say(shared, monkeypatch, capsys):
 def missed(say, command, key):
     """What a command said that was refused for want of a row; fails when it does not name the call."""
     row = ROWS[key]
-    code, told = say(*command, without=key)
+    code, output = say(*command, without=key)
     # A port-forward that is refused says no more than that: an upgrade's refusal has no body here.
     verb = "create" if row.subresource == "portforward" else row.verb
-    assert f"{verb} {row.resource}" in told or f'{verb} resource "{row.resource}"' in told, (key, code, told)
-    return code, told
+    assert f"{verb} {row.resource}" in output or f'{verb} resource "{row.resource}"' in output, (key, code, output)
+    return code, output
 
 
 def test_a_missing_right_to_read_or_first_write_is_named(shared, say):
     forget(shared[0])
     for command, keys in LOOKS.items():
         for key in keys:
-            code, told = missed(say, command, key)
+            code, output = missed(say, command, key)
             if "portforward" in key or key == "list pods cluster":
-                assert code == 0, told  # status shows the rest; a rollout does not know the capacity
+                assert code == 0, output  # status shows the rest; a rollout does not know the capacity
             else:
-                assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
+                assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)
 
 
 def test_doctor_names_what_it_may_not_read(say):
     for key in DOCTOR:
-        code, told = say("doctor", "-o", "json", without=key)
-        assert code in (0, 9), told
-        items = json.loads(told[: told.rindex("}") + 1])["items"]
+        code, output = say("doctor", "-o", "json", without=key)
+        assert code in (0, 9), output
+        items = json.loads(output[: output.rindex("}") + 1])["items"]
         if "queue_wait" in key:
-            assert any("not allowed" in item["cause"] for item in items), (key, told)
+            assert any("not allowed" in item["cause"] for item in items), (key, output)
             continue
         plural = "ledgers" if key == "list controllerrevisions" else ROWS[key].kind.plural
         unseen = " ".join(item["subject"] for item in items if item["id"] == "unread")
@@ -266,8 +266,8 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     change = json.dumps([{"op": "replace", "path": "/spec/rules/0/backendRefs", "value": shares}])
     namespace.kubectl("patch", "httproute", "users", "--type=json", "-p", change)  # as its first traffic step would
     record = namespace.client.list("controllerrevisions", labels="mpctl.dev/service=demo,mpctl.dev/part=revision")
-    for found in record:  # so that abandon has something to record
-        namespace.client.delete("controllerrevisions", found["metadata"]["name"])
+    for revision in record:  # so that abandon has something to record
+        namespace.client.delete("controllerrevisions", revision["metadata"]["name"])
     namespace.client.wait("the candidate's pod has ended", lambda: waiting(namespace))
     for command, keys in UNFINISHED.items():
         for key in keys:
@@ -275,10 +275,10 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
                 namespace.client.delete("leases", "mpctl-demo")
             if key == "get controllerrevisions":
                 cluster.proxy.add("timeout", verb="create", resource="controllerrevisions")
-            code, told = missed(say, command, key)
-            assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
-    code, told = say("abandon", "demo", "-y")
-    assert code == 0, told
+            code, output = missed(say, command, key)
+            assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)
+    code, output = say("abandon", "demo", "-y")
+    assert code == 0, output
     client = Client(connect(str(hand.kubeconfig), None))
     store = KubernetesStore(client, namespace.name, "demo", "somebody")
     (first,) = store.revisions()
@@ -287,8 +287,8 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     store.add_revision(Revision(4, other, first.created, "ann", "as found", None, ""))
     client.close()
     for key in BACK_ROWS:
-        code, told = missed(say, BACK, key)
-        assert (code, "mpctl rbac" in told) == (4, True), (key, code, told)
+        code, output = missed(say, BACK, key)
+        assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)
 
 
 def test_a_rollout_that_lacks_a_right_is_rolled_back(shared, say):
@@ -296,8 +296,8 @@ def test_a_rollout_that_lacks_a_right_is_rolled_back(shared, say):
     for entry, key in RESUMED.items():
         forget(namespace)
         interrupted(hand, entry)
-        code, told = missed(say, ("resume", "demo"), key)
-        assert (code, "was restored" in told) == (7, True), (key, code, told)
+        code, output = missed(say, ("resume", "demo"), key)
+        assert (code, "was restored" in output) == (7, True), (key, code, output)
         assert namespace.client.find("isvc", "demo-candidate") is None
 
 
@@ -315,5 +315,5 @@ def waiting(namespace):
 def forget(namespace):
     """Remove what earlier operations recorded, so that the next starts as the first."""
     for kind in ("configmaps", "controllerrevisions", "leases"):
-        for found in namespace.client.list(kind, labels="mpctl.dev/service=demo"):
-            namespace.client.delete(kind, found["metadata"]["name"])
+        for record in namespace.client.list(kind, labels="mpctl.dev/service=demo"):
+            namespace.client.delete(kind, record["metadata"]["name"])

@@ -54,7 +54,7 @@ def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(clu
     assert "promoted: service" in done.stderr
     predictor = yaml.safe_load(live(namespace))["spec"]["predictor"]
     assert "storageUri" not in predictor["model"]
-    assert [(one["uri"], one["mountPath"]) for one in predictor["storageUris"]] == [
+    assert [(entry["uri"], entry["mountPath"]) for entry in predictor["storageUris"]] == [
         (TARGET, "/mnt/models"),
         (HEAD, DRAFT_MOUNT),
     ]

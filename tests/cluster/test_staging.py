@@ -35,8 +35,8 @@ PLANS = [
 
 def pod_of(namespace):
     """A pod as the API server has it: KServe's webhook mounts storageUri there, not in the Deployment."""
-    found = namespace.client.wait("a pod of the service", lambda: namespace.client.list("pods"))
-    return found[0]["spec"]
+    pods = namespace.client.wait("a pod of the service", lambda: namespace.client.list("pods"))
+    return pods[0]["spec"]
 
 
 @pytest.mark.parametrize(("target", "mode"), PLANS)
@@ -46,9 +46,10 @@ def test_a_staged_service_is_admitted_and_its_draft_mounted(namespace, target, m
     rolled = plan.service.with_speculation(spec.config())
     namespace.client.apply(rolled.text)
     pod = pod_of(namespace)
-    engine = next(one for one in pod["containers"] if one["name"] == "kserve-container")
-    mounts = {one["mountPath"] for one in engine["volumeMounts"]}
-    words = [word for one in pod.get("initContainers", []) + pod["containers"] for word in one.get("args", [])]
+    engine = next(container for container in pod["containers"] if container["name"] == "kserve-container")
+    mounts = {mount["mountPath"] for mount in engine["volumeMounts"]}
+    containers = pod.get("initContainers", []) + pod["containers"]
+    words = [word for container in containers for word in container.get("args", [])]
     assert any(plan.path in word for word in engine["args"])
     if mode == "storageUris":
         assert "hf://org/draft" in words
@@ -60,13 +61,13 @@ def test_a_staged_service_is_admitted_and_its_draft_mounted(namespace, target, m
         assert DRAFT_MOUNT.rpartition("/")[0] in mounts
         assert any(f"/proc/$$$$/root/models {DRAFT_MOUNT}" in word for word in words)
     elif mode == "image":
-        assert any(one["image"] == plan.image for one in pod["containers"])
+        assert any(container["image"] == plan.image for container in pod["containers"])
     # the target is where the runtime looks for it
     assert "--model=/mnt/models" in engine["args"]
     assert any("/mnt/models".startswith(mount) for mount in mounts)
-    left = without_draft(rolled).with_speculation(None)
-    namespace.client.apply(left.text)
-    assert mode == "image" or left.storage == load(TARGETS[target])[0].storage
+    restored = without_draft(rolled).with_speculation(None)
+    namespace.client.apply(restored.text)
+    assert mode == "image" or restored.storage == load(TARGETS[target])[0].storage
 
 
 def broken(**predictor):
@@ -101,9 +102,9 @@ SILENT = (
 def test_the_server_refuses_what_the_staging_rules_refuse(namespace):
     for predictor in REFUSED:
         record = broken(**predictor)
-        found = problems(record, "0.20")
-        assert found, predictor
-        assert not any(one.silent for one in found), predictor
+        staging_problems = problems(record, "0.20")
+        assert staging_problems, predictor
+        assert not any(problem.silent for problem in staging_problems), predictor
         with pytest.raises(ApiError) as caught:
             namespace.client.apply(record)
         assert 400 <= caught.value.status < 500, predictor
@@ -113,7 +114,7 @@ def test_the_server_refuses_what_the_staging_rules_refuse(namespace):
 def test_the_server_admits_what_the_staging_rules_call_silent(namespace):
     for predictor in SILENT:
         record = broken(**predictor)
-        found = problems(record, "0.20")
-        assert found, predictor
-        assert all(one.silent for one in found), predictor
+        staging_problems = problems(record, "0.20")
+        assert staging_problems, predictor
+        assert all(problem.silent for problem in staging_problems), predictor
         namespace.client.apply(record)

@@ -93,6 +93,6 @@ def test_kubectl_waits_for_what_the_watch_publishes_with_the_rights_of_its_insta
     name = "speculationstatus/demo"
     namespace.kubectl("wait", "--for=condition=Ready", name, "--timeout=10s")
     namespace.kubectl("wait", "--for=condition=Stalled=False", name, "--timeout=10s")
-    found = json.loads(namespace.kubectl("get", name, "-o", "json"))
-    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
-    assert found["status"]["signal"] in ("Idle", "Healthy")
+    status_object = json.loads(namespace.kubectl("get", name, "-o", "json"))
+    assert status_object["status"]["observedGeneration"] == status_object["metadata"]["generation"]
+    assert status_object["status"]["signal"] in ("Idle", "Healthy")

@@ -19,8 +19,8 @@ class Unmeasured:
         return words, {"cwd": self.mpctl.directory, "env": environment, "stdin": subprocess.DEVNULL, "text": True}
 
     def __call__(self, *arguments, kill_after=0, code=0):
-        words, more = self._line(arguments, kill_after)
-        done = subprocess.run(words, capture_output=True, timeout=600, check=False, **more)
+        words, options = self._line(arguments, kill_after)
+        done = subprocess.run(words, capture_output=True, timeout=600, check=False, **options)
         if code is not None:
             assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
@@ -29,5 +29,5 @@ class Unmeasured:
         return json.loads(self(*arguments, "-o", "json").stdout)
 
     def start(self, *arguments):
-        words, more = self._line(arguments)
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+        words, options = self._line(arguments)
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)

@@ -109,14 +109,14 @@ class Mpctl:
         return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline())]
 
     def processes(self):
-        found = []
+        processes = []
         for process in psutil.process_iter():
             try:
                 if marks_of(process.pid).get(STATE_VARIABLE) == str(self.state) and process.status() != "zombie":
-                    found.append(process)
+                    processes.append(process)
             except (psutil.Error, OSError):
                 continue
-        return found
+        return processes
 
 
 def environment_in(directory):
@@ -141,11 +141,11 @@ def engine():
     tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
     yield tool
     tool("local", "down", "--all", "--orphans", "--force", code=None)
-    left = tool.processes()
-    for process in left:
+    survivors = tool.processes()
+    for process in survivors:
         process.kill()
     shutil.rmtree(directory, ignore_errors=True)
-    assert not left
+    assert not survivors
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ def write_prompts(path, count=64):
 
 def finds(content, marks=MARKED):
     """The marks that some bytes hold, also within base64 and gzip, and within what these hold."""
-    found, layers = set(), [content]
+    marks_inside, layers = set(), [content]
     while layers:
         layer = layers.pop()
-        found |= {mark for mark in marks if mark.encode() in layer}
+        marks_inside |= {mark for mark in marks if mark.encode() in layer}
         if layer[:2] == b"\x1f\x8b":
             try:
                 layers.append(gzip.decompress(layer))
@@ -38,17 +38,17 @@ def finds(content, marks=MARKED):
                     layers.append(base64.b64decode(word, validate=True))
                 except ValueError:
                     continue
-    return found
+    return marks_inside
 
 
 def files_with_finds(directory, marks=MARKED):
     """Files below a folder that hold a mark, by their path in it."""
-    found = {}
+    marked_files = {}
     for path in sorted(p for p in Path(directory).rglob("*") if p.is_file() and not p.is_symlink()):
         marked = finds(path.read_bytes(), marks)
         if marked:
-            found[str(path.relative_to(directory))] = marked
-    return found
+            marked_files[str(path.relative_to(directory))] = marked
+    return marked_files
 
 
 class CommandLines:

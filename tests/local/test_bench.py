@@ -69,13 +69,13 @@ def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
     wait_for(lambda: len(list(blocks.rglob("block-*.json"))) >= 3)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    kept = {p.name: p.read_bytes() for p in blocks.rglob("block-*.json")}
+    blocks_before = {p.name: p.read_bytes() for p in blocks.rglob("block-*.json")}
     assert not (up.directory / "again.json.gz").exists()
     assert len(up.engines()) == 2
 
     done = up(*command, "--run", "again.json.gz")
     assert "continuing bench-" in done.stderr
-    assert {p.name: p.read_bytes() for p in blocks.rglob("block-*.json") if p.name in kept} == kept
+    assert {p.name: p.read_bytes() for p in blocks.rglob("block-*.json") if p.name in blocks_before} == blocks_before
     assert len(run_in(up, "again.json.gz").blocks) >= 12
     assert served(up) == before, "the engine that the killed command started is stopped, too"
 
@@ -101,8 +101,8 @@ def test_bench_compares_two_servers_by_their_addresses(up):
     run = run_in(up, "urls.json")
     assert run.arms["baseline"].model == "demo"
     assert "gate would" in done.stderr
-    said = json.loads(up("bench", "compare", "urls.json", "-o", "json", code=None).stdout)
-    assert said["status"]["cells"][0]["outputsDifferent"] == 0
+    comparison = json.loads(up("bench", "compare", "urls.json", "-o", "json", code=None).stdout)
+    assert comparison["status"]["cells"][0]["outputsDifferent"] == 0
 
 
 def test_bench_calibrates_the_load_client_first(up):
@@ -151,8 +151,8 @@ def test_a_search_finds_the_fastest_configuration_and_rollout_takes_its_file(up)
 def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
     up("local", "down", "--all")
     up("local", "up", "-f", str(up.manifest(script={"speculating": {"slow": 4}})))
-    one = ("--spec", "ngram", "--set", "num_speculative_tokens=4", "--set", "prompt_lookup_max=4")
-    done = up("bench", "--tune", *one, *SMALL, "--write-spec", "best.json", code=5)
+    configuration = ("--spec", "ngram", "--set", "num_speculative_tokens=4", "--set", "prompt_lookup_max=4")
+    done = up("bench", "--tune", *configuration, *SMALL, "--write-spec", "best.json", code=5)
     assert "no configuration is better than what serves" in done.stderr
     assert not (up.directory / "best.json").exists()
 
@@ -160,6 +160,6 @@ def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
 def test_a_gain_to_detect_chooses_the_rounds_by_calibration_on_the_serving_engine(up):
     done = up("bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy())
     lines = done.stderr.splitlines()
-    said = next(line for line in lines if line.endswith("at the noise of 2 calibration rounds"))
-    rounds = int(said.split()[0])
+    line_of_rounds = next(line for line in lines if line.endswith("at the noise of 2 calibration rounds"))
+    rounds = int(line_of_rounds.split()[0])
     assert any(f"at most {rounds} rounds of 4 prompts" in line for line in lines)

@@ -13,7 +13,7 @@ def test_a_rollback_on_a_full_disk_names_the_file_and_continues_when_there_is_ro
     recorded, ledger = entries(up), up.service / "ledger.jsonl"
     failures = 0
     # No room for anything; for no entry; for the first ones; for half of one.
-    for room in (0, 200, *(ledger.stat().st_size + more for more in (10, 150, 300, 600, 1200))):
+    for room in (0, 200, *(ledger.stat().st_size + extra for extra in (10, 150, 300, 600, 1200))):
         done = up("rollback", "--yes", code=None, room=room)
         if done.returncode == 0:
             break

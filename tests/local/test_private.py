@@ -55,8 +55,8 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path):
     run("local", "logs")
     lines = [line for text in shown for line in (text.splitlines() or [""]) if finds(line.encode())]
     assert lines == []
-    left = {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)}
-    assert left == {}
+    leaked = {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)}
+    assert leaked == {}
     assert files_with_finds(planted.state, (PROMPT,)) == {}
     assert files_with_finds(planted.environment["TMPDIR"]) == {}
     assert set(files_with_finds(tmp_path)) - {"service.yaml", "prompts.jsonl"} <= {

@@ -103,8 +103,8 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
     subprocess.run(made, check=True, capture_output=True, timeout=300)
     done = rollout(engine, "--spec", "eagle3", "--draft", str(head), code=None)
     assert done.returncode not in (0, 5)
-    for told in ("does not match target", str(head), "at least 30%", "likely causes"):
-        assert told in done.stderr
+    for phrase in ("does not match target", str(head), "at least 30%", "likely causes"):
+        assert phrase in done.stderr
     failed = next(e for e in reversed(ledger(engine)) if e.event is Event.FAILED)
     assert failed.step == "match"
     assert engine.live_text() == before

@@ -39,8 +39,8 @@ def test_the_replay_of_logged_answers_reads_as_the_counters_do(engine):
     logged = []
     for prompt in (*prompts[:20], *fresh[:8]):
         body = {"model": "demo", "messages": [{"role": "user", "content": prompt}], "temperature": 0}
-        found = ask(f"{base}/v1/chat/completions", {**body, "max_tokens": 200, "return_token_ids": True})
-        logged.append(Conversation(tuple(found["prompt_token_ids"]), tuple(found["choices"][0]["token_ids"])))
+        answer = ask(f"{base}/v1/chat/completions", {**body, "max_tokens": 200, "return_token_ids": True})
+        logged.append(Conversation(tuple(answer["prompt_token_ids"]), tuple(answer["choices"][0]["token_ids"])))
     measured = Window.between(before, counters(base))
     replayed = replay(logged, PromptLookup(5, 2, 4, 2048), 5)
     assert replayed.generated == measured.generation_tokens

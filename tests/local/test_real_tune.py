@@ -22,10 +22,10 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     status = json.loads(done.stdout)["status"]
     assert engine.live_text() == before
     assert sorted(p.pid for p in engine.engines()) == processes
-    tried = [one for one in status["tried"] if not one["failed"]]
+    tried = [trial for trial in status["tried"] if not trial["failed"]]
     assert len(tried) + len(status["untried"]) == 5, "K 5, 3 and 2, and two more windows"
     assert status["seconds"] <= 300 or len(tried) == 1
-    assert tried[0]["rounds"] == max(one["rounds"] for one in tried)
+    assert tried[0]["rounds"] == max(trial["rounds"] for trial in tried)
     if done.returncode == 0:
         assert json.loads((engine.directory / "best.json").read_text()) == status["best"]
         preview = engine("rollout", "--spec", "@best.json", *LOAD, "--policy", policy, "--dry-run=client")

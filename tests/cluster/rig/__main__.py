@@ -86,10 +86,10 @@ def env(options: argparse.Namespace) -> int:
         sys.stderr.write("error: no cluster is up\nhint: scripts/cluster up\n")
         return 2
     kubectl = Path(binaries.find()["kubectl"]).parent
-    told = (options.folder / "gateway").read_text()
+    gateway = (options.folder / "gateway").read_text()
     sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(options.folder / 'kubeconfig'))}\n")
     sys.stdout.write(f'export PATH={shlex.quote(str(kubectl))}:"$PATH"\n')
-    sys.stdout.write(f"export RIG_GATEWAY={shlex.quote(told)}\n")
+    sys.stdout.write(f"export RIG_GATEWAY={shlex.quote(gateway)}\n")
     return 0
 
 
@@ -108,8 +108,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> list[str]:
-    told = ["--nodes", str(options.nodes), "--gpus", str(options.gpus), "--cloud", options.cloud]
-    return told + (["--gateway-api"] if options.gateway_api else [])
+    arguments = ["--nodes", str(options.nodes), "--gpus", str(options.gpus), "--cloud", options.cloud]
+    return arguments + (["--gateway-api"] if options.gateway_api else [])
 
 
 def _running(folder: Path) -> int | None:

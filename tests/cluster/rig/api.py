@@ -107,16 +107,16 @@ class Api:
             for group in (await self.request("GET", root, accept=AGGREGATED))["items"]:
                 name = group["metadata"].get("name", "")
                 for version in reversed(group["versions"]):  # the preferred one last: it wins
-                    for found in version.get("resources", ()):
+                    for entry in version.get("resources", ()):
                         resource = Resource(
                             name,
                             version["version"],
-                            found["resource"],
-                            found["responseKind"]["kind"],
-                            found["scope"] == "Namespaced",
+                            entry["resource"],
+                            entry["responseKind"]["kind"],
+                            entry["scope"] == "Namespaced",
                         )
-                        words = {resource.plural, resource.kind.lower(), found.get("singularResource", "").lower()}
-                        for word in words | set(found.get("shortNames") or ()):
+                        words = {resource.plural, resource.kind.lower(), entry.get("singularResource", "").lower()}
+                        for word in words | set(entry.get("shortNames") or ()):
                             self._resources[word] = resource
                             self._resources[f"{name}/{word}"] = resource
 
@@ -307,7 +307,7 @@ def documents(source: str | dict) -> list[dict]:
 
 def _error(status: int, text: str) -> ApiError:
     try:
-        said = json.loads(text)
-        return ApiError(status, said.get("reason", ""), said.get("message", text))
+        status_object = json.loads(text)
+        return ApiError(status, status_object.get("reason", ""), status_object.get("message", text))
     except (ValueError, AttributeError):
         return ApiError(status, "", text[:500])

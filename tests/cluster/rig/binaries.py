@@ -188,13 +188,13 @@ def cache_folder(recipe: Recipe = BASE) -> Path:
 def digest(recipe: Recipe = BASE) -> str:
     """Twelve hex digits over everything that decides what is built."""
     built = [(p.name, p.package, p.ldflags, *filter(None, [p.tags])) for p in recipe.programs]
-    told = hashlib.sha256(repr((GO, built, sorted(recipe.definitions.items()))).encode())
+    sha = hashlib.sha256(repr((GO, built, sorted(recipe.definitions.items()))).encode())
     for module in recipe.modules:
         for name in ("go.mod", "go.sum"):
-            told.update((HERE / module / name).read_bytes())
+            sha.update((HERE / module / name).read_bytes())
         for source in sorted((HERE / module).rglob("*.go")):
-            told.update(source.read_bytes())
-    return told.hexdigest()[:12]
+            sha.update(source.read_bytes())
+    return sha.hexdigest()[:12]
 
 
 @contextmanager

@@ -267,10 +267,10 @@ class Cluster:
 
     async def _settle(self) -> None:
         """Let nothing be left on the loop that would complain when it is closed."""
-        rest = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in rest:
+        tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
         await asyncio.sleep(0.25)  # connections under TLS close a moment after they are told to
 

@@ -48,8 +48,8 @@ def is_mpctl(container: Mapping[str, Any]) -> bool:
 def with_knatives_probe(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A pod's containers, the engine with the readiness probe that Knative takes from it: its queue-proxy is told the
     probe in a variable and asks it in the kubelet's place."""
-    told = {e["name"]: e.get("value") for c in containers if c["name"] == "queue-proxy" for e in c.get("env", ())}
-    probe = told.get("SERVING_READINESS_PROBE")
+    variables = {e["name"]: e.get("value") for c in containers if c["name"] == "queue-proxy" for e in c.get("env", ())}
+    probe = variables.get("SERVING_READINESS_PROBE")
     if probe is None:
         return list(containers)
     return [c if c["name"] == "queue-proxy" else {**c, "readinessProbe": json.loads(probe)} for c in containers]
@@ -96,12 +96,12 @@ class Files:
 
     def mounts(self, container: Mapping[str, Any]) -> dict[str, str]:
         """Mounted path to folder, the longest first."""
-        found = {}
+        folders = {}
         for mount in container.get("volumeMounts", ()):
             place = self._volumes.get(mount["name"])
             if place is not None and mount["mountPath"] != "/dev/shm":
-                found[mount["mountPath"].rstrip("/")] = str(place / mount.get("subPath", ""))
-        return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+                folders[mount["mountPath"].rstrip("/")] = str(place / mount.get("subPath", ""))
+        return dict(sorted(folders.items(), key=lambda item: -len(item[0])))
 
 
 def replace_mounts(text: str, mounts: Mapping[str, str]) -> str:
@@ -115,13 +115,15 @@ def replace_mounts(text: str, mounts: Mapping[str, str]) -> str:
 async def _content(api: Api, pod: dict, source: Mapping[str, Any]) -> dict[str, bytes]:
     namespace = pod["metadata"]["namespace"]
     for field, kind in (("configMap", "configmaps"), ("secret", "secrets")):
-        told = source.get(field)
-        if told is None:
+        reference = source.get(field)
+        if reference is None:
             continue
-        found = await lookup(api, kind, told.get("name") or told.get("secretName"), namespace, told.get("optional"))
-        data = decoded(found)
-        if told.get("items"):
-            return {item["path"]: data[item["key"]] for item in told["items"] if item["key"] in data}
+        record = await lookup(
+            api, kind, reference.get("name") or reference.get("secretName"), namespace, reference.get("optional")
+        )
+        data = decoded(record)
+        if reference.get("items"):
+            return {item["path"]: data[item["key"]] for item in reference["items"] if item["key"] in data}
         return data
     if "serviceAccountToken" in source and any(map(is_mpctl, pod["spec"]["containers"])):  # others ask no API server
         return {source["serviceAccountToken"]["path"]: await _token(api, pod)}
@@ -149,12 +151,12 @@ async def lookup(api: Api, kind: str, name: str, namespace: str, optional: bool 
         raise ConfigError(f'{kind.removesuffix("s")} "{name}" not found') from error
 
 
-def decoded(found: Mapping[str, Any]) -> dict[str, bytes]:
+def decoded(record: Mapping[str, Any]) -> dict[str, bytes]:
     """All values of a ConfigMap or Secret."""
-    if found.get("kind") == "Secret":
-        return {k: base64.b64decode(v) for k, v in found.get("data", {}).items()}
-    texts = {k: v.encode() for k, v in found.get("data", {}).items()}
-    return texts | {k: base64.b64decode(v) for k, v in found.get("binaryData", {}).items()}
+    if record.get("kind") == "Secret":
+        return {k: base64.b64decode(v) for k, v in record.get("data", {}).items()}
+    texts = {k: v.encode() for k, v in record.get("data", {}).items()}
+    return texts | {k: base64.b64decode(v) for k, v in record.get("binaryData", {}).items()}
 
 
 async def environment(api: Api, pod: dict, container: Mapping[str, Any], address: str) -> dict[str, str]:
@@ -168,9 +170,9 @@ async def environment(api: Api, pod: dict, container: Mapping[str, Any], address
     for source in container.get("envFrom", ()):
         for field, kind in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
             if field in source:
-                told = source[field]
-                found = await lookup(api, kind, told["name"], namespace, told.get("optional"))
-                values |= {source.get("prefix", "") + k: v.decode() for k, v in decoded(found).items()}
+                reference = source[field]
+                record = await lookup(api, kind, reference["name"], namespace, reference.get("optional"))
+                values |= {source.get("prefix", "") + k: v.decode() for k, v in decoded(record).items()}
     for item in container.get("env", ()):
         if "valueFrom" in item:
             text = await _value_from(api, pod, item["valueFrom"], address)
@@ -193,13 +195,13 @@ async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: s
         return str(pod["metadata"].get(path.removeprefix("metadata."), ""))
     for field, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if field in source:
-            told = source[field]
-            name = told["name"]
-            data = decoded(await lookup(api, kind, name, pod["metadata"]["namespace"], told.get("optional")))
-            if told["key"] in data:
-                return data[told["key"]].decode()
-            if not told.get("optional"):
-                raise ConfigError(f"couldn't find key {told['key']} in {kind.removesuffix('s')} {name}")
+            reference = source[field]
+            name = reference["name"]
+            data = decoded(await lookup(api, kind, name, pod["metadata"]["namespace"], reference.get("optional")))
+            if reference["key"] in data:
+                return data[reference["key"]].decode()
+            if not reference.get("optional"):
+                raise ConfigError(f"couldn't find key {reference['key']} in {kind.removesuffix('s')} {name}")
     return None
 
 

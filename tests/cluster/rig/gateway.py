@@ -144,25 +144,25 @@ class Gateway:
         await self._api.patch("gateways", GATEWAY, {"status": status}, GATEWAY_NAMESPACE, subresource="status")
 
     async def _watch(self, kind: str) -> None:
-        async for event, found in self._api.watch(kind):
-            meta = found["metadata"]
+        async for event, record in self._api.watch(kind):
+            meta = record["metadata"]
             if kind == "services":
-                self._keep(self._services, (meta["namespace"], meta["name"]), event, found)
+                self._keep(self._services, (meta["namespace"], meta["name"]), event, record)
             else:
-                self._keep(self._slices, meta["uid"], event, found)
+                self._keep(self._slices, meta["uid"], event, record)
 
     @staticmethod
-    def _keep(known: dict, key: Any, event: str, found: dict) -> None:
+    def _keep(known: dict, key: Any, event: str, record: dict) -> None:
         if event == "DELETED":
             known.pop(key, None)
         else:
-            known[key] = found
+            known[key] = record
 
     async def _watch_routes(self) -> None:
-        async for event, found in self._api.watch("gateway.networking.k8s.io/httproutes"):
-            self._keep(self._routes, found["metadata"]["uid"], event, found)
-            if event != "DELETED" and self._ours(found):
-                await self._acknowledge(found)
+        async for event, route in self._api.watch("gateway.networking.k8s.io/httproutes"):
+            self._keep(self._routes, route["metadata"]["uid"], event, route)
+            if event != "DELETED" and self._ours(route):
+                await self._acknowledge(route)
 
     def _ours(self, route: dict) -> bool:
         namespace = route["metadata"]["namespace"]
@@ -171,7 +171,7 @@ class Gateway:
 
     async def _acknowledge(self, route: dict) -> None:
         meta = route["metadata"]
-        told = [
+        parents = [
             {
                 "parentRef": parent,
                 "controllerName": CONTROLLER,
@@ -182,16 +182,16 @@ class Gateway:
             }
             for parent in route["spec"].get("parentRefs", ())
         ]
-        seen = [
+        generations = [
             c.get("observedGeneration") for p in route.get("status", {}).get("parents", ()) for c in p["conditions"]
         ]
-        if seen and all(g == meta["generation"] for g in seen):
+        if generations and all(g == meta["generation"] for g in generations):
             return
         with suppress(ApiError):  # deleted meanwhile, or changed: the next event comes
             await self._api.patch(
                 "gateway.networking.k8s.io/httproutes",
                 meta["name"],
-                {"status": {"parents": told}},
+                {"status": {"parents": parents}},
                 meta["namespace"],
                 subresource="status",
             )
@@ -206,10 +206,10 @@ class Gateway:
         direct = await self._direct(host, url.port or 80)
         if direct:
             return await self._send(request, direct, path, headers, body)
-        found = self._match(host, url.path)
-        if found is None:
+        match = self._match(host, url.path)
+        if match is None:
             return web.Response(status=404, text=f"no route for {host}{path}")
-        route, rule, index = found
+        route, rule, index = match
         for place_of, extra in enumerate(rule.get("filters", ())):
             if extra["type"] == "RequestHeaderModifier":
                 change = extra["requestHeaderModifier"]
@@ -243,10 +243,10 @@ class Gateway:
 
     def _endpoint(self, namespace: str, service: str, port: int) -> str | None:
         """A ready endpoint of a Service's port, in turn."""
-        found = self._services.get((namespace, service))
-        if found is None:
+        record = self._services.get((namespace, service))
+        if record is None:
             return None
-        spec = found["spec"]
+        spec = record["spec"]
         if spec.get("type") == "ExternalName":
             words = spec["externalName"].split(".")
             return self._endpoint(words[1], words[0], port) if len(words) > 2 and words[2] == "svc" else None
@@ -316,8 +316,8 @@ class Gateway:
             async with self._session.request(
                 request.method, f"http://{target}{path}", data=body or None, headers=headers, allow_redirects=False
             ) as answer:
-                kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
-                response = web.StreamResponse(status=answer.status, headers=kept)
+                passed_on = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+                response = web.StreamResponse(status=answer.status, headers=passed_on)
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)

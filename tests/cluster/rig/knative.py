@@ -96,10 +96,8 @@ class Knative:
         await asyncio.gather(*(self._cluster.api.create(crd) for crd in crds))
 
     def _established(self, name: str) -> bool:
-        found = self._cluster.client.get("crd", name)
-        return any(
-            c["type"] == "Established" and c["status"] == "True" for c in found["status"].get("conditions") or ()
-        )
+        crd = self._cluster.client.get("crd", name)
+        return any(c["type"] == "Established" and c["status"] == "True" for c in crd["status"].get("conditions") or ())
 
     def _configure(self, document: dict) -> None:
         name = document["metadata"]["name"]

@@ -172,12 +172,12 @@ class KServe:
         from .api import ApiError
 
         try:
-            found = self._cluster.client.request("GET", f"/apis/{spec['group']}/{version}")
+            listing = self._cluster.client.request("GET", f"/apis/{spec['group']}/{version}")
         except ApiError as error:
             if error.status in (404, 503):
                 return False
             raise
-        return any(one["name"] == spec["names"]["plural"] for one in found.get("resources", ()))
+        return any(resource["name"] == spec["names"]["plural"] for resource in listing.get("resources", ()))
 
     def _documents(self, name: str) -> list[dict]:
         return documents(self._cluster.assets, name)

@@ -59,10 +59,10 @@ class Kubelet:
             await site.start()
 
     def _pod(self, request: web.Request) -> Pod:
-        found = self._pods.named(request.match_info["namespace"], request.match_info["pod"])
-        if found is None:
+        pod = self._pods.named(request.match_info["namespace"], request.match_info["pod"])
+        if pod is None:
             raise web.HTTPNotFound(text=f"pod {request.match_info['pod']} does not run here")
-        return found
+        return pod
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         pod = self._pod(request)
@@ -93,9 +93,9 @@ class Kubelet:
             file.seek(0, 2)
             ended = False
             while True:
-                more = file.read()
-                if more:
-                    await answer.write(more)
+                chunk = file.read()
+                if chunk:
+                    await answer.write(chunk)
                 elif ended:
                     return
                 unit = pod.unit(container)

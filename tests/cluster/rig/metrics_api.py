@@ -111,7 +111,7 @@ class MetricsApi:
         self.asked += 1
         query = {"labelSelector": request.query["labelSelector"]} if "labelSelector" in request.query else {}
         listed = await self._api.request("GET", f"/api/v1/namespaces/{namespace}/pods", **query)
-        names = [found["metadata"]["name"] for found in listed["items"] if pod in ("*", found["metadata"]["name"])]
+        names = [item["metadata"]["name"] for item in listed["items"] if pod in ("*", item["metadata"]["name"])]
         held = metric == HOLD and metric not in self._values
         read = [(name, await self._value(namespace, name, BUSY if held else metric)) for name in names]
         values = {name: value for name, value in read if value is not None}

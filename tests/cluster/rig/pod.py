@@ -37,13 +37,13 @@ PAUSES_S = (0.3, 0.6, 1.2, 2.5, 5.0)
 class Pod:
     """One pod's life."""
 
-    def __init__(self, pods: Pods, found: dict) -> None:
-        self._pods, self.object = pods, found
-        self.name, self.namespace = found["metadata"]["name"], found["metadata"]["namespace"]
-        self.uid = found["metadata"]["uid"]
+    def __init__(self, pods: Pods, record: dict) -> None:
+        self._pods, self.object = pods, record
+        self.name, self.namespace = record["metadata"]["name"], record["metadata"]["namespace"]
+        self.uid = record["metadata"]["uid"]
         self.folder = pods.folder / self.uid
         self.task: asyncio.Task[None] | None = None
-        self.units = [Unit(c["name"], c) for c in containers.with_knatives_probe(found["spec"]["containers"])]
+        self.units = [Unit(c["name"], c) for c in containers.with_knatives_probe(record["spec"]["containers"])]
         self.ending = asyncio.Event()
         self.address = ""
         self._killed = False
@@ -51,7 +51,7 @@ class Pod:
         self._posting = asyncio.Lock()
         self._began = now()
         self._initialized = False
-        owners = found["metadata"].get("ownerReferences", ())
+        owners = record["metadata"].get("ownerReferences", ())
         self.job = any(o["kind"] == "Job" for o in owners)
 
     @property
@@ -67,10 +67,10 @@ class Pod:
         """A container; the only or first one when none is named."""
         return next((u for u in self.units if container in (None, "", u.name)), None)
 
-    def update(self, found: dict) -> None:
+    def update(self, record: dict) -> None:
         """What the API server has now."""
-        self.object = found
-        if "deletionTimestamp" in found["metadata"]:
+        self.object = record
+        if "deletionTimestamp" in record["metadata"]:
             self.ending.set()
 
     def gone(self) -> None:
@@ -264,10 +264,10 @@ class Pod:
             self.signal(unit, signal.SIGTERM if grace else signal.SIGKILL)
         ended = [asyncio.create_task(u.process.wait()) for u in self.units if u.process]
         if ended:
-            _, left = await asyncio.wait(ended, timeout=grace or 5)
+            _, running = await asyncio.wait(ended, timeout=grace or 5)
             for unit in self.units:
                 self.signal(unit, signal.SIGKILL)
-            await asyncio.gather(*left)
+            await asyncio.gather(*running)
         if not self._killed:
             path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}

@@ -49,15 +49,15 @@ class Pods:
 
     def behave(self, pod: dict) -> Behave:
         """What a pod is to do."""
-        told: dict[str, Any] = json.loads(pod["metadata"].get("annotations", {}).get(ANNOTATION, "{}"))
+        script: dict[str, Any] = json.loads(pod["metadata"].get("annotations", {}).get(ANNOTATION, "{}"))
         for decide in self._rules:
-            told |= decide(pod) or {}
-        return replace(Behave(), **told)
+            script |= decide(pod) or {}
+        return replace(Behave(), **script)
 
     def named(self, namespace: str, name: str) -> Pod | None:
         """A pod that runs here."""
-        found = [p for p in self.running.values() if (p.namespace, p.name) == (namespace, name)]
-        return found[-1] if found else None
+        pods = [p for p in self.running.values() if (p.namespace, p.name) == (namespace, name)]
+        return pods[-1] if pods else None
 
     async def start(self) -> None:
         """Begin to look after pods."""
@@ -88,16 +88,16 @@ class Pods:
         self._used[node].discard(index)
 
     async def _watch(self) -> None:
-        async for event, found in self.api.watch("pods", fields="spec.nodeName!="):
-            uid = found["metadata"]["uid"]
+        async for event, record in self.api.watch("pods", fields="spec.nodeName!="):
+            uid = record["metadata"]["uid"]
             pod = self.running.get(uid)
             if event == "DELETED":
                 if pod:
                     pod.gone()
                 continue
             if pod is None:
-                if found["spec"]["nodeName"] not in self.nodes.numbers:
+                if record["spec"]["nodeName"] not in self.nodes.numbers:
                     continue
-                pod = self.running[uid] = Pod(self, found)
+                pod = self.running[uid] = Pod(self, record)
                 pod.task = asyncio.create_task(pod.run())
-            pod.update(found)
+            pod.update(record)

@@ -46,11 +46,11 @@ def status_of(pod: Known, before: dict[str, Any]) -> dict[str, Any]:
     flags += [("ContainersReady", ready, reason | text), ("Ready", ready, reason | text)]
     known = {c["type"]: c for c in before.get("conditions", ())}
     conditions = []
-    for kind, value, more in flags:
-        told = "True" if value else "False"
+    for kind, value, extra in flags:
+        status = "True" if value else "False"
         old = known.get(kind, {})
-        since = old["lastTransitionTime"] if old.get("status") == told else now()
-        conditions.append({"type": kind, "status": told, "lastTransitionTime": since, **more})
+        since = old["lastTransitionTime"] if old.get("status") == status else now()
+        conditions.append({"type": kind, "status": status, "lastTransitionTime": since, **extra})
     return {
         "phase": phase,
         "hostIP": pod.node,

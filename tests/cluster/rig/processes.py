@@ -108,8 +108,10 @@ class Processes:
 
     def environment(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """What a process of this cluster starts with; no proxy may stand between it and loopback."""
-        kept = {k: v for k, v in os.environ.items() if not k.upper().endswith("_PROXY") and not k.startswith("MPCTL_")}
-        return {**kept, **(extra or {}), TAG: self.tag}
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.upper().endswith("_PROXY") and not k.startswith("MPCTL_")
+        }
+        return {**inherited, **(extra or {}), TAG: self.tag}
 
     def start(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
         """Start a process; its output goes to ``logs/<name>.log``."""

@@ -78,7 +78,7 @@ class Fault:
     after: int = 0
     late: bool = False
     user: str | None = None
-    seen: int = 0
+    matching: int = 0
     fired: int = 0
 
     def meets(self, call: Call) -> bool:
@@ -93,8 +93,8 @@ class Fault:
         )
         if not fits:
             return False
-        self.seen += 1
-        if self.nth <= self.seen < self.nth + self.times:
+        self.matching += 1
+        if self.nth <= self.matching < self.nth + self.times:
             self.fired += 1
             return True
         return False
@@ -133,12 +133,12 @@ class Proxy:
 
     def rules(self) -> set[tuple[str, str, str]]:
         """(verb, API group, resource or resource/subresource) of every remembered request: what a Role must allow."""
-        found = (
+        rules = (
             (c.verb, c.group, c.resource + (f"/{c.subresource}" if c.subresource else ""))
             for c in self.calls
             if c.resource
         )
-        return set(found)
+        return set(rules)
 
     async def start(self) -> None:
         """Listen."""
@@ -214,21 +214,21 @@ class Proxy:
             if cut:
                 await answer.read()
                 return _cut(request)
-            kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
-            response = web.StreamResponse(status=answer.status, headers=kept)
+            passed_on = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+            response = web.StreamResponse(status=answer.status, headers=passed_on)
             await response.prepare(request)
             if dropped and call.verb != "watch":
                 whole = await answer.read()
                 await response.write(whole[: len(whole) // 2])
                 return _cut(request)
-            left = fate.after if fate is not None and dropped else None
-            if left == 0:
+            remaining_events = fate.after if fate is not None and dropped else None
+            if remaining_events == 0:
                 return _cut(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
-                if left is not None:
-                    left -= chunk.count(b"\n")
-                    if left <= 0:
+                if remaining_events is not None:
+                    remaining_events -= chunk.count(b"\n")
+                    if remaining_events <= 0:
                         return _cut(request)
             await response.write_eof()
             return response
@@ -249,17 +249,17 @@ class Proxy:
     ) -> web.StreamResponse:
         """``most``: messages from behind until the connection is cut, None for no limit."""
         wanted = [p.strip() for p in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if p.strip()]
-        kept = [(k, v) for k, v in pairs if not k.lower().startswith("sec-websocket")]
+        forwarded = [(k, v) for k, v in pairs if not k.lower().startswith("sec-websocket")]
         url = _exact(self.cluster.server + request.raw_path)
         try:
-            async with session.ws_connect(url, protocols=wanted, headers=_multi(kept), max_msg_size=0) as behind:
+            async with session.ws_connect(url, protocols=wanted, headers=_multi(forwarded), max_msg_size=0) as behind:
                 front = web.WebSocketResponse(protocols=[behind.protocol] if behind.protocol else [], max_msg_size=0)
                 await front.prepare(request)
                 pumps = {asyncio.create_task(_copy(front, behind)), asyncio.create_task(_copy(behind, front, most))}
-                _, left = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-                for task in left:
+                _, running = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                for task in running:
                     task.cancel()
-                await asyncio.gather(*left, return_exceptions=True)
+                await asyncio.gather(*running, return_exceptions=True)
                 if most is not None:
                     _cut(request)
                     return front
@@ -300,12 +300,12 @@ def _user(request: web.Request) -> tuple[str | None, list[str]]:
 
 
 def _call(request: web.Request, user: str | None) -> Call:
-    found = _PATH.match(request.path)
-    parts = {k: v or "" for k, v in found.groupdict().items()} if found else {}
+    match = _PATH.match(request.path)
+    parts = {k: v or "" for k, v in match.groupdict().items()} if match else {}
     verb = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
         request.method, request.method.lower()
     )
-    if found and not parts["name"]:
+    if match and not parts["name"]:
         verb = {"get": "list", "delete": "deletecollection"}.get(verb, verb)
     if request.query.get("watch") in ("true", "1"):
         verb = "watch"

@@ -38,13 +38,13 @@ VERSION = "0.32.0"
 
 def value_of(arguments, flag):
     """The last value of a flag, in either of its forms; None when it is not given."""
-    found = None
+    text = None
     for index, word in enumerate(arguments):
         if word == flag and index + 1 < len(arguments):
-            found = arguments[index + 1]
+            text = arguments[index + 1]
         elif word.startswith(flag + "="):
-            found = word.split("=", 1)[1]
-    return found
+            text = word.split("=", 1)[1]
+    return text
 
 
 def speculation(arguments):
@@ -154,16 +154,16 @@ class Model:
             return
         if self.speculating:
             cost *= self.script.get("slow", 1)
-        rest, owed, first = list(words), 0.0, True
+        pending, owed, first = list(words), 0.0, True
         share = self.script.get("novel" if "novel" in words and "novel" in self.script else "accept", 0)
-        while rest:
+        while pending:
             taken = 0
             if self.speculating:
                 owed += self.drafted * share
-                taken = min(int(owed + 1e-9), self.drafted, len(rest) - 1)
+                taken = min(int(owed + 1e-9), self.drafted, len(pending) - 1)
                 owed -= int(owed + 1e-9)
                 self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])
-            step, rest = rest[: taken + 1], rest[taken + 1 :]
+            step, pending = pending[: taken + 1], pending[taken + 1 :]
             self.count(len(step), later=int(not first))
             first = False
             yield cost, step
@@ -261,8 +261,8 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(sum(seconds for seconds, _ in steps))
                 self.model.timed([seconds for seconds, _ in steps])
                 text = " ".join(word for _, step in steps for word in step)
-                told = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-                choice = {"index": 0, "finish_reason": "length", **told}
+                content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+                choice = {"index": 0, "finish_reason": "length", **content}
                 self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage})
         finally:
             self.model.leave()
@@ -292,8 +292,8 @@ class Handler(BaseHTTPRequestHandler):
             slept.append(seconds)
             text = ("" if first else " ") + " ".join(step)
             first = False
-            told = {"delta": {"content": text}} if chat else {"text": text}
-            self.event({**head, "choices": [{"index": 0, **told}]})
+            content = {"delta": {"content": text}} if chat else {"text": text}
+            self.event({**head, "choices": [{"index": 0, **content}]})
         self.model.timed(slept)
         if (body.get("stream_options") or {}).get("include_usage"):
             self.event({**head, "choices": [], "usage": usage})

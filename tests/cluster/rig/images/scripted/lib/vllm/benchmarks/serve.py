@@ -15,7 +15,7 @@ def main(arguments):
     """Run it. Loaded by its place: a module of its name may be there already."""
     if str(SCRIPTED) not in sys.path:
         sys.path.append(str(SCRIPTED))
-    found = spec_from_file_location("scripted_bench", SCRIPTED / "bench.py")
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = spec_from_file_location("scripted_bench", SCRIPTED / "bench.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
     module.bench(arguments)
