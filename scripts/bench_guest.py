@@ -45,13 +45,15 @@ def records(cluster: Cluster, mpctl: Mpctl, rollouts: int, scratch: Path) -> Non
 def _print_objects(namespace: Namespace, when: str) -> None:
     parts = []
     for kind in KINDS:
-        found = namespace.client.list(kind, labels="app.kubernetes.io/managed-by=mpctl")
-        parts.append(f"{len(found)} {kind} {sum(map(_size, found)) / 1024:.0f} KiB")
+        objects = namespace.client.list(kind, labels="app.kubernetes.io/managed-by=mpctl")
+        parts.append(f"{len(objects)} {kind} {sum(map(_size, objects)) / 1024:.0f} KiB")
     print(f"{when}: {', '.join(parts)}", flush=True)
 
 
-def _size(found: dict[str, Any]) -> int:
-    return len(json.dumps({key: found[key] for key in ("data", "binaryData", "metadata") if key in found}))
+def _size(cluster_object: dict[str, Any]) -> int:
+    return len(
+        json.dumps({key: cluster_object[key] for key in ("data", "binaryData", "metadata") if key in cluster_object})
+    )
 
 
 def fleet(cluster: Cluster, mpctl: Mpctl, services: int, scratch: Path) -> None:

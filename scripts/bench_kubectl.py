@@ -120,8 +120,8 @@ def _print(costs: dict[str, list[Cost]], start_s: float) -> None:
             for field in ("wall_s", "cpu_s", "reads", "writes", "waiting")
         )
         print(f"{name:<28}{wall:>6.1f} s{wall / base:>11.2f}x{cpu:>6.1f} s{reads:>7.0f}{writes:>8.0f}{waiting:>9.1f}/s")
-    for name, found in costs.items():
-        print(f"{name}: {', '.join(f'{count} {call}' for call, count in found[-1].requests.most_common())}")
+    for name, changes in costs.items():
+        print(f"{name}: {', '.join(f'{count} {call}' for call, count in changes[-1].requests.most_common())}")
 
 
 if __name__ == "__main__":
