@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import threading
 import time
 from contextlib import suppress
+
+from mpctl.platform.local.in_engine.paced import listen
 
 MODEL = "timed"
 
@@ -89,21 +90,6 @@ def _page(record: object) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-async def main(ttft_s: float, interval_s: float, chunks: int) -> None:
-    """Serve until standard input closes."""
-    timed = TimedServer(ttft_s, interval_s, chunks)
-    server = await asyncio.start_server(timed.serve, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        loop.call_soon_threadsafe(ended.set)
-
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
-    async with server:
-        await ended.wait()
-
-
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])))
+    timed = TimedServer(float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    asyncio.run(listen(timed.serve))

@@ -14,6 +14,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -88,10 +89,9 @@ def _event(record: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps({"object": "chat.completion.chunk", "model": "paced", **record}).encode() + b"\n\n"
 
 
-async def main(pace: Pace) -> None:
-    """Serve until standard input closes."""
-    paced = Paced(pace)
-    server = await asyncio.start_server(paced.serve, "127.0.0.1", 0)
+async def listen(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+    """Serve connections on a free loopback port, which is printed, until standard input closes."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
@@ -105,4 +105,4 @@ async def main(pace: Pace) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Pace(**json.loads(sys.argv[1]))))
+    asyncio.run(listen(Paced(Pace(**json.loads(sys.argv[1]))).serve))
