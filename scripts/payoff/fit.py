@@ -28,7 +28,9 @@ FILE = Path(__file__).parents[2] / "mpctl" / "estimate" / "payoff" / "constants.
 PRIORS = {
     "eb": (0.83, 0.05),
     "ec": (0.65, 0.20),
+    "kv": (1.3, 0.4),
     "p": (2.0, 0.25),
+    "ov": (0.2, 0.7),
     "t0": (1.0, 0.4),
     "treq": (0.01, 0.8),
     "od": (0.15, 0.7),

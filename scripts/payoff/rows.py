@@ -211,11 +211,10 @@ def _cell(record: Record, acceptance: Acceptance) -> Cell | str:
 
 
 def _effective(record: Record, cell: Cell, through: float | None) -> tuple[Cell, float | None]:
-    """The MT-Bench grid has 80 prompts: the batch is what Little's law gives, its throughput is not used from 16 on."""
-    if record["set"] != "ruiz-qwen32b-mt-bench" or cell.concurrency < 16:
+    """The MT-Bench grid has 80 prompts; its throughput is not used from 16 on."""
+    if record["set"] != "ruiz-qwen32b-mt-bench":
         return cell, through
-    batch = (_number(record, "base_tok_s") or 0) * (_number(record, "base_tpot_ms") or 0) / 1000
-    return replace(cell, concurrency=min(batch, cell.concurrency)), None
+    return replace(cell, requests=_ONE_WAVE), None if cell.concurrency >= 16 else through
 
 
 def _number(record: Record, key: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,35 @@ def test_every_machine_of_the_table_is_whole() -> None:
     for found in machines().values():
         for machine in found.values():
             assert machine.vcpus > 0 and 1 <= machine.gpus <= 16 and machine.arch in ("amd64", "arm64")
+
+
+def test_pins_hold_the_fixes_that_a_first_apply_needs() -> None:
+    floors = {
+        ("charts", "cert-manager"): (1, 19),
+        ("images", "cluster-autoscaler-1.35"): (1, 35, 2),
+    }
+    for (section, name), floor in floors.items():
+        version = tuple(int(part) for part in table().pins[section][name].version.lstrip("v").split("."))
+        assert version >= floor, f"{name} {version}"
+
+
+def test_the_order_of_removal_names_what_terraform_does_not_delete(synthesised: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "how-to" / "stacks.md").read_text("utf-8")
+    order = page.partition("## Remove a cluster")[2].partition("## ")[0]
+    steps = ("delete inferenceservices", "MPCTL_LAYERS=serving cdktf destroy", "delete pvc", "platform cdktf destroy")
+    assert sorted(steps, key=order.index) == list(steps)
+    assert '"reclaimPolicy": "Retain"' in json.dumps(synthesised) and "kubectl get pv" in order
+    rings = [name for name, document in synthesised.items() if "google_kms_key_ring" in document["resource"]]
+    assert rings and "key ring is never deleted" in order
+
+
+def test_the_list_of_findings_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "stacks.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]*) \|$", page.partition("## What a first apply would have met")[2], re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 17))
+    folders = (ROOT / "tests" / "stacks", ROOT / "tests" / "unit" / "doctor")
+    source = "".join(path.read_text("utf-8") for folder in folders for path in folder.glob("test_*.py"))
+    for number, held in rows:
+        names = re.findall(r"`(\w+)`", held)
+        assert names, f"row {number} has no test"
+        assert not [name for name in names if f"def {name}(" not in source], f"row {number}"

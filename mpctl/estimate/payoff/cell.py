@@ -37,7 +37,7 @@ class Cell:
     """One question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
     the draft, estimated where None. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how many
-    times longer a pass of the draft takes."""
+    times longer a pass of the draft takes. ``requests``: of the whole run, where it was short."""
 
     target: Shape
     gpu: Gpu
@@ -58,6 +58,16 @@ class Cell:
     draft_pool: float | None = None
     engine: Version | None = None
     draft_slowdown: float = 1.0
+    requests: float = math.inf
+
+    @property
+    def batch(self) -> float:
+        """Requests that a request finds at its side: in a short run, the mean over its waves, of which the last is
+        smaller."""
+        if math.isinf(self.requests) or self.concurrency >= self.requests:
+            return min(self.concurrency, self.requests)
+        waves, last = divmod(self.requests, self.concurrency)
+        return (waves * self.concurrency**2 + last**2) / self.requests
 
     @property
     def weights(self) -> Weights:
@@ -124,10 +134,11 @@ def serving_of(cell: Cell) -> Serving:
         tflops=cell.tflops(),
         tensor_parallel=float(cell.gpus),
         nvlink=float(cell.gpu.nvlink),
-        concurrency=float(cell.concurrency),
+        concurrency=cell.batch,
         prompt=float(cell.prompt),
         output=float(cell.output),
         pool=cell.pools()[0],
+        arriving=max(1 - cell.concurrency / cell.requests, 0.0),
     )
 
 
@@ -144,8 +155,9 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
         k=float(chosen),
         tokens_per_step=tokens_per_step or cell.acceptance.tokens_per_step(chosen),
         coverage=cell.acceptance.coverage_at(chosen) if lookup and chosen else 1.0,
-        passes=0.0 if draft is None else cell.draft_slowdown * (1.0 if parallel else chosen),
-        pass_tokens=float(chosen) if parallel else 1.0,
+        passes=0.0 if draft is None else 1.0 if parallel else float(chosen),
+        masked=float(chosen - 1) if parallel else 0.0,
+        slowdown=cell.draft_slowdown,
         gb=draft.total_gb if draft else 0.0,
         active_b=draft.active_b if draft else 0.0,
         kv_bytes=draft.kv_bytes if draft else 0.0,

@@ -18,6 +18,7 @@ from mpctl.estimate.payoff.weights import PRECISIONS
 from mpctl.estimate.shape import Shape
 from mpctl.estimate.table import Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import parse_version
+from mpctl.methods.versions import Version
 from mpctl.yaml_lines import Node, document, near
 
 PROMPT, OUTPUT = 150.0, 250.0  # tokens, where a question leaves them out
@@ -27,8 +28,8 @@ Published = Callable[[str | None, str | None, str, int], Acceptance | None]
 
 _GPU_HINT = "describe it: gpu: {name: X, memory_gib: 24, bandwidth_gb_s: 600, tflops: 70, nvlink: false}"
 _MODEL_HINT = (
-    "describe it: target: {name: org/model, layers: 36, hidden: 4096, heads: 32, kv_heads: 8, head_dim: 128, "
-    "vocab: 151936, intermediate: 12288, params_b: 8.2}"
+    "describe it: {key}: {{name: org/model, layers: 36, hidden: 4096, heads: 32, kv_heads: 8, head_dim: 128, "
+    "vocab: 151936, intermediate: 12288, params_b: 8.2}}"
 )
 _RATES_HINT = (
     "measure it: acceptance: {per_position: [0.7, 0.5, 0.3]} (vLLM logs 'Per-position acceptance rate'), "
@@ -89,7 +90,7 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
         raise node.error("method", f"the model has no term for {method!r}", "mpctl methods lists the methods")
     name, target = _model(node, "target")
     gpu = _gpu(node)
-    ks = tuple(int(k) for k in _numbers(node, "k", low=1, high=64))
+    ks = tuple(int(k) for k in _numbers(node, "k", low=1, high=64, whole=True))
     concurrency = _numbers(node, "concurrency", low=1, high=100_000)
     draft_name, draft, params_b, vocab = _draft(node, method)
     acceptance = _acceptance(node, method, ks[0], lambda: published(draft_name, name, method, ks[0]))
@@ -112,12 +113,15 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
         weights_gb=_maybe_number(node, "weights_gb"),
         pool=_maybe_number(pools, "baseline"),
         draft_pool=_maybe_number(pools, "candidate"),
-        engine=parse_version(_version(node)),
+        engine=_version(node),
+        requests=_maybe_number(node, "requests") or math.inf,
     )
     pools.done()
     if cell.pool is None:
         kind = "unlimited, as the GPU's memory is not given" if math.isinf(gpu.usable_gib) else "estimated"
         assumed.append(f"KV pool {kind}: pool_tokens takes what the engine logged")
+    if acceptance.origin == "measured" and len(acceptance.rates) < max(ks):
+        assumed.append(f"rates after position {len(acceptance.rates)} fall on as the last two do")
     pairs = tuple(_pair(pair, method, ks[0]) for pair in node.nodes("measured"))
     identity = node.text("id", default_id)
     node.maybe("note")
@@ -141,12 +145,12 @@ def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
 def _model(node: Node, key: str) -> tuple[str | None, Shape]:
     """A model by name or by its dimensions."""
     if not node.has(key):
-        raise node.error(key, "required field is missing", _MODEL_HINT)
+        raise node.error(key, "required field is missing", _MODEL_HINT.format(key=key))
     if isinstance(node.body[key], str):
         name = node.text(key)
         shape = model_shape(name)
         if shape is None:
-            raise node.error(key, f"the dimensions of {name} are not in mpctl's table", _MODEL_HINT)
+            raise node.error(key, f"the dimensions of {name} are not in mpctl's table", _MODEL_HINT.format(key=key))
         return name, shape
     inner = node.node(key)
     shape = _shape(inner)
@@ -185,7 +189,7 @@ def _draft(node: Node, method: str) -> tuple[str | None, Shape | None, float | N
     if not node.has("draft"):
         node.asked.add("draft")
         if needs_model:
-            raise node.error("draft", f"{method} needs the draft's name or dimensions", _MODEL_HINT)
+            raise node.error("draft", f"{method} needs the draft's name or dimensions", _MODEL_HINT.format(key="draft"))
         return None, None, None, None
     if needs_model:
         name, shape = _model(node, "draft")
@@ -300,16 +304,17 @@ def _pair(node: Node, method: str, k: int) -> Pair:
     return pair
 
 
-def _numbers(node: Node, key: str, *, low: float, high: float) -> tuple[float, ...]:
+def _numbers(node: Node, key: str, *, low: float, high: float, whole: bool = False) -> tuple[float, ...]:
     """One number or a list of them."""
     node.asked.add(key)
     if not node.has(key):
-        raise node.error(key, "required field is missing")
+        raise node.error(key, "required field is missing", f"a number, or a list: {key}: [1, 4]")
     given = node.body[key]
     values = list(given) if isinstance(given, list) else [given]
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise node.error(key, f"{value!r} is not a number from {low:g} to {high:g}")
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not low <= value <= high:
+            kind = "a whole number" if whole else "a number"
+            raise node.error(key, f"{value!r} is not {kind} from {low:g} to {high:g}")
     if not values:
         raise node.error(key, "holds no number")
     return tuple(float(value) for value in values)
@@ -333,6 +338,11 @@ def _or_assumed(node: Node, key: str, default: float, assumed: list[str]) -> flo
     return value or default
 
 
-def _version(node: Node) -> str | None:
+def _version(node: Node) -> Version | None:
     node.asked.add("engine")
-    return str(node.body["engine"]) if node.has("engine") else None
+    if not node.has("engine"):
+        return None
+    found = parse_version(str(node.body["engine"]))
+    if found is None:
+        raise node.error("engine", f"{node.body['engine']!r} is not a version of vLLM", "engine: 0.19.1")
+    return found

@@ -19,6 +19,9 @@ Constants = Mapping[str, Real]
 # Requests differ in length, so a pool limits the batch before its mean use is 1: where, and over which width.
 _FULL, _FULL_WIDTH = 0.95, 0.03
 _UNEVEN = 0.5  # requests of equal length end together, and their successors' prompts wait for each other; less so here
+# In a run of one wave, requests that accept more end earlier: the batch that a request finds at its side, over the
+# clients. Per-request times that lie within a third of their mean give this.
+_DRAINED = 0.88
 _ROUNDS = 8  # of the fixed point of batch and time per token; it converges in four
 _NVLINK_BANDWIDTH, _NVLINK_LATENCY = 12.0, 0.4  # over a link without peer-to-peer access
 
@@ -29,7 +32,8 @@ class Serving:
 
     Weights in GB, read once per step: ``dense_gb``, and ``expert_gb`` for all of ``experts``, of which every token uses
     ``experts_per_token``. ``active_b``: billions of parameters that compute one token. ``kv_bytes``: of one token on
-    all GPUs together. ``bandwidth_gb_s`` and ``tflops`` of one GPU. ``pool``: tokens of the KV pool.
+    all GPUs together. ``bandwidth_gb_s`` and ``tflops`` of one GPU. ``pool``: tokens of the KV pool. ``arriving``:
+    share of the requests whose prompts are processed while others decode; 1 in a steady state, 0 if all start together.
     """
 
     dense_gb: Real
@@ -48,6 +52,7 @@ class Serving:
     prompt: Real
     output: Real
     pool: Real
+    arriving: Real
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,19 @@ class Drafting:
     """The proposer of ``k`` tokens and its acceptance.
 
     ``tokens_per_step``: with the target's own. ``coverage``: share of steps with a proposal. ``passes`` of the draft,
-    each over ``pass_tokens`` tokens per request, reading ``gb`` of weights and computing with ``active_b`` billion
-    parameters. ``model_layers``: of a draft model, 0 for a head. ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1
-    for a head or a lookup on a current or an old engine. ``pool``: tokens of the KV pool with the draft.
+    the first over every token of the target's step, the others over one token per request, each reading ``gb`` of
+    weights and computing with ``active_b`` billion parameters; ``masked``: places per request that a pass fills beside
+    them. ``slowdown``: how many times longer a pass takes. ``model_layers``: of a draft model, 0 for a head.
+    ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1 for a head or a lookup on a current or an old engine.
+    ``pool``: tokens of the KV pool with the draft.
     """
 
     k: Real
     tokens_per_step: Real
     coverage: Real
     passes: Real
-    pass_tokens: Real
+    masked: Real
+    slowdown: Real
     gb: Real
     active_b: Real
     kv_bytes: Real
@@ -76,7 +84,7 @@ class Drafting:
     pool: Real
 
 
-NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
+NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
 
 
 @dataclass(frozen=True)
@@ -101,36 +109,51 @@ def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing
     pool = np.minimum(s.pool, drafting.pool)
     full = s.concurrency * context / pool
     bound = 1 / (1 + np.exp(np.minimum((_FULL - full) / _FULL_WIDTH, 50.0)))
-    most = np.maximum(np.minimum(s.concurrency, pool / context), 1.0)
+    drained = np.where((np.asarray(drafting.k) > 0) & (np.asarray(s.arriving) <= 0), _DRAINED, 1.0)
+    clients, fit = s.concurrency * drained, np.maximum(pool / context, 1.0)
+    most = np.minimum(clients, fit)
     batch = most
     for _ in range(_ROUNDS):
-        step, tokens, memory, compute = _step(s, drafting, c, batch, bound)
-        extra = _draft_ms(s, drafting, c, batch) + np.where(np.asarray(drafting.k) > 0, c["e0"], 0.0)
+        step, tokens, prefill, memory, compute = _step(s, drafting, c, batch, bound)
+        extra = _draft_ms(s, drafting, c, batch, tokens + prefill) + np.where(np.asarray(drafting.k) > 0, c["e0"], 0.0)
         tpot = (step + extra) / drafting.tokens_per_step
         wave = c["wave"] * np.where(np.asarray(drafting.k) > 0, _UNEVEN, 1.0) * np.maximum(batch - 1, 0.0) / 2
         first = c["kt"] * (step + extra) + _prefill_ms(s, c) * (1 + wave)
-        batch = np.maximum(most * s.output * tpot / (s.output * tpot + first), np.minimum(most, 1.0))
+        decoding = clients * s.output * tpot / (s.output * tpot + first)
+        batch = np.maximum(np.minimum(decoding, fit), np.minimum(most, 1.0))
     knee = _knee(s, c, batch, memory)
-    host = 1 - (memory ** c["p"] + compute ** c["p"]) ** (1 / c["p"]) / step
+    host = 1 - _overlapped(memory, compute, c) / step
     return Timing(tpot, batch / tpot, batch, step, tokens / knee, np.asarray(full > _FULL), host)
 
 
-def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tuple[Real, Real, Real, Real]:
-    """Milliseconds of a step of the target, tokens that it verifies, and its times for memory and compute."""
+def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tuple[Real, Real, Real, Real, Real]:
+    """Milliseconds of a step of the target, tokens that it verifies, prompt tokens beside them, and its times for
+    memory and compute."""
     per_request = 1 + d.k * d.coverage
     tokens = batch * per_request
-    prefill = np.maximum(batch - 1, 0) * d.tokens_per_step * s.prompt / s.output * c["mpf"]
-    prefill = prefill * (1 + bound * (c["pool"] - 1))
+    arrivals = s.arriving * np.maximum(batch - 1, 0) * d.tokens_per_step / s.output
+    prefill = arrivals * s.prompt * c["mpf"]
+    again = bound * (c["pool"] - 1) * prefill  # of requests that lost their place; hides behind nothing
     memory = _memory_ms(s, c, batch, batch * (1 + c["rho"] * (per_request - 1)))
-    compute = (tokens + prefill) * 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
-    joint = (memory ** c["p"] + compute ** c["p"]) ** (1 / c["p"])
-    return c["t0"] + c["treq"] * batch + joint + _link_ms(s, c, tokens + prefill), tokens, memory, compute
+    per_token = 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+    often = np.minimum(arrivals, 1.0)  # steps with a prompt; without one, a step is shorter
+    prompts = prefill / np.maximum(often, 1e-9) * per_token
+    compute = tokens * per_token
+    calm, mixed = _overlapped(memory, compute, c), _overlapped(memory, compute + prompts, c)
+    step = c["t0"] + c["treq"] * batch + calm + often * (mixed - calm) + again * per_token
+    prefill = prefill + again
+    return step + _link_ms(s, c, tokens + prefill), tokens, prefill, memory, compute + prefill * per_token
+
+
+def _overlapped(memory: Real, compute: Real, c: Constants) -> Real:
+    """Time of reading and computing at once; the share ``ov`` of computing does not hide behind reading."""
+    return ((memory + c["ov"] * compute) ** c["p"] + compute ** c["p"] + 1e-12) ** (1 / c["p"])
 
 
 def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real) -> Real:
     """Time to read the weights and the batch's keys and values; ``routed`` tokens choose experts of their own."""
     share = 1 - (1 - s.experts_per_token / s.experts) ** routed
-    kv_gb = batch * (s.prompt + s.output / 2) * s.kv_bytes / 1e9
+    kv_gb = c["kv"] * batch * (s.prompt + s.output / 2) * s.kv_bytes / 1e9
     return 1e3 * (s.dense_gb + s.expert_gb * share + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
 
 
@@ -148,15 +171,21 @@ def _link_ms(s: Serving, c: Constants, tokens: Real) -> Real:
     return np.where(several, moved_mb / speed + 2 * s.layers * latency, 0.0)
 
 
-def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real) -> Real:
-    """Time of all passes of the draft in one step."""
-    kv_gb = batch * (s.prompt + s.output / 2) * d.kv_bytes / 1e9
+def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: Real) -> Real:
+    """Time of all passes of the draft in one step. The first follows the target through ``step_tokens``: those that it
+    verified, accepted or not, and the prompts beside them."""
+    kv_gb = c["kv"] * batch * (s.prompt + s.output / 2) * d.kv_bytes / 1e9
     memory = 1e3 * (d.gb + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
-    compute = batch * d.pass_tokens * 2 * d.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
-    joint = (memory ** c["p"] + compute ** c["p"] + 1e-12) ** (1 / c["p"])
-    per_pass = joint + d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
+    per_token = 2 * d.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+    fixed = d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
+
+    def one_pass(tokens: Real) -> Real:
+        return _overlapped(memory, tokens * per_token, c) + fixed
+
+    first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
+    later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)
     lookup = d.lookup * c["ng"] + d.lookup_old * c["ng_old"] + (d.lookup + d.lookup_old) * c["ngB"] * batch
-    return d.passes * per_pass + lookup
+    return d.slowdown * (first + later) + lookup
 
 
 def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:

@@ -76,6 +76,18 @@ def test_every_pair_of_k_and_concurrency_is_answered(cli):
     assert [a["poolBound"] for a in found["answers"]] == [False, False, True, True]
 
 
+def test_rates_that_end_before_k_are_continued_and_it_is_said(cli):
+    few, all_of_them = answered(cli, {**CELL, "acceptance": {"per_position": [0.6, 0.3]}}, CELL)
+    assert "rates after position 2 fall on as the last two do" in few["assumed"]
+    assert all_of_them["assumed"] == []
+
+
+def test_the_prompts_of_a_short_run_are_not_processed_while_others_decode(cli):
+    stream, run = ({**CELL, "concurrency": 80}, {**CELL, "concurrency": 80, "requests": 80})
+    (steady,), (short,) = (found["answers"] for found in answered(cli, stream, run))
+    assert short["timePerTokenRatio"]["value"] < steady["timePerTokenRatio"]["value"]
+
+
 def test_unknown_models_and_gpus_are_described(cli):
     target = {"layers": 64, "hidden": 5120, "heads": 64, "kv_heads": 8, "head_dim": 128, "vocab": 151936}
     target |= {"intermediate": 25600, "params_b": 32.8}
@@ -122,6 +134,11 @@ def test_outside_the_evidence_says_what_brings_it_inside(cli):
         ({"acceptance": {"length": 3.0, "per_position": [0.5, 0.2, 0.1]}}, "which give 1.80", ""),
         ({"method": "ngram", "draft": None, "acceptance": {"length": 3.0}}, "without its coverage", "tokens_per_step"),
         ({"method": "eagle3", "draft": None, "target": {**{"layers": 9}}}, "target.hidden: required field", ""),
+        ({"method": "draft_model", "draft": None}, "draft: draft_model needs", "describe it: draft:"),
+        ({"k": 2.5}, "k: 2.5 is not a whole number from 1 to 64", ""),
+        ({"k": None}, "k: required field is missing", "a number, or a list: k: [1, 4]"),
+        ({"engine": "newest"}, "engine: 'newest' is not a version of vLLM", "engine: 0.19.1"),
+        ({"requests": -1}, "requests: -1 is not a number above zero", ""),
         ({"concurency": 3}, "concurency: unknown field, did you mean concurrency?", ""),
     ],
 )
