@@ -1,5 +1,6 @@
 """What the documents promise, checked against the tree."""
 
+import ast
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from mpctl.errors import EXIT_CODES, MpctlError
 
 ROOT = Path(__file__).parent.parent.parent
+VAGUE = frozenset({"found", "told", "said", "one", "there", "seen", "kept", "rest", "left", "more"})
 
 
 def test_documented_exit_codes_are_those_of_the_code():
@@ -103,3 +105,33 @@ def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
 def test_no_document_was_left_unfinished():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         assert not re.search(r"@[A-Z]+@|TODO|FIXME", page.read_text()), page.name
+
+
+def vague_names(source):
+    """(line, name) of the local names and parameters of a module that do not say what they hold."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(args=arguments, body=body) | ast.AsyncFunctionDef(args=arguments, body=body):
+                names = [inner for statement in body for inner in ast.walk(statement)]
+                local = [(n.lineno, n.name) for n in names if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+                local += [(n.lineno, n.id) for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+                parameters = [a for a in ast.walk(arguments) if isinstance(a, ast.arg)]
+            case ast.Lambda(args=arguments):
+                local, parameters = [], [a for a in ast.walk(arguments) if isinstance(a, ast.arg)]
+            case ast.comprehension(target=target):
+                local, parameters = [(n.lineno, n.id) for n in ast.walk(target) if isinstance(n, ast.Name)], []
+            case _:
+                continue
+        yield from ((line, name) for line, name in (*local, *((a.lineno, a.arg) for a in parameters)) if name in VAGUE)
+
+
+def test_local_names_say_what_they_hold():
+    sample = "def f(a, *, more):\n for one in a:\n  def left(): pass\n return [kept for kept in a], (lambda rest: 1)"
+    assert sorted(set(vague_names(sample))) == [(1, "more"), (2, "one"), (3, "left"), (4, "kept"), (4, "rest")]
+    assert list(vague_names("class A:\n    left: int = 0\n    def rest(self): pass")) == []  # fields are in records
+    files = sorted((ROOT / "mpctl").rglob("*.py"))
+    assert [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in files
+        for line, name in sorted(set(vague_names(path.read_text())))
+    ] == []

@@ -1,6 +1,6 @@
-"""A client for commands that look at many services at once: objects are listed once and found in memory.
+"""A client for commands on many services at once: objects are listed once and looked up in memory.
 
-A fleet's status would otherwise send a dozen requests per service. What may not be listed is read one by one.
+A fleet's status would otherwise send a dozen requests per service. Objects that may not be listed are read one by one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Found = tuple[Json, ...]
 
 
 class ListingClient(Client):
-    """Reads of one namespace, or of all (``scope`` None). Nothing is read twice, so it serves one look.
+    """Reads of one namespace, or of all (``scope`` None). Nothing is read twice, so a client serves one command.
 
-    Engines are not asked, and a ledger of version 0.3 is not looked for: ``mpctl status NAME`` does both.
+    Engines are not queried, and a ledger of version 0.3 is not searched for: ``mpctl status NAME`` does both.
     """
 
     listing = True
@@ -37,7 +37,7 @@ class ListingClient(Client):
         self._single: dict[tuple[Kind, str | None, str], Json | None] = {}
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        """One object, from the list of its kind where there is one."""
+        """Return an object, from the list of its kind if that may be read."""
         if kind is kinds.CONFIG_MAP:
             return None
         labels = _OF_MPCTL if kind is kinds.LEASE else ""
@@ -51,39 +51,39 @@ class ListingClient(Client):
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Json] | None:
-        """The chosen ones of a list that holds more, where it may be read."""
+        """Return the selected objects, from a wider list if that may be read."""
         wanted = _terms(labels)
         wide = None if wanted is None else _wide(kind, wanted)
         if wanted is None or wide is None:
             return super().list(kind, namespace, labels=labels, fields=fields)
-        found = self._whole(kind, wide, fields)
-        if found is None:
+        objects = self._whole(kind, wide, fields)
+        if objects is None:
             return super().list(kind, namespace, labels=labels, fields=fields)
-        return [one for one in self._near(kind, wide, fields, wanted) if _is(one, namespace, wanted)]
+        return [record for record in self._near(kind, wide, fields, wanted) if _is(record, namespace, wanted)]
 
     def _near(self, kind: Kind, wide: str, fields: str, wanted: Mapping[str, str]) -> Iterable[Json]:
-        """The objects of a list that one service has, or all where the selector names no service."""
-        label = next((one for one in _OF_SERVICE if one in wanted), None)
+        """Return the listed objects of one service, or all if the selector names no service."""
+        label = next((label for label in _OF_SERVICE if label in wanted), None)
         whole = self._whole(kind, wide, fields) or ()
         if label is None:
             return whole
         key = (kind, wide, label)
         if key not in self._by_service:
             self._by_service[key] = {}
-            for one in whole:
-                self._by_service[key].setdefault(_labels(one).get(label, ""), []).append(one)
+            for record in whole:
+                self._by_service[key].setdefault(_labels(record).get(label, ""), []).append(record)
         return self._by_service[key].get(wanted[label], ())
 
     def _whole(self, kind: Kind, labels: str, fields: str) -> Found | None:
-        """All objects of the scope; None where they may not be listed or the server does not know the kind."""
+        """Return all objects of the scope; None if they may not be listed or the server does not know the kind."""
         key = (kind, labels, fields)
         if key not in self._lists:
             try:
-                found = super().list(kind, self.scope, labels=labels, fields=fields)
+                objects = super().list(kind, self.scope, labels=labels, fields=fields)
             except NotPermitted:
-                found = None
-            self._lists[key] = None if found is None else tuple(found)
-            self._by_name[key] = {(o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in found or ()}
+                objects = None
+            self._lists[key] = None if objects is None else tuple(objects)
+            self._by_name[key] = {(o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects or ()}
         return self._lists[key]
 
 
@@ -105,11 +105,11 @@ def _wide(kind: Kind, wanted: Mapping[str, str]) -> str | None:
     return "" if kind in _NAMED or kind is kinds.EVENT else None
 
 
-def _labels(found: Json) -> dict[str, str]:
-    labels: dict[str, str] = found["metadata"].get("labels") or {}
+def _labels(record: Json) -> dict[str, str]:
+    labels: dict[str, str] = record["metadata"].get("labels") or {}
     return labels
 
 
-def _is(found: Json, namespace: str | None, wanted: Mapping[str, str]) -> bool:
-    same = namespace is None or found["metadata"].get("namespace") == namespace
-    return same and wanted.items() <= _labels(found).items()
+def _is(record: Json, namespace: str | None, wanted: Mapping[str, str]) -> bool:
+    same = namespace is None or record["metadata"].get("namespace") == namespace
+    return same and wanted.items() <= _labels(record).items()

@@ -340,11 +340,13 @@ def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return (_KEY_VARIABLE, None) if named else (None, None)
 
 
-def _is_rolling(found: Workload, health: Health) -> bool:
-    """Whether only its Deployment can tell that the arm has become ready: pods of it run, and one is not ready yet. A
-    Knative service gets another Deployment; a stuck pod is told from one that starts by the time it is stuck."""
-    waiting = [pod for pod in found.pods if not is_ready(pod)]
-    return bool(found.deployment and waiting and health.matches and not health.stuck and not is_knative(found.isvc))
+def _is_rolling(workload: Workload, health: Health) -> bool:
+    """Return whether the arm's readiness can be watched on its Deployment: its pods run, and one is not ready yet. A
+    Knative service gets another Deployment; only the time distinguishes a stuck pod from a starting one."""
+    waiting = [pod for pod in workload.pods if not is_ready(pod)]
+    return bool(
+        workload.deployment and waiting and health.matches and not health.stuck and not is_knative(workload.isvc)
+    )
 
 
 def deployment_name(isvc: Json) -> str:
