@@ -28,16 +28,18 @@ class Need:
 
 @dataclass(frozen=True)
 class GpuNode:
+    """``excluded``: why no pod is scheduled there now; empty for a node that takes pods."""
+
     name: str
     pool: str | None
-    usable: bool  # Ready and schedulable
+    excluded: str
     published: bool  # has a ResourceSlice of the GPU driver
     devices: int
     taken: int
 
     @property
     def free(self) -> int:
-        return max(0, self.devices - self.taken) if self.usable else 0
+        return 0 if self.excluded else max(0, self.devices - self.taken)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
             continue
         pool = next((labels[label] for label in POOL_LABELS if label in labels), None)
         published = len(devices.get(name, ()))
-        nodes.append(GpuNode(name, pool, _usable(item), name in devices, published, len(taken.get(name, ()))))
+        nodes.append(GpuNode(name, pool, excluded(item), name in devices, published, len(taken.get(name, ()))))
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
@@ -115,10 +117,12 @@ def _spec(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return spec if isinstance(spec, Mapping) else {}
 
 
-def _usable(node: Mapping[str, Any]) -> bool:
+def excluded(node: Mapping[str, Any]) -> str:
+    """Why no pod is scheduled on a node, whatever the pod; empty where pods are."""
     conditions = (node.get("status") or {}).get("conditions") or []
-    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-    return ready and not _spec(node).get("unschedulable")
+    if not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
+        return "not ready"
+    return "cordoned" if _spec(node).get("unschedulable") else ""
 
 
 def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None, limits: PoolLimits) -> Fit:
@@ -133,6 +137,7 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
         slots = sum(node.free // need.gpus for node in nodes)
         total, free = sum(node.devices for node in nodes), sum(node.free for node in nodes)
         reasons.append(f"{free} of {total} GPUs on {len(nodes)} nodes are free")
+        reasons += [f"{node.name} is {node.excluded}: it takes no pod" for node in nodes if node.excluded]
         if others:
             reasons.append(f"not counted, as outside pool {pool.name if pool else ''}: {', '.join(others)}")
         silent = [node.name for node in nodes if not node.published]

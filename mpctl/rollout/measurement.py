@@ -71,7 +71,8 @@ class Measurement:
     progress: Progress
     target: Callable[[str], Target]
     _attempt: str = field(default_factory=lambda: token_hex(8))
-    _warm: set[tuple[Cell, str]] = field(default_factory=set)
+    _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
+    """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
     _known: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
     _pending: dict[str, dict[str, Any]] = field(default_factory=dict)  # written with the next round
     _raw: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -308,9 +309,6 @@ class Measurement:
     def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
         prompts = self.workload.slice(cell, repeat)
         try:
-            if self.workload.warmup and (cell, arm) not in self._warm:
-                self._send(arm, self.workload.warmup_prompts(cell), cell)
-                self._warm.add((cell, arm))
             sent = self._send(arm, prompts, cell, key=f"{self.id}/{_name(cell, arm, repeat)}")
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
@@ -329,11 +327,24 @@ class Measurement:
         """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
         limit = self.workload.max_tokens
         try:
-            return self.meter.send(self.target(arm).endpoint, prompts, cell, limit, key=key, salt=self._salt(arm))
+            endpoint = self._warm_engine(arm, cell)
+            return self.meter.send(endpoint, prompts, cell, limit, key=key, salt=self._salt(arm))
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
-        again = self._salt(arm, "again")
-        return self.meter.send(self.target(arm).endpoint, prompts, cell, limit, key=key, salt=again)
+        endpoint, again = self._warm_engine(arm, cell), self._salt(arm, "again")
+        return self.meter.send(endpoint, prompts, cell, limit, key=key, salt=again)
+
+    def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
+        """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
+        endpoint = self.target(arm).endpoint
+        if self.workload.warmup and (cell, arm, endpoint.address) not in self._warm:
+            known = {address for _, name, address in self._warm if name == arm}
+            if known and endpoint.address not in known:
+                self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
+            prompts, salt = self.workload.warmup_prompts(cell), self._salt(arm)
+            self.meter.send(endpoint, prompts, cell, self.workload.max_tokens, salt=salt)
+            self._warm.add((cell, arm, endpoint.address))
+        return endpoint
 
 
 _FIGURES = (("throughput_ratio", "throughput ratio"), ("time_per_token_ratio", "time-per-token ratio"))

@@ -62,6 +62,11 @@ class Endpoint:
     inside: str | None = None
     socket: str | None = None
 
+    @property
+    def address(self) -> str:
+        """Where the engine itself listens, however it is reached."""
+        return self.inside or self.base_url
+
 
 class BlockLost(MpctlError):
     """A part of the load client was lost in the middle of a block. What it measured is of another load; the block can

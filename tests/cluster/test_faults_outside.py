@@ -5,15 +5,18 @@ import json
 import os
 import secrets
 import signal
+from datetime import UTC, datetime
 
 import pytest
 
 from mpctl.platform.kubernetes.lease import this_process
 from mpctl.platform.kubernetes.service.manifest_text import text_of
+from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import make_mpctl
 from .fixtures import Namespace
-from .objects import CONTAINERS, hpa
+from .objects import ANY_SPEED, CONTAINERS, hpa
+from .rig.nodes import L4
 from .unmeasured import Unmeasured
 
 ROLLOUT = ("rollout", "demo", "--spec", "ngram")
@@ -110,6 +113,46 @@ def test_etcd_is_restarted_in_the_middle_of_a_rollout(served):
     served.run(*ROLLBACK)
 
 
+MEASURED = ("--requests", "4", "--repeats", "40", "--max-tokens", "16")
+SCRIPT = {"token_s": 0.05}
+
+
+@pytest.mark.parametrize("drained", ["demo", "demo-candidate"])
+def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drained):
+    """Its pod moves to a free node; the rollout ends by itself, and the same command again ends well. What went wrong
+    is told and recorded without the users' prompts, although the load client's log has them."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    cluster, namespace = served.cluster, served.namespace
+    cluster.pods.rule(lambda pod: {"script": SCRIPT})
+    spare = cluster.add_node(L4)
+    node = ""
+    prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl', count=160)}"
+    under_way = served.mpctl.start(*ROLLOUT, "--policy", str(policy), "--prompts", prompts, *MEASURED)
+    try:
+        assert any("round 2 of" in line for line in under_way.stderr)
+        (pod,) = namespace.pods(drained)
+        node = pod["spec"]["nodeName"]
+        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        _, written = under_way.communicate(timeout=240)
+        assert under_way.returncode == 7, written
+        assert "demo was restored" in written
+        assert PROMPT not in written
+        assert not any(finds(json.dumps(entry).encode()) for entry in served.ledger())
+        namespace.ready()
+        assert not served.speculates()
+        assert "promoted" in served.run(*ROLLOUT).stderr
+        assert node not in [pod["spec"]["nodeName"] for pod in namespace.pods()]
+        served.run(*ROLLBACK)
+    finally:
+        under_way.kill()
+        cluster.pods.clear()
+        if node:
+            cluster.kubectl("uncordon", node)
+        cluster.kubectl("drain", spare, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        cluster.remove_node(spare)
+
+
 def test_an_autoscaler_that_another_changes_while_it_is_pinned_is_theirs(served):
     served.cluster.metrics.set("queue_wait_ms", 150)  # within its tolerance: it wants one pod
     served.client.apply(hpa())
@@ -185,8 +228,8 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
         served.client.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **fields})
     mallory = served.cluster.client_for(served.cluster.user(name), served.namespace.name)
 
-    def write(notes, holder=None):
-        spec = {"holderIdentity": holder, "renewTime": "2099-01-01T00:00:00.000000Z"}
+    def write(notes, holder=None, renewed="2099-01-01T00:00:00.000000Z"):
+        spec = {"holderIdentity": holder, "renewTime": renewed}
         mallory.patch("leases", "mpctl-demo", {"metadata": {"annotations": notes}, "spec": spec})
 
     served.killed()
@@ -200,7 +243,13 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
     served.run("resume", "demo")
     write({"mpctl.dev/newest-entry": "9999 0123", "mpctl.dev/process": "garbage"})
     done = served.run(*ROLLBACK, code=3)
-    assert f"entry 9999 is named by Lease {served.namespace.name}/mpctl-demo" in done.stderr, done.stderr
+    named = f"entry 9999 is named by Lease {served.namespace.name}/mpctl-demo, last written by Python at "
+    assert named in " ".join(done.stderr.split()), done.stderr
+    assert "mpctl unlock demo --force" in done.stderr
+    served.run("unlock", "demo", "--force", "--yes")
+    write({}, "mallory", renewed=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    done = served.run(*ROLLBACK, code=3)
+    assert "is held by" in done.stderr and "written by Python at " in done.stderr, done.stderr
     assert "mpctl unlock demo --force" in done.stderr
     served.run("unlock", "demo", "--force", "--yes")
     served.run(*ROLLBACK)

@@ -1,10 +1,22 @@
 """Nothing private is left behind: secrets and prompts that are planted in every input are searched in every output."""
 
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from .planted import DATABASE, KEY, PROMPT, SECRETS, TOKEN, CommandLines, files_with_finds, finds, write_prompts
 
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "8")
+# Of a prompt with the word "novel", too few draft tokens are accepted to pay.
+SCRIPT = {"accept": 0.4, "novel": 0.05, "speculating": {"slow": 1.3}}
 # The manifest itself, which a rollback restores byte for byte: docs/privacy.md says so, the preflight warns.
 MANIFESTS = ("desired.json", "revisions/")
 
@@ -16,7 +28,7 @@ def planted(mpctl, tmp_path):
     temporary.mkdir()
     mpctl.environment["TMPDIR"] = str(temporary)
     mpctl.environment["HF_TOKEN"] = TOKEN
-    path = mpctl.manifest()
+    path = mpctl.manifest(script=SCRIPT)
     text = path.read_text().replace(
         "        args: [",
         f"          - name: HF_TOKEN\n            value: {TOKEN}\n"
@@ -64,6 +76,104 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path):
     }
     run("history", "--purge", "--yes")
     assert set(files_with_finds(planted.service)) == {"desired.json"}
+
+
+def test_a_watch_and_an_export_leave_no_secret_and_no_prompt_behind(planted, tmp_path):
+    """Of an export the revisions are the user's manifest, secrets and all (docs/privacy.md)."""
+    users = f"users={write_prompts(tmp_path / 'prompts.jsonl')}"
+    planted("rollout", "--spec", "ngram", "--prompts", users, "--requests", "6", "--repeats", "3")
+    (tmp_path / "watch.yaml").write_text("fall_back: true\nconfirm_s: 0\n")
+    heard = []
+    with receiver(heard) as hook, watching(planted, "--webhook", hook, "--watch-policy", "watch.yaml") as watch:
+        talk(planted, lambda: any(b"WorseDraft" in event for event in heard))
+        metrics = watch.metrics()
+    assert b"WorseDraft" in watch.written, watch.written.decode()
+    assert b"mpctl_watch_actions" in metrics
+    assert finds(b"".join([watch.written, metrics, *heard])) == set()
+    shown = planted("export", "demo", "--output-file", str(tmp_path / "history.json"))
+    exported = json.loads((tmp_path / "history.json").read_text())
+    assert finds(json.dumps(exported["revisions"]).encode()) >= {TOKEN, DATABASE}
+    rest = {key: value for key, value in exported.items() if key != "revisions"}
+    assert finds(json.dumps(rest).encode() + f"{shown.stdout}{shown.stderr}".encode()) == set()
+    assert finds(json.dumps(exported).encode(), (PROMPT,)) == set()
+    assert {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)} == {}
+    assert files_with_finds(planted.state, (PROMPT,)) == {}
+    assert files_with_finds(planted.environment["TMPDIR"]) == {}
+
+
+@contextmanager
+def receiver(heard):
+    """The URL of a server that keeps the body of every POST."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Watch:
+    """``mpctl watch`` as a process; ``written``: both of its streams, once it has ended."""
+
+    def __init__(self, mpctl, log, options):
+        self.log, self.written = log, b""
+        words = ["watch", "demo", "--interval", "0.25s", "--listen", "127.0.0.1:0", "-o", "json", *options]
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mpctl.cli.main", *words],
+                cwd=mpctl.directory,
+                env=mpctl.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def metrics(self):
+        """What it answers on /metrics."""
+        address = re.search(rb"127\.0\.0\.1:\d+", self.log.read_bytes())[0].decode()
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            return answer.read()
+
+    def end(self):
+        self.process.terminate()
+        try:
+            assert self.process.wait(timeout=20) == 0
+        finally:
+            self.process.kill()
+            self.written = self.log.read_bytes()
+
+
+@contextmanager
+def watching(mpctl, *options):
+    """A watch that runs for the block."""
+    watch = Watch(mpctl, mpctl.directory / "watch.log", options)
+    try:
+        yield watch
+    finally:
+        watch.end()
+
+
+def talk(mpctl, until, seconds=20):
+    """Users' requests to the service, of a kind that its drafts do not foresee, until something holds."""
+    url = mpctl.json("status")["items"][0]["status"]["url"]
+    body = json.dumps({"model": "demo", "prompt": f"novel {PROMPT} " * 30, "max_tokens": 24}).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    last = time.monotonic() + seconds
+    answered = 0
+    while not until() and time.monotonic() < last:
+        with suppress(OSError):  # while the router turns to the other engine
+            request = urllib.request.Request(f"{url}/completions", body, headers)
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                answered += PROMPT.encode() in answer.read()
+    assert answered
 
 
 def test_the_search_finds_what_is_there(tmp_path):

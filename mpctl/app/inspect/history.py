@@ -15,14 +15,15 @@ from mpctl.rollout.revision import Revision, spec_text
 @dataclass(frozen=True)
 class History:
     """``live``: the number of the revision that is the live manifest; None when none is. ``served``: numbers of those
-    that were live; the others are candidates that were not promoted. ``deleted``: the service itself is gone."""
+    that were live; the others are candidates that were not promoted. ``absence``: why the service itself is not
+    found."""
 
     revisions: tuple[Revision, ...]
     operations: tuple[Operation, ...]
     live: int | None
     gaps: tuple[str, ...]
     served: frozenset[int] = frozenset()
-    deleted: bool = False
+    absence: InputError | None = None
 
     def status(self, revision: Revision) -> str:
         """``live``, ``superseded``, or ``candidate`` for one that was not promoted."""
@@ -67,7 +68,7 @@ def read_history(session: Session) -> History:
         live,
         lost_history(entries, revisions),
         live_revisions(entries),
-        deleted=text is None,
+        absence=session.absence() if text is None else None,
     )
 
 

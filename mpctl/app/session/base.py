@@ -195,6 +195,10 @@ class Session(ABC):
         """The manifest as it is; None when the service is gone."""
         return self.platform.read().text
 
+    def absence(self) -> InputError | None:
+        """Why the service is not found, with what creates it again; None when it is there."""
+        return None
+
     def start_time(self) -> str:
         """Describe an engine's start time on this platform, as a clause; empty if unknown."""
         return ""

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpctl.app.console import Console
-from mpctl.app.session.base import READY_S, EngineCounters, Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.base import (
+    READY_S,
+    EngineCounters,
+    ServiceNotFound,
+    Session,
+    SystemClock,
+    choose,
+    interruptible,
+    who,
+)
 from mpctl.app.session.load_client import place_load
 from mpctl.app.session.place import Place
 from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
-from mpctl.errors import Cancelled, InputError, NotPermitted, Refused
+from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
 from mpctl.manifest import Service
 from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
@@ -29,8 +38,8 @@ from mpctl.platform.kubernetes.api.kinds import (
 from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
-from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
-from mpctl.platform.kubernetes.service.shape import serves_vllm
+from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
+from mpctl.platform.kubernetes.service.shape import serves_vllm, shape_of
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
@@ -117,6 +126,10 @@ class ClusterSession(Session):
     def live_text(self) -> str | None:
         """The manifest as it is; None when the service is gone."""
         return self.platform.live_text()
+
+    def absence(self) -> InputError | None:
+        """It was deleted, or the definition of its kind was removed."""
+        return self.platform.absence()
 
     def kserve_version(self) -> str | None:
         """Return the tag of the KServe controller's image; None if it runs in another namespace or may not be read."""
@@ -248,16 +261,39 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
         return ClusterSession(client, namespace, name, console)
-    kinds = {(space, service): kind for space, service, kind in reversed(cluster_services(client, namespace))}
+    listed = _listed_services(client, namespace)
+    kinds = {(space, service): kind for space, service, kind in reversed(listed or ())}
     services = [*reversed(kinds)]
+    recorded = [] if name in {service for _, service in services} else _with_history(client, namespace)
     if gone:
-        services += [pair for pair in _with_history(client, namespace) if pair not in kinds]
+        services += [pair for pair in recorded if pair not in kinds]
+    elif (namespace, name) in recorded:
+        raise _gone(ClusterSession(client, namespace, str(name), console, _recorded_kind(client, namespace, str(name))))
+    if not services and listed is None:
+        raise _without_kserve(client, recorded)
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(
         services, name, where=where, none="choose another namespace with -n or another cluster with --context"
     )
-    resource = kinds.get((namespace, chosen), INFERENCE_SERVICE)
+    resource = kinds.get((namespace, chosen)) or _recorded_kind(client, namespace, chosen)
     return ClusterSession(client, namespace, chosen, console, resource)
+
+
+def _gone(session: ClusterSession) -> ServiceNotFound:
+    """The error for a service that has a history and is not found."""
+    absence = session.absence()
+    if absence is None:
+        return ServiceNotFound(f"{session.title} was created just now", hint="run the same command again")
+    return ServiceNotFound(absence.message, hint=absence.hint)
+
+
+def _recorded_kind(client: Client, namespace: str, name: str) -> Kind:
+    """The kind of a service that is not found, by its newest recorded manifest; an InferenceService without one."""
+    try:
+        revisions = KubernetesStore(client, namespace, name, who()).revisions()
+        return shape_of(object_of(revisions[-1].text)).resource if revisions else INFERENCE_SERVICE
+    except MpctlError:  # the command that needs the history says what is wrong with it
+        return INFERENCE_SERVICE
 
 
 def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]]:
@@ -268,6 +304,14 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
     Raises:
         InputError: the cluster has neither KServe nor a plain service.
     """
+    services = _listed_services(client, namespace, labels=labels)
+    if services is None:
+        raise _without_kserve(client, _with_history(client, namespace))
+    return services
+
+
+def _listed_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]] | None:
+    """As :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels)
     listed = [(INFERENCE_SERVICE, kserve or [])]
     for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT):
@@ -282,17 +326,26 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
         for metadata in (record["metadata"] for record in items)
         if ARM_ANNOTATION not in (metadata.get("annotations") or {})
     ]
-    if kserve is None and not services:
-        raise InputError(
-            f"context {client.context}: InferenceService not found, KServe is not installed",
-            hint="run 'mpctl doctor' to list what is missing",
-        )
-    return services
+    return None if kserve is None and not services else services
 
 
-def _with_history(client: Client, namespace: str) -> list[tuple[str, str]]:
+def _without_kserve(client: Client, recorded: list[tuple[str, str]]) -> InputError:
+    """The error for a cluster without KServe; ``recorded``: services that have a history there."""
+    message = f"context {client.context}: InferenceService not found, KServe is not installed"
+    if not recorded:
+        return InputError(message, hint="run 'mpctl doctor' to list what is missing")
+    listing = ", ".join(f"{namespace}/{name}" for namespace, name in recorded)
+    return InputError(
+        f"{message}; a history is kept of {listing}",
+        hint=f"run 'mpctl history {recorded[0][1]} -n {recorded[0][0]}' to see what was recorded, and 'mpctl doctor' "
+        "to list what is missing",
+    )
+
+
+def _with_history(client: Client, namespace: str | None) -> list[tuple[str, str]]:
     entries = client.list(CONTROLLER_REVISION, namespace, labels=f"{PART_LABEL}={LEDGER}") or []
-    return sorted((namespace, name) for name in {service_of_ledger(e["metadata"]["name"]) for e in entries})
+    objects = [entry["metadata"] for entry in entries]
+    return sorted({(metadata["namespace"], service_of_ledger(metadata["name"])) for metadata in objects})
 
 
 def cluster_sessions(

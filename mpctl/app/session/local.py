@@ -76,6 +76,16 @@ class LocalSession(Session):
         pair = (self.namespace, self.name)
         return self.platform.read().text if pair in known_services(self.namespace) else None
 
+    def absence(self) -> InputError | None:
+        """It is not up."""
+        if self.live_text() is not None:
+            return None
+        return InputError(
+            f"{self.title} is not up",
+            hint=f"'mpctl history {self.name} --revision N -o yaml --show-secrets > service.yaml' writes a recorded "
+            "manifest, 'mpctl local up -f service.yaml' starts it",
+        )
+
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
         from mpctl.platform.local.logs import log_path

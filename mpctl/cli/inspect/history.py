@@ -81,10 +81,9 @@ def command(
         names=lambda: [str(r.number) for r in history.revisions],
         table=lambda wide: history_table(history, wide=wide),
     )
-    if history.deleted:
-        context.terminal.note(
-            f"{session.title} was deleted; 'mpctl history {session.name} --purge' removes these records"
-        )
+    if history.absence is not None:
+        context.terminal.note(f"{history.absence.message}; {history.absence.hint}")
+        context.terminal.note(f"'mpctl history {session.name} --purge' removes these records")
     if context.output in ("table", "wide") and not history.operations and not history.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
 

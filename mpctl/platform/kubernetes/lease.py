@@ -1,16 +1,14 @@
 """One operator at a time: a coordination.k8s.io Lease, renewed by a thread while it is held.
 
 The time that a Lease claims decides nothing: clocks differ, and whoever may write Leases may write any time. A holder
-is
-dead when its identity and heartbeat have not changed for a lease's duration by this machine's monotonic clock. A holder
-on this machine whose process is gone is dead at once, so ``mpctl resume`` after a crash does not wait.
+is dead when its identity and heartbeat have not changed for a lease's duration by this machine's monotonic clock. A
+holder on this machine whose process is gone is dead at once, so ``mpctl resume`` after a crash does not wait.
 
 The Lease also names the newest entry of the ledger, so that entries which somebody removed from its end are missed.
 
 A Lease that cannot be renewed is lost: from then on every write of the client raises, and the operation stops before
-its
-next step, resumable. Before every write the age of the own heartbeat is checked, too: a process that was stopped, or
-whose heartbeats hang in a connection, renews first, and writes nothing when the Lease has another holder by then.
+its next step, resumable. Before every write the age of the own heartbeat is checked, too: a process that was stopped,
+or whose heartbeats hang in a connection, renews first, and writes nothing when the Lease has another holder by then.
 """
 
 from __future__ import annotations
@@ -28,9 +26,10 @@ from typing import Any
 
 from mpctl import escaping
 from mpctl.errors import Conflict, InputError, MpctlError
-from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.kinds import LEASE
+from mpctl.platform.kubernetes.api.last_writer import writer_of
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
@@ -45,7 +44,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder that a Lease names. ``process``: boot id, process id and start time; empty when not reported."""
+    """The holder that a Lease names. ``process``: boot id, process id and start time; empty when not reported.
+    ``written_by``: the client that wrote the heartbeat, where it is not mpctl."""
 
     identity: str
     who: str
@@ -53,6 +53,7 @@ class Holder:
     process: str
     renewed: str
     version: str
+    written_by: str = ""
 
     @property
     def heartbeat(self) -> tuple[str, str]:
@@ -61,7 +62,8 @@ class Holder:
 
     def describe(self) -> str:
         """For messages."""
-        return escaping.line(f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}")
+        foreign = f", written by {self.written_by} and not by mpctl" if self.written_by else ""
+        return escaping.line(f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}{foreign}")
 
 
 def holder_of(lease: Json | None) -> Holder | None:
@@ -77,7 +79,17 @@ def holder_of(lease: Json | None) -> Holder | None:
         process=notes.get(_PROCESS, ""),
         renewed=str(spec.get("renewTime") or "never"),
         version=lease["metadata"]["resourceVersion"],
+        written_by=_foreign_writer(lease),
     )
+
+
+def _foreign_writer(lease: Json) -> str:
+    """The client that wrote the heartbeat, with its time, where it is another than mpctl."""
+    written = writer_of(lease, "spec", "renewTime")
+    if written is None or written[0] == MANAGER:
+        return ""
+    manager, time = written
+    return f"{manager or 'an unnamed client'} at {time or 'an unknown time'}"
 
 
 def this_process() -> str:
@@ -223,10 +235,19 @@ class Lease:
             Conflict: its heartbeat changes.
         """
         if not self._is_dead(holder):
+            ask = "ask the holder to stop, or use --force: its command stops before its next write"
             raise Conflict(
-                f"{self._title} is held by {holder.describe()}, which is alive",
-                hint="ask the holder to stop, or use --force: its command stops before its next write",
+                f"{self._title} is held by {holder.describe()}, which is alive", hint=self._remedy(holder, ask)
             )
+
+    def _remedy(self, holder: Holder, usual: str) -> str:
+        """The hint about a holder: ``usual``, unless another client than mpctl wrote its heartbeat."""
+        if not holder.written_by:
+            return usual
+        return (
+            f"mpctl did not write that Lease: the API server's audit log names the user. 'mpctl unlock {self._service} "
+            "--force' takes it; a user who writes it again and again needs the right to write Leases taken away"
+        )
 
     def forget_entries(self) -> None:
         """Name no entry of the ledger any more: it is deleted, or its loss is accepted."""
@@ -251,7 +272,7 @@ class Lease:
                 if not self._is_known_dead(holder) and (_claims_fresh(holder) or not self._is_dead(holder)):
                     raise Conflict(
                         f"{self._title} is held by {holder.describe()}",
-                        hint="wait for the holder, or run 'mpctl unlock' when it is gone",
+                        hint=self._remedy(holder, "wait for the holder, or run 'mpctl unlock' when it is gone"),
                     )
                 dead = holder.heartbeat
             try:

@@ -29,7 +29,8 @@ def newest_entry_of(lease: Json | None) -> NewestEntry | None:
     number, _, digest = str((metadata.get("annotations") or {}).get(NEWEST, "")).partition(" ")
     if not number.isascii() or not number.isdecimal() or len(number) > 9:
         return None
-    source = f"Lease {metadata.get('namespace', '')}/{metadata.get('name', '')}{last_writer(lease or {})}"
+    writer = last_writer(lease or {}, "metadata", "annotations", NEWEST)
+    source = f"Lease {metadata.get('namespace', '')}/{metadata.get('name', '')}{writer}"
     return NewestEntry(int(number), digest, source)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mpctl.errors import MpctlError, NotPermitted, Refused
+from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
 from mpctl.manifest import Service, foreign_changes
 from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
@@ -111,6 +111,14 @@ class KubernetesPlatform:
         """Return the live manifest; None when the service was deleted."""
         isvc = self._live.read()
         return None if isvc is None else text_of(isvc)
+
+    def absence(self) -> InputError | None:
+        """Return the error that names why the service is not found; None when it is."""
+        try:
+            self.isvc()
+        except InputError as error:
+            return error
+        return None
 
     def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
         """Return the fields that admission adds to the arm's text, from a dry run."""

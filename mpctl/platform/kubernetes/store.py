@@ -107,7 +107,7 @@ class KubernetesStore:
             self.held.read()  # before the ledger, whose newest entry it names
         entries = self.surviving_entries()
         if missing := self.missing_entries(entries):
-            raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service))
+            raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service, len(entries)))
         if self._known is not None:
             self._known.entries = entries
             self._name_newest(entries)
@@ -239,8 +239,9 @@ class KubernetesStore:
         return self._client.list(kind, self._namespace, labels=chosen) or []
 
 
-def _accept(service: str) -> str:
+def _accept(service: str, left: int) -> str:
     return (
-        "the API server's audit log says who deleted them; restore them from a backup, or accept the loss: mpctl "
-        f"unlock {service} --force"
+        "entries were deleted, or the Lease names one that never was; the API server's audit log names the user. "
+        f"Restore deleted entries from a backup, or continue with the {left} that are left: mpctl unlock {service} "
+        "--force"
     )

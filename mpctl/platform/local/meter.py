@@ -14,6 +14,7 @@ from mpctl.experiment.run import Calibration
 from mpctl.platform import http
 from mpctl.platform.load import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
+from mpctl.platform.quotations import without_texts
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
 _COMPLETION_S = 120.0  # of four tokens, also on a busy engine
@@ -32,6 +33,7 @@ class LocalMeter:
         self.client = client
         self._cwd = cwd
         self._forwarded = forwarded
+        self._prompts: set[str] = set()
 
     def prepare(self) -> None:
         """Start loading the bench client."""
@@ -115,9 +117,16 @@ class LocalMeter:
             MpctlError: the client failed; its last lines are in the message.
             CounterError: the counters cannot be read.
         """
-        return self.client.send(
-            endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint), salt=salt
-        )
+        self._prompts.update(prompts)
+        try:
+            return self.client.send(
+                endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint), salt=salt
+            )
+        except MpctlError as error:  # its text is recorded, and a client's last lines may quote what it sent
+            error.message = without_texts(error.message, self._prompts)
+            error.hint = error.hint and without_texts(error.hint, self._prompts)
+            error.args = (error.message,)
+            raise
 
     def calibrate(self, concurrency: int) -> Calibration:
         """Measure a server of known timing, where the client is, with the client that measures the engines.

@@ -45,7 +45,9 @@ def test_a_node_that_takes_no_pods_has_nothing_free(change: str) -> None:
         node["spec"]["unschedulable"] = True
     else:
         node["status"]["conditions"][0]["status"] = "Unknown"
-    assert [n.free for n in gpu_nodes([document])] == [0, 0]
+    nodes = gpu_nodes([document])
+    assert [n.free for n in nodes] == [0, 0]
+    assert f"gpu-b is {change}: it takes no pod" in assess_fit(Need(1), nodes, None, ROOM).reasons
 
 
 def test_a_gpu_node_without_a_slice_is_named_with_the_reason() -> None:

@@ -261,6 +261,30 @@ def test_a_block_that_lost_a_pod_is_sent_again_as_new_to_the_prefix_cache():
     assert measurement(memory.context, done).rounds() == WORKLOAD.repeats
 
 
+def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
+    memory = MemoryWorld(FASTER)
+    sent, real_send, real_state = [], memory.context.meter.send, memory.context.platform.state
+
+    def send(endpoint, prompts, *arguments, **options):
+        sent.append((endpoint.address, prompts))
+        return real_send(endpoint, prompts, *arguments, **options)
+
+    def state(arm):
+        found, pod = real_state(arm), "b" if len(sent) >= 4 else "a"
+        endpoint = None if found.endpoint is None else replace(found.endpoint, inside=f"http://{pod}-{arm.id}")
+        return replace(found, endpoint=endpoint)
+
+    memory.context.meter.send, memory.context.platform.state = send, state
+    rollout(memory)
+    (warmup,) = {prompts for address, prompts in sent[:1]}
+    assert {address for address, prompts in sent if prompts == warmup} == {address for address, _ in sent}
+    first = next(prompts for address, prompts in sent if address.startswith("http://b-"))
+    assert first == warmup
+    for arm in ("baseline", "candidate"):
+        told = f"the {arm} is another engine since the last block; it is warmed up first"
+        assert memory.progress.lines.count(told) == 1
+
+
 def test_a_block_that_is_lost_twice_ends_the_measurement():
     memory = MemoryWorld(FASTER)
     memory.context = replace(memory.context, meter=LosesOneBlock(memory.meter, always=True))

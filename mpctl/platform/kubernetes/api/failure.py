@@ -87,7 +87,7 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
         case 403:
             return _forbidden(message, call)
         case 404:
-            return InputError(f"{call.target} not found", hint=message)
+            return _not_found(status, message, call)
         case 409 if reason == "AlreadyExists":
             return AlreadyExists(f"{call.target} already exists")
         case 409:
@@ -95,6 +95,25 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
         case 400 | 422:
             return InputError(f"{call.target} was refused: {_causes(status) or message}")
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
+
+
+def undefined(kind: Kind) -> str:
+    """That the cluster does not know a kind, as messages say it."""
+    return (
+        f"the cluster does not know the kind {kind.name}; without its definition {kind.resource} no {kind.name} "
+        f"exists there"
+    )
+
+
+def _not_found(status: Mapping[str, Any], message: str, call: Call) -> MpctlError:
+    """A 404 about an object names it; that about a path which the server does not serve names none."""
+    details = status.get("details")
+    if isinstance(details, Mapping) and details.get("name"):
+        return InputError(f"{call.target} not found", hint=message)
+    return MpctlError(
+        f"{call.target}: {undefined(call.kind)}",
+        hint="install the definition again, then run the same command again",
+    )
 
 
 def _forbidden(message: str, call: Call) -> MpctlError:

@@ -53,7 +53,7 @@ def ledger_name(service: str, number: int) -> str:
 
 def service_of_ledger(name: str) -> str:
     """The service that a ledger entry's object belongs to."""
-    return name.removeprefix("mpctl-").partition(".")[0]
+    return name.removeprefix("mpctl-").rpartition(f".{LEDGER}-")[0]
 
 
 def older_ledger_name(service: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mpctl.estimate.capacity import Fit, GpuNode, Need, assess_fit, gpu_nodes
+from mpctl.estimate.capacity import Fit, GpuNode, Need, assess_fit, excluded, gpu_nodes
 
 Json = Mapping[str, Any]
 EXTENDED = "nvidia.com/gpu"
@@ -116,9 +116,7 @@ def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:
         return None
     running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not _is_finished(p)]
     taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
-    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
-    usable = ready and not (node.get("spec") or {}).get("unschedulable")
-    return GpuNode(name, None, usable, True, devices, taken)
+    return GpuNode(name, None, excluded(node), True, devices, taken)
 
 
 def _is_finished(pod: Json) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale, undefined
 from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.api.owners import editors_since
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
@@ -55,13 +55,24 @@ class LiveService:
         """
         isvc = self.read()
         if isvc is None:
-            raise InputError(
-                f"{self.title}: {self._reader.resource.name} not found",
-                hint=f"run 'mpctl history {self.service} --revision 1 -o yaml --show-secrets' for a recorded manifest "
-                f"to create it again; "
-                f"'mpctl abandon {self.service}' ends an unfinished operation and removes the candidate",
-            )
+            raise self._absent()
         return isvc
+
+    def _absent(self) -> InputError:
+        """The error for a service that is not found, or whose kind the cluster does not know any more."""
+        resource = self._reader.resource
+        again = f"'mpctl history {self.service} --revision N -o yaml --show-secrets | kubectl apply -f -'"
+        ending = f"'mpctl abandon {self.service}' ends an unfinished operation"
+        if self._reader.is_defined():
+            return InputError(
+                f"{self.title}: {resource.name} not found",
+                hint=f"run {again} to create it from a recorded manifest; {ending} and removes the candidate",
+            )
+        return InputError(
+            f"{self.title}: {undefined(resource)}",
+            hint=f"install KServe's definitions again, then run {again} to create the service from a recorded "
+            f"manifest; {ending} without it",
+        )
 
     def desired_replicas(self, isvc: Json) -> int:
         """Number of desired pods: of the Deployment, else of the InferenceService's spec."""

@@ -105,6 +105,14 @@ class ServiceReader:
         """Return a service's object; None when not found."""
         return self.client.get(self.resource, name, self.namespace)
 
+    def is_defined(self) -> bool:
+        """Whether the cluster knows the service's kind: the definition of KServe's kinds can be removed. True where
+        that may not be read."""
+        try:
+            return self.client.list(self.resource, self.namespace) is not None
+        except NotPermitted:
+            return True
+
     def workload(self, isvc: Json) -> Workload:
         """Read the Deployment and pods of an InferenceService."""
         deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)

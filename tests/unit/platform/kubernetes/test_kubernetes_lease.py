@@ -204,3 +204,24 @@ def test_garbage_in_annotations_stops_neither_status_nor_a_rollout():
     assert lease.holder() is not None
     with lease.hold("rollback"):
         pass
+
+
+def written(lease, manager):
+    """The same Lease, whose heartbeat a client wrote under this name."""
+    fields = {"f:spec": {"f:renewTime": {}, "f:holderIdentity": {}}}
+    own = {"manager": "mpctl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    theirs = {"manager": manager, "time": "2026-01-01T00:00:05Z", "fieldsV1": fields}
+    return {**lease, "metadata": {**lease["metadata"], "managedFields": [own, theirs]}}
+
+
+@pytest.mark.parametrize(("manager", "foreign"), [("mpctl", False), ("curl", True)])
+def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_the_way_out(manager, foreign):
+    server = Server()
+    fresh = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    server.create(None, {"metadata": {"annotations": {}}, "spec": {"holderIdentity": "x", "renewTime": fresh}})
+    server.there = written(server.there, manager)
+    with pytest.raises(Conflict) as refused, held(server)[0].hold("rollout"):
+        pass
+    said = "written by curl at 2026-01-01T00:00:05Z and not by mpctl"
+    assert (said in refused.value.message) is foreign
+    assert ("mpctl unlock demo --force" in refused.value.hint) is foreign

@@ -330,3 +330,21 @@ def test_a_stuck_pod_is_read_again_without_a_watch():
     one.state(arm)
     one.state(arm)
     assert cluster.watched == []
+
+
+@pytest.mark.parametrize(
+    ("defined", "said"),
+    [
+        (True, "service ns/demo: InferenceService not found"),
+        (False, "service ns/demo: the cluster does not know the kind InferenceService; without its definition "),
+    ],
+)
+def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(monkeypatch, defined, said):
+    found, cluster = platform()
+    if not defined:
+        monkeypatch.setattr(cluster, "list", lambda *_, **__: None)
+    absence = found.absence()
+    assert absence is not None and absence.message.startswith(said)
+    assert "mpctl history demo --revision N -o yaml --show-secrets | kubectl apply -f -" in absence.hint
+    assert ("install KServe's definitions again" in absence.hint) is not defined
+    assert platform(service())[0].absence() is None

@@ -17,6 +17,9 @@ from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
 
 
+UNDEFINED = "without its definition inferenceservices.serving.kserve.io no InferenceService exists there"
+
+
 def status(reason, message, **details):
     return json.dumps({"kind": "Status", "reason": reason, "message": message, "details": details})
 
@@ -37,7 +40,9 @@ def status(reason, message, **details):
             InputError,
             "refused by an admission webhook: bad uri (v.kserve.io)",
         ),
-        (404, status("NotFound", "gone"), InputError, "InferenceService team/demo not found"),
+        (404, status("NotFound", "gone", name="demo"), InputError, "InferenceService team/demo not found"),
+        (404, status("NotFound", "the server could not find the requested resource"), MpctlError, UNDEFINED),
+        (404, "404 page not found\n", MpctlError, UNDEFINED),
         (409, status("AlreadyExists", "there"), AlreadyExists, "already exists"),
         (409, status("Conflict", "modified"), Stale, "was changed meanwhile"),
         (

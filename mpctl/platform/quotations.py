@@ -1,0 +1,25 @@
+"""Removes quotations of users' prompts from messages and log lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+_PIECE, _STEP = 12, 3  # characters: a quotation of 14 or more is found
+_REMOVED = "... (a prompt is left out)"
+
+
+def without_texts(message: str, texts: Iterable[str]) -> str:
+    """Return a message without the rest of each line from where it quotes one of the texts, raw or as JSON."""
+    forms = "\0".join(form for text in texts for form in {text, json.dumps(text)[1:-1]})
+    return "\n".join(_cut(line, forms) for line in message.split("\n"))
+
+
+def _cut(line: str, forms: str) -> str:
+    starts = range(0, len(line) - _PIECE + 1, _STEP)
+    found = next((start for start in starts if line[start : start + _PIECE] in forms), None)
+    if found is None:
+        return line
+    while found and line[found - 1 : found - 1 + _PIECE] in forms:
+        found -= 1
+    return line[:found] + _REMOVED
