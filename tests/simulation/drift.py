@@ -10,8 +10,8 @@ Left out: more than one engine of a service, and requests: a window's counts are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +34,22 @@ STATISTICAL = (Signal.WORSE_DRAFT, Signal.COSTLIER_STEP, Signal.PAST_CROSSOVER)
 class Truth:
     """``accepted`` tokens of a draft; ``lasting``, ``window``: standard deviations of logarithms; ``memory``: windows
     over which the lasting part falls to a third; ``off``: the service's factor of tokens per step; ``restart``,
-    ``gap``: chance per window; ``peak``: requests at once at noon."""
+    ``gap``: chance per window; ``peak``: requests at once at noon. Numbers, or one for each of several services."""
 
     accepted: float = 1.2
-    lasting: float = 0.04
-    memory: float = 6.0
-    window: float = 0.3
-    off: float = 1.0
-    restart: float = 1e-5
-    gap: float = 1e-3
-    peak: float = 12.0
+    lasting: float | Array = 0.04
+    memory: float | Array = 6.0
+    window: float | Array = 0.3
+    off: float | Array = 1.0
+    restart: float | Array = 1e-5
+    gap: float | Array = 1e-3
+    peak: float | Array = 12.0
+
+    @classmethod
+    def of_each(cls, kinds: Sequence[Truth], each: int) -> Truth:
+        """``each`` services of every kind, in this order; all have the same ``accepted``."""
+        columns = {f.name: np.repeat([getattr(kind, f.name) for kind in kinds], each) for f in fields(cls)}
+        return cls(**{**columns, "accepted": kinds[0].accepted})
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,8 @@ def moments(
 ) -> Iterator[Seen]:
     """Services of one kind, one interval apart."""
     rng = np.random.default_rng(seed)
-    keep = math.exp(-1.0 / truth.memory)
-    fresh = truth.lasting * math.sqrt(1.0 - keep * keep)
+    keep = np.exp(-1.0 / np.asarray(truth.memory))
+    fresh = truth.lasting * np.sqrt(1.0 - keep * keep)
     mix, slow = np.zeros(services), np.zeros(services)
     totals = np.zeros((len(TOTALS), services))
     started, phase = np.ones(services), rng.random(services)

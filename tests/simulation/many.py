@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,14 +28,19 @@ Mask = NDArray[np.bool_]
 
 @dataclass
 class Found:
-    """``signals``: findings that began, by signal; ``first``: the first window of one from ``since`` on, by service, -1
-    without; ``compared``: services that the product's function judged, too; ``different``: those with other
+    """``began``: (service, window, signal) of findings; ``first``: the first window of one from ``since`` on, by
+    service, -1 without; ``compared``: services that the product's function judged, too; ``different``: those with other
     findings."""
 
-    signals: Counter[Signal] = field(default_factory=Counter)
+    began: list[tuple[int, int, Signal]] = field(default_factory=list)
     first: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     compared: int = 0
     different: int = 0
+
+    @property
+    def signals(self) -> Counter[Signal]:
+        """Findings by signal."""
+        return Counter(signal for _, _, signal in self.began)
 
 
 def found_in_many(
@@ -46,12 +52,11 @@ def found_in_many(
     change: Change | None = None,
     *,
     since: int = 0,
-    compare: int = 0,
+    compare: Sequence[int] = (),
 ) -> Found:
-    """Findings of services of one kind; the first ``compare`` of them are judged by the product's function, too."""
+    """Findings of services; those whose numbers are in ``compare`` are judged by the product's function, too."""
     many, found = _Many(truth, policy, services), Found(first=np.full(services, -1))
-    watched = [Watched(truth, policy) for _ in range(compare)]
-    began: list[list[tuple[int, Signal]]] = [[] for _ in watched]
+    watched = {service: Watched(truth, policy) for service in compare}
     for number, seen in enumerate(moments(truth, services, windows, policy.interval_s, seed, change)):
         codes = many.after(seen)
         judged = (codes != _CODE[Signal.IDLE]) & (codes != _CODE[Signal.BLIND])
@@ -59,15 +64,14 @@ def found_in_many(
         many.last = np.where(judged, codes, many.last)
         for service in np.flatnonzero(new):
             signal = SIGNALS[codes[service]]
-            found.signals[signal] += 1
+            found.began.append((int(service), number, signal))
             if number >= since and found.first[service] < 0:
                 found.first[service] = number
-            if service < compare:
-                began[service].append((number, signal))
-        for service, one in enumerate(watched):
+        for service, one in watched.items():
             one.read(seen.reading(service))
-    found.compared = compare
-    found.different = sum(one.began != listed for one, listed in zip(watched, began, strict=True))
+    listed = {service: [(at, signal) for which, at, signal in found.began if which == service] for service in watched}
+    found.compared = len(watched)
+    found.different = sum(one.began != listed[service] for service, one in watched.items())
     return found
 
 

@@ -35,7 +35,7 @@ def test_sound_services_raise_no_alarm(truth):
     "change", [Change(900, accepted=0.5), Change(900, step=1.3), Change(900, accepted=0.0)], ids=str
 )
 def test_many_services_are_judged_as_the_watch_judges_each(truth, change):
-    found = found_in_many(truth, POLICY, 3, 1200, 3, change, compare=3)
+    found = found_in_many(truth, POLICY, 3, 1200, 3, change, compare=range(3))
     assert (found.compared, found.different) == (3, 0)
     assert found.signals
 
