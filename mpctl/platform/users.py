@@ -46,6 +46,10 @@ class Users:
             self._prompts = tuple(prompts)
             self._changed.notify_all()
 
+    def ask(self, prompt: str) -> Answer:
+        """Send one request that is none of the users', and wait for its answer."""
+        return self._ask(prompt, next(self._number))
+
     def pause(self) -> None:
         """Send nothing, and wait for the answers under way."""
         with self._changed:

@@ -43,6 +43,7 @@ class Load(Protocol):
     @property
     def answers(self) -> tuple[Answer, ...]: ...
     def send(self, prompts: Sequence[str]) -> None: ...
+    def ask(self, prompt: str) -> Answer: ...
     def pause(self) -> None: ...
     def close(self) -> None: ...
 
@@ -176,7 +177,7 @@ class _Drill:
         failed = [a for a in answers if a.error]
         rates = {name: throughput(answers, *window) for name, window in watch.windows.items()}
         result = replace(result, requests=len(answers), failed=len(failed), **rates)  # type: ignore[arg-type]
-        if failed and fault is not Fault.KILLED and not result.failure:
+        if failed and fault is not Fault.KILLED and not result.failure and not result.skipped:
             result = replace(result, failure=f"{len(failed)} requests failed: {failed[0].error}")
         return result
 
@@ -187,6 +188,9 @@ class _Drill:
             self.rig.crash(arguments)
             if not watch.wait(self.rig.serves):
                 return replace(result, skipped="the engine did not start with it")
+            # vLLM on a CPU starts with synthetic acceptance, and ends with its first request.
+            if error := self.users.ask(self.usual[0]).error:
+                return replace(result, skipped=f"the engine does not answer with it: {error}")
         self.users.send(self.usual if arguments else self.novel)
         result = watch.fallen_back(result)
         if result.fault is not Fault.DRIFT or result.recovered_s is None:

@@ -52,6 +52,8 @@ class Rig:
 class Users:
     """One request a second; ``drifts``: what the engine's drafts are worth on other prompts."""
 
+    dies = False  # with its first request under a fault
+
     def __init__(self, session, rig, *, drifts=POOR, failing=False):
         self.session, self.rig, self.drifts, self.failing = session, rig, drifts, failing
         self.sends, self.last, self.found = False, seconds(session), []
@@ -70,6 +72,11 @@ class Users:
         self.sends, self.last = True, seconds(self.session)
         if not any(self.rig.faults[-1:]):
             self.session.engine.share = GOOD if tuple(prompts) == USUAL else self.drifts
+
+    def ask(self, prompt):
+        now = seconds(self.session)
+        error = "status 500" if self.dies and any(self.rig.faults[-1:]) else ""
+        return Answer(now, now, 0 if error else 100, error)
 
     def pause(self):
         assert self.answers is not None
@@ -193,6 +200,15 @@ def test_an_engine_that_does_not_start_with_the_fault_is_left_out(monkeypatch):
     monkeypatch.setattr(Rig, "serves", lambda self: not any(self.faults[-1:]) and starts(self))
     result = only(run(session, Fault.SYNTHETIC))
     assert (result.skipped, result.passed) == ("the engine did not start with it", True)
+
+
+def test_an_engine_that_starts_with_the_fault_and_does_not_answer_is_left_out():
+    session = service()
+    users = Users(session, session.rig)
+    users.dies = True
+    result = only(run(session, Fault.SYNTHETIC, users=users))
+    assert (result.skipped, result.passed) == ("the engine does not answer with it: status 500", True)
+    assert session.rig.faults[-1] == ()
 
 
 def test_a_method_without_a_head_has_none_that_is_stale():
