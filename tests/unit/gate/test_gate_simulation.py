@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -204,3 +206,17 @@ def test_the_table_of_equal_engines_is_printed(capsys):
     assert module.main(6, [str(root / "tests/data/run-demo.json.gz")]) in (0, 1)
     out = capsys.readouterr().out
     assert "of 1 measurements of equal arms decided" in out
+
+
+@pytest.mark.parametrize("noise", ["usual", "5 % stalls", "Pareto(1.3)"])
+def test_the_copy_in_numpy_decides_as_the_gate_does(noise, monkeypatch, capsys):
+    """``scripts/gate-estimators`` counts errors with it."""
+    path = Path(__file__).parents[3] / "scripts/gate-estimators"
+    loader = importlib.machinery.SourceFileLoader("gate_estimators", str(path))
+    spec = importlib.util.spec_from_loader("gate_estimators", loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gate_estimators", module)
+    loader.exec_module(module)
+    monkeypatch.setattr("sys.argv", ["gate-estimators", "--check", "4", "--only", noise])
+    assert module.main() == 0, capsys.readouterr().out
+    assert "0 of 4 differ" in capsys.readouterr().out
