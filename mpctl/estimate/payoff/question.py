@@ -342,7 +342,7 @@ def _version(node: Node) -> Version | None:
     node.asked.add("engine")
     if not node.has("engine"):
         return None
-    found = parse_version(str(node.body["engine"]))
-    if found is None:
+    version = parse_version(str(node.body["engine"]))
+    if version is None:
         raise node.error("engine", f"{node.body['engine']!r} is not a version of vLLM", "engine: 0.19.1")
-    return found
+    return version
