@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mpctl.platform.quotations import without_requests
+
 _LOG_BYTES = 65_536
 
 
@@ -20,7 +22,7 @@ def log_end(log: Path) -> str:
     """
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-        return file.read().decode(errors="replace")
+        return without_requests(file.read().decode(errors="replace"))
 
 
 def last_log_line(log: Path, *, limit: int = 160) -> str:

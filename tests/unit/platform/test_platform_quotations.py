@@ -6,8 +6,9 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
+from mpctl.platform.local.logs import last_log_line
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.quotations import without_texts
+from mpctl.platform.quotations import without_requests, without_texts
 from mpctl.rollout.ports import Endpoint
 
 PROMPT = "Mrs. Müller, born 3 May,\nIBAN DE02 1203 0000"
@@ -46,3 +47,20 @@ def test_what_a_load_client_fails_with_is_told_without_prompts():
         meter.send(endpoint, ("another prompt, of this block",), cell, 8)
     assert failed.value.message == str(failed.value) == "vllm bench serve failed: '... (a prompt is left out)"
     assert failed.value.hint == 'its last lines:\nsent "... (a prompt is left out)'
+
+
+LOGGED = (
+    "DEBUG [logger.py:55] Request cmpl-1 details: prompt: 'Error: my secret', prompt_token_ids: None.",
+    'DEBUG [logger.py:75] Request N/A JSON body: {"prompt": "Error: my secret"}',
+    "INFO [logger.py:60] Received request cmpl-1: prompt: 'Error: my secret', params: SamplingParams(n=1)",
+    "INFO [logger.py:109] Generated response cmpl-1 (streaming complete): output: 'my secret', finish_reason: stop",
+)
+
+
+def test_lines_of_an_engines_log_that_hold_requests_or_answers_are_left_out(tmp_path):
+    others = ("INFO Received request cmpl-1: params: SamplingParams(n=1)", "ValueError: no memory")
+    log = "\n".join([*LOGGED[:2], *others, *LOGGED[2:]])
+    assert without_requests(log) == "\n".join(others)
+    path = tmp_path / "arm.log"
+    path.write_text(log)
+    assert last_log_line(path) == "ValueError: no memory"

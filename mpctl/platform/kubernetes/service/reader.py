@@ -31,6 +31,7 @@ from mpctl.platform.kubernetes.service.conditions import (
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
 from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector
+from mpctl.platform.quotations import without_requests
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
@@ -316,7 +317,7 @@ class ServiceReader:
         log = self.client.log(name, self.namespace, container=container) or self.client.log(
             name, self.namespace, container=container, previous=True
         )
-        lines = masked(log).splitlines()
+        lines = masked(without_requests(log)).splitlines()
         errors = [line for line in lines if "Error" in line and "Traceback" not in line]
         command = f"kubectl logs -n {self.namespace} {name} -c {container}"
         return "\n".join([*(errors or lines)[-3:], f"the whole log: {command}"])
