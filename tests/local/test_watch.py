@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -16,6 +17,11 @@ def promoted(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script=SCRIPT)))
     mpctl("rollout", "--spec", "ngram", "--policy", mpctl.policy(), *QUICK)
     return mpctl
+
+
+def page(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read()
 
 
 def drill(mpctl, *options, code=0):
@@ -53,8 +59,10 @@ def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
     )
     try:
         address = watch.stderr.readline().split()[-1]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-            assert b'mpctl_watch_actions{namespace="default",inference_service="demo"} 0' in answer.read()
+        wanted, end = b'mpctl_watch_actions{namespace="default",inference_service="demo"} 0', time.monotonic() + 60
+        while wanted not in page(f"http://{address}/metrics"):  # it answers before its first round has ended
+            assert time.monotonic() < end
+            time.sleep(0.2)
         with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
             assert answer.status == 200
     finally:
