@@ -14,7 +14,7 @@ from datetime import datetime
 from mpctl.experiment.arm import BASELINE, CANDIDATE, NO_TEXT
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.counters import Window
-from mpctl.experiment.stalls import cut_block, cut_pairs
+from mpctl.experiment.stalls import cut_block, cut_samples
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,15 @@ class Pairing:
 
     def without_stalls(self) -> Pairing:
         """The same with the requests cut that stall, see :mod:`mpctl.experiment.stalls`."""
-        pairs = [pair for r in self.rounds for pair in r.pairs]
-        cut = cut_pairs(pairs)
-        samples = {
-            id(old): new
-            for before, after in zip(pairs, cut, strict=True)
-            for old, new in zip(before, after, strict=True)
-            if new is not old
-        }
-        if not samples:
+        cut = cut_samples([pair for r in self.rounds for pair in r.pairs])
+        if not cut:
             return self
-        each = iter(cut)
         rounds = tuple(
-            Round(cut_block(r.baseline, samples), cut_block(r.candidate, samples), tuple(next(each) for _ in r.pairs))
+            Round(
+                cut_block(r.baseline, cut),
+                cut_block(r.candidate, cut),
+                tuple((cut.get(id(base), base), cut.get(id(cand), cand)) for base, cand in r.pairs),
+            )
             for r in self.rounds
         )
         return replace(self, rounds=rounds)

@@ -11,29 +11,52 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
+from typing import TYPE_CHECKING
 
 from mpctl.experiment.block import Block, Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 STALL = 3.0
 _CLOCKS = 0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
 
 Pair = tuple[Sample, Sample]
+Cut = Mapping[int, Sample]
+"""Samples with shorter times, by the identity of those that they replace."""
 
 
-def cut_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """Return the pairs with the times of stalled requests cut: the time to the first token, and that of the whole
-    request by its tokens."""
-    known = [pair for pair in pairs if all(s.ttft_ms and s.e2e_ms and s.tokens for s in pair)]
-    if not known:
-        return tuple(pairs)
-    base, cand = ((median(_first(p[arm]) for p in known), median(_per_token(p[arm]) for p in known)) for arm in (0, 1))
-    cut = {id(pair): (_cut(pair[0], pair[1], *base), _cut(pair[1], pair[0], *cand)) for pair in known}
-    return tuple(cut.get(id(pair), pair) for pair in pairs)
+def cut_samples(pairs: Sequence[Pair]) -> dict[int, Sample]:
+    """Return the requests that stall with their times cut: the time to the first token, and that of the whole request
+    by its tokens."""
+    import numpy as np
+
+    timed = [pair for pair in pairs if all(s.ttft_ms and s.e2e_ms and s.tokens for s in pair)]
+    if not timed:
+        return {}
+    first = [np.array([pair[arm].ttft_ms for pair in timed], dtype=np.float64) for arm in (0, 1)]
+    tokens = [np.array([pair[arm].tokens for pair in timed], dtype=np.float64) for arm in (0, 1)]
+    whole = [np.array([pair[arm].e2e_ms for pair in timed], dtype=np.float64) for arm in (0, 1)]
+    shortened: dict[int, Sample] = {}
+    for arm in (0, 1):
+        ttft = _limited(first[arm], first[1 - arm])
+        e2e = tokens[arm] * _limited(whole[arm] / tokens[arm], whole[1 - arm] / tokens[1 - arm])
+        for place in np.flatnonzero((ttft < first[arm]) | (e2e < whole[arm] * (1 - 1e-9))):
+            sample = timed[place][arm]
+            times = float(ttft[place]), float(max(e2e[place], ttft[place]))
+            shortened[id(sample)] = replace(sample, ttft_ms=times[0], e2e_ms=times[1])
+    return shortened
 
 
-def cut_block(block: Block, cut: Mapping[int, Sample]) -> Block:
-    """Return the block with the samples in ``cut``, by the identity of those they replace.
+def _limited(times: NDArray[np.float64], partners: NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np
+
+    return np.minimum(times, STALL * np.maximum(partners, np.median(times)))
+
+
+def cut_block(block: Block, cut: Cut) -> Block:
+    """Return the block with the samples in ``cut``.
 
     Its duration, unless requests arrive at a rate, and the engine's sums follow the client's times. The engine's sums
     stay where its clock does not agree with the client's, which may have received chunks merged.
@@ -42,15 +65,13 @@ def cut_block(block: Block, cut: Mapping[int, Sample]) -> Block:
     if samples == block.samples:
         return block
     made = replace(block, samples=samples)
-    first, later, whole = (_factor(block, made, name) for name in ("ttft_ms", "tpot_ms", "e2e_ms"))
-    if not _agrees(block.ttft_ms, block, "ttft_ms"):
-        first = 1.0
-    if not _agrees(block.window.tpot_ms, block, "tpot_ms"):
-        later = 1.0
     window = block.window
+    first = _factor(block, made, "ttft_ms", block.ttft_ms)
+    later = _factor(block, made, "tpot_ms", window.tpot_ms)
+    whole = _sum(made, "e2e_ms") / _sum(block, "e2e_ms") if block.cell.rate is None else 1.0
     return replace(
         made,
-        duration_s=block.duration_s * (whole if block.cell.rate is None else 1.0),
+        duration_s=block.duration_s * whole,
         held_ms=block.held_ms * first,
         window=replace(
             window,
@@ -60,31 +81,13 @@ def cut_block(block: Block, cut: Mapping[int, Sample]) -> Block:
     )
 
 
-def _first(sample: Sample) -> float:
-    return sample.ttft_ms or 0.0
-
-
-def _per_token(sample: Sample) -> float:
-    return (sample.e2e_ms or 0.0) / max(sample.tokens, 1)
-
-
-def _cut(sample: Sample, partner: Sample, first: float, per_token: float) -> Sample:
-    ttft = min(_first(sample), STALL * max(_first(partner), first))
-    whole = sample.tokens * min(_per_token(sample), STALL * max(_per_token(partner), per_token))
-    if ttft == sample.ttft_ms and whole >= (sample.e2e_ms or 0.0) * (1 - 1e-9):
-        return sample
-    return replace(sample, ttft_ms=ttft, e2e_ms=max(whole, ttft))
-
-
 def _sum(block: Block, name: str) -> float:
-    return math.fsum(getattr(s, name) or 0.0 for s in block.completed)
+    return math.fsum(getattr(s, name) or 0.0 for s in block.samples)
 
 
-def _factor(block: Block, made: Block, name: str) -> float:
-    before = _sum(block, name)
-    return _sum(made, name) / before if before > 0 else 1.0
-
-
-def _agrees(engine: float | None, block: Block, name: str) -> bool:
-    known = sum(getattr(s, name) is not None for s in block.completed)
-    return bool(engine and known) and abs(_sum(block, name) / known / (engine or 1.0) - 1.0) <= _CLOCKS
+def _factor(block: Block, made: Block, name: str, engine: float | None) -> float:
+    """By how much the engine's sum shrinks: as much as the client's, where their means agree."""
+    before, count = _sum(block, name), sum(getattr(s, name) is not None for s in block.samples)
+    if not engine or not before or abs(before / count / engine - 1.0) > _CLOCKS:
+        return 1.0
+    return _sum(made, name) / before
