@@ -91,7 +91,7 @@ class Meter:
 
     def __init__(self, kubeconfig: Path, path: Path) -> None:
         text = kubeconfig.read_text()
-        server = next(line.split()[-1] for line in text.splitlines() if line.strip().startswith("server:"))
+        server = str(json.loads(text)["clusters"][0]["cluster"]["server"])
         self._target = (str(urlsplit(server).hostname), int(urlsplit(server).port or 443))
         self._listener = socket.create_server((self._target[0], 0))
         self.kubeconfig, self.bytes = path, 0

@@ -201,7 +201,7 @@ class ClusterSession(Session):
     def _speculation(self) -> tuple[str, tuple[str, ...]]:
         """The spec of the live manifest; a model that vLLM does not serve has none and a problem."""
         try:
-            config: dict[str, Any] | None = self.service().speculation()
+            config = self.platform.speculation()
         except InputError as error:
             return "-", (error.message,)
         return from_config(config).describe(), ()

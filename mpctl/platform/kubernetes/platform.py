@@ -27,7 +27,7 @@ from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.weights import require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
 from mpctl.platform.kubernetes.service.conditions import expected_container, is_ready
-from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of
+from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of, speculation_of
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
@@ -128,6 +128,15 @@ class KubernetesPlatform:
         """Return the live service with the arguments of its runtime."""
         isvc = self.isvc()
         return read_service(isvc, runtime_of(self.client, isvc, self._namespace))
+
+    def speculation(self) -> dict[str, Any] | None:
+        """The speculative setting of the live service.
+
+        Raises:
+            InputError: not a single vLLM engine.
+        """
+        isvc = self.isvc()
+        return speculation_of(isvc, runtime_of(self.client, isvc, self._namespace))
 
     def with_speculation(
         self,

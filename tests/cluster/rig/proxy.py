@@ -224,13 +224,14 @@ class Proxy:
             remaining_events = fate.after if fate is not None and dropped else None
             if remaining_events == 0:
                 return _cut(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-                if remaining_events is not None:
-                    remaining_events -= chunk.count(b"\n")
-                    if remaining_events <= 0:
-                        return _cut(request)
-            await response.write_eof()
+            with suppress(ConnectionResetError):  # the client has seen enough of its watch
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                    if remaining_events is not None:
+                        remaining_events -= chunk.count(b"\n")
+                        if remaining_events <= 0:
+                            return _cut(request)
+                await response.write_eof()
             return response
 
     def _answered(self, place: int, status: int) -> None:

@@ -6,7 +6,9 @@ configs. mpctl reads these objects, so that preflight sees all arguments, and ne
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from mpctl.manifest import Service, load_one
@@ -14,7 +16,7 @@ from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
 from mpctl.platform.kubernetes.service.llm import read_configs
-from mpctl.platform.kubernetes.service.manifest_text import text_of
+from mpctl.platform.kubernetes.service.manifest_text import LAST_APPLIED, text_of
 from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
 
 _SEPARATOR = "---\n"
@@ -34,6 +36,25 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
     name = isvc["metadata"]["name"]
     file = f"{shape_of(isvc).resource.name} {isvc['metadata'].get('namespace', '')}/{name}"
     return load_one(text + _runtime_text(runtime), name, file=file)
+
+
+def speculation_of(isvc: Json, runtime: Json | None) -> dict[str, Any] | None:
+    """The speculative setting of a service; services that differ in their names alone are parsed once.
+
+    Raises:
+        InputError: not a single vLLM engine.
+    """
+    annotations = {k: v for k, v in (isvc["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED}
+    metadata = {"name": "service", "annotations": annotations}
+    bare: Json = {key: isvc[key] for key in ("apiVersion", "kind", "spec") if key in isvc}
+    bare["metadata"] = metadata
+    found: dict[str, Any] | None = json.loads(_speculation_of(json.dumps([bare, runtime])))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _speculation_of(objects: str) -> str:
+    return json.dumps(read_service(*json.loads(objects)).speculation())
 
 
 def _with_runtime(isvc: Json, name: str) -> Json:

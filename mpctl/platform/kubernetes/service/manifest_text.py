@@ -11,7 +11,9 @@ them.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from mpctl.errors import InputError, Refused
@@ -61,11 +63,16 @@ _OWNER_TRACES = (
 
 def text_of(record: Mapping[str, Any]) -> str:
     """The canonical text of a service's object."""
-    fields = {k: copy.deepcopy(v) for k, v in record.items() if k != "status"}
+    fields = {k: v for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in fields["metadata"].items() if k not in _SERVER_METADATA}
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
     metadata["annotations"] = annotations
-    return dump(_tidy(shape_of(record).recorded({**fields, "metadata": metadata})))
+    return _dumped(json.dumps(_tidy(shape_of(record).recorded({**fields, "metadata": metadata}))))
+
+
+@lru_cache(maxsize=16)  # a command asks for the text of one object many times, and writing YAML is slow
+def _dumped(record: str) -> str:
+    return dump(json.loads(record))
 
 
 def _tidy(record: Json) -> Json:
