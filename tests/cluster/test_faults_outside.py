@@ -127,10 +127,13 @@ def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drain
     cluster.pods.rule(lambda pod: {"script": SCRIPT})
     spare = cluster.add_node(L4)
     node = ""
-    prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl', count=160)}"
+    prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl', count=180)}"
     under_way = served.mpctl.start(*ROLLOUT, "--policy", str(policy), "--prompts", prompts, *MEASURED)
     try:
-        assert any("round 2 of" in line for line in under_way.stderr)
+        first = []
+        while under_way.poll() is None and "round 2 of" not in "".join(first[-1:]):
+            first.append(under_way.stderr.readline())
+        assert "round 2 of" in first[-1], "".join(first)
         (pod,) = namespace.pods(drained)
         node = pod["spec"]["nodeName"]
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
