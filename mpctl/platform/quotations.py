@@ -25,9 +25,9 @@ def without_requests(log: str) -> str:
 
 def _cut(line: str, forms: str) -> str:
     starts = range(0, len(line) - _PIECE + 1, _STEP)
-    found = next((start for start in starts if line[start : start + _PIECE] in forms), None)
-    if found is None:
+    quoted_at = next((start for start in starts if line[start : start + _PIECE] in forms), None)
+    if quoted_at is None:
         return line
-    while found and line[found - 1 : found - 1 + _PIECE] in forms:
-        found -= 1
-    return line[:found] + _REMOVED
+    while quoted_at and line[quoted_at - 1 : quoted_at - 1 + _PIECE] in forms:
+        quoted_at -= 1
+    return line[:quoted_at] + _REMOVED

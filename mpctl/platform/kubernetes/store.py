@@ -239,9 +239,9 @@ class KubernetesStore:
         return self._client.list(kind, self._namespace, labels=chosen) or []
 
 
-def _accept(service: str, left: int) -> str:
+def _accept(service: str, remaining: int) -> str:
     return (
         "entries were deleted, or the Lease names one that never was; the API server's audit log names the user. "
-        f"Restore deleted entries from a backup, or continue with the {left} that are left: mpctl unlock {service} "
+        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: mpctl unlock {service} "
         "--force"
     )
