@@ -242,6 +242,6 @@ class KubernetesStore:
 def _accept(service: str, remaining: int) -> str:
     return (
         "entries were deleted, or the Lease names one that never was; the API server's audit log names the user. "
-        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: mpctl unlock {service} "
-        "--force"
+        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: mpctl unlock "
+        f"{service} --force"
     )
