@@ -48,8 +48,8 @@ def speculation_of(isvc: Json, runtime: Json | None) -> dict[str, Any] | None:
     metadata = {"name": "service", "annotations": annotations}
     bare: Json = {key: isvc[key] for key in ("apiVersion", "kind", "spec") if key in isvc}
     bare["metadata"] = metadata
-    found: dict[str, Any] | None = json.loads(_speculation_of(json.dumps([bare, runtime])))
-    return found
+    config: dict[str, Any] | None = json.loads(_speculation_of(json.dumps([bare, runtime])))
+    return config
 
 
 @lru_cache(maxsize=256)
