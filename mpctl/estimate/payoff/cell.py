@@ -160,6 +160,7 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
         slowdown=cell.draft_slowdown,
         gb=draft.total_gb if draft else 0.0,
         active_b=draft.active_b if draft else 0.0,
+        output_b=draft.output_b if draft else 0.0,
         kv_bytes=draft.kv_bytes if draft else 0.0,
         model_layers=float(draft.layers) if draft and not is_head else 0.0,
         head=float(is_head and not old_head),

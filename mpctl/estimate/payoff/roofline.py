@@ -61,8 +61,9 @@ class Drafting:
 
     ``tokens_per_step``: with the target's own. ``coverage``: share of steps with a proposal. ``passes`` of the draft,
     the first over every token of the target's step, the others over one token per request, each reading ``gb`` of
-    weights and computing with ``active_b`` billion parameters; ``masked``: places per request that a pass fills beside
-    them. ``slowdown``: how many times longer a pass takes. ``model_layers``: of a draft model, 0 for a head.
+    weights and computing with ``active_b`` billion parameters, of which the output matrix (``output_b``) yields one
+    token per request; ``masked``: places per request that a pass fills beside them. ``slowdown``: how many times
+    longer a pass takes. ``model_layers``: of a draft model, 0 for a head.
     ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1 for a head or a lookup on a current or an old engine.
     ``pool``: tokens of the KV pool with the draft.
     """
@@ -75,6 +76,7 @@ class Drafting:
     slowdown: Real
     gb: Real
     active_b: Real
+    output_b: Real
     kv_bytes: Real
     model_layers: Real
     head: Real
@@ -84,7 +86,7 @@ class Drafting:
     pool: Real
 
 
-NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
+NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
 
 
 @dataclass(frozen=True)
@@ -176,11 +178,13 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
     verified, accepted or not, and the prompts beside them."""
     kv_gb = c["kv"] * batch * (s.prompt + s.output / 2) * d.kv_bytes / 1e9
     memory = 1e3 * (d.gb + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
-    per_token = 2 * d.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
+    speed = c["ec"] * s.tflops * s.tensor_parallel
+    outputs = batch * (1 + d.masked) * 2 * d.output_b / speed
+    per_token = 2 * (d.active_b - d.output_b) / speed
     fixed = d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
 
     def one_pass(tokens: Real) -> Real:
-        return _overlapped(memory, tokens * per_token, c) + fixed
+        return _overlapped(memory, tokens * per_token + outputs, c) + fixed
 
     first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
     later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)

@@ -19,7 +19,8 @@ DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
 
 @dataclass(frozen=True)
 class Weights:
-    """Of one model, over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together."""
+    """Of one model, over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together.
+    ``output_b``: billions of parameters of the output matrix, part of ``active_b``."""
 
     dense_gb: float
     active_b: float
@@ -29,6 +30,7 @@ class Weights:
     expert_gb: float = 0.0
     experts: int = 1
     experts_per_token: int = 1
+    output_b: float = 0.0
 
     @property
     def total_gb(self) -> float:
@@ -71,6 +73,7 @@ def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_byt
         expert_gb=expert * bytes_per_param / 1e9,
         experts=shape.experts or 1,
         experts_per_token=shape.experts_per_token or 1,
+        output_b=min(shape.vocab * shape.hidden, max(active - embedding, 1.0)) / 1e9,
     )
 
 
@@ -86,4 +89,5 @@ def head_weights(target: Shape, method: str, *, vocab: int | None = None, params
         body += target.hidden * (width + 2 * kv)
     params = params_b * 1e9 if params_b is not None else body + target.hidden * own_vocab
     kv_bytes = 2 * layers * target.kv_heads * target.head_dim * 2
-    return Weights(params * 2 / 1e9, params / 1e9, kv_bytes, layers, target.hidden)
+    output = min(target.hidden * own_vocab, params) / 1e9
+    return Weights(params * 2 / 1e9, params / 1e9, kv_bytes, layers, target.hidden, output_b=output)
