@@ -103,6 +103,9 @@ def parse(argv: Sequence[str]) -> tuple[tuple[Flag, ...], tuple[int, ...]]:
     positional: list[int] = []
     i = 0
     while i < len(argv):
+        if argv[i] == "--":  # words behind it are no flags
+            positional.extend(range(i, len(argv)))
+            break
         if not is_flag(argv[i]):
             positional.append(i)
             i += 1

@@ -149,6 +149,15 @@ def test_the_setting_is_read_as_vllm_reads_it(args: list[str], expected) -> None
     assert service.with_speculation(None).to_yaml() == container("args:\n- --model=m\n")
 
 
+def test_words_behind_two_dashes_are_no_setting() -> None:
+    text = container(f"args:\n- --model=m\n- --\n- '--speculative-config={JSON}'\n")
+    service = only(text)
+    assert service.speculation() is None
+    assert service.with_speculation(None).to_yaml() == text
+    with pytest.raises(InputError, match="behind --"):
+        service.with_speculation(EAGLE3)
+
+
 @pytest.mark.parametrize("value", ["null", "None", ""])
 def test_an_empty_setting_is_none_and_is_removed_but_not_filled(value: str) -> None:
     service = only(container(f"args:\n- --model=m\n- '--speculative-config={value}'\n"))
