@@ -119,7 +119,7 @@ SCRIPT = {"token_s": 0.05}
 
 @pytest.mark.parametrize("drained", ["demo", "demo-candidate"])
 def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drained):
-    """Its pod moves to a free node; the rollout ends by itself, and the same command again ends well. What went wrong
+    """Its pod moves to a free node; what is told is what runs, and the same command again ends well. What went wrong
     is told and recorded without the users' prompts, although the load client's log has them."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
@@ -138,12 +138,16 @@ def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drain
         node = pod["spec"]["nodeName"]
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
         _, written = under_way.communicate(timeout=240)
-        assert under_way.returncode == 7, written
-        assert "demo was restored" in written
+        # A block that the drain interrupts ends the rollout; between blocks the engine moves, and it goes on.
+        promoted = under_way.returncode == 0
+        assert promoted or under_way.returncode == 7, written
+        assert ("promoted: service" if promoted else "demo was restored") in written, written
         assert PROMPT not in written
         assert not any(finds(json.dumps(entry).encode()) for entry in served.ledger())
         namespace.ready()
-        assert not served.speculates()
+        assert served.speculates() is promoted
+        if promoted:
+            served.run(*ROLLBACK)
         assert "promoted" in served.run(*ROLLOUT).stderr
         assert node not in [pod["spec"]["nodeName"] for pod in namespace.pods()]
         served.run(*ROLLBACK)
