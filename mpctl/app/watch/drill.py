@@ -32,6 +32,7 @@ from mpctl.watch.signals import Signal
 _START_S = 300.0  # of an engine that was killed
 _FOUND_S, _ACTED_S, _RE_ARMED_S = 300.0, 600.0, 1800.0
 _UNDECIDED_S = 120.0  # after a finding, until it is clear that speculation still pays
+_SETTLED_S = 120.0  # for a finding that is there before the fault
 _POLL_S = 0.5
 _ANSWER_TOKENS = 128.0  # where the reference does not say how long answers were
 _UNTIMED = 1.05  # tokens per step that pay where the gate could measure no step times
@@ -325,6 +326,9 @@ class _Watch:
         self._until(lambda: bool(self._users.answers), self._window_s)  # the first answers are slower
         result = Result(self._fault)
         self._phase("before")
+        if self._watched.assessment.finding:  # contention by others passes
+            self._until(lambda: not self._watched.assessment.finding, _SETTLED_S)
+            self._phase("before")
         assessment = self._watched.assessment
         if assessment.finding:
             return replace(result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}")
@@ -388,6 +392,7 @@ class _Watch:
         """Measure from the engine's end until it answers again. No spec is at fault, so none is replaced."""
         at = self._clock.monotonic()
         self._rig.crash()
+        killed = self._clock.monotonic()  # what was asked before may have been answered by the old engine
 
         def noticed() -> bool:
             assessment = self._watched.assessment
@@ -399,7 +404,7 @@ class _Watch:
         result = replace(result, signal=self._watched.assessment.signal.value, detected_s=noticed_at - at)
 
         def answered() -> list[Answer]:
-            return [a for a in self._users.answers if a.began > at and not a.error]
+            return [a for a in self._users.answers if a.began > killed and not a.error]
 
         if self._until(lambda: bool(answered()), _START_S) is None:
             return replace(result, failure=f"no answer within {_START_S:.0f} s")
