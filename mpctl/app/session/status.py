@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from mpctl.errors import MpctlError
 from mpctl.manifest import redacted
 from mpctl.rollout.ledger import Entry, lost_history
 from mpctl.rollout.operation import Operation
@@ -12,10 +14,22 @@ from mpctl.rollout.ports import ArmState, Phase
 from mpctl.rollout.revision import Revision
 
 
+class Readable(Protocol):
+    """A session, as far as a status needs it."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def status(self) -> Status: ...
+
+
 @dataclass(frozen=True)
 class Status:
     """``spec`` is that of the manifest, ``arms`` are the engines that run. ``supervised``: whether a supervisor
-    restarts them."""
+    restarts them; ``readable``: whether the state could be read, otherwise the problems say why not."""
 
     namespace: str
     name: str
@@ -28,10 +42,13 @@ class Status:
     holder: str | None
     supervised: bool
     problems: tuple[str, ...]
+    readable: bool = True
 
     @property
     def state(self) -> str:
         """One word: the phase of the routed arm, unless an operation is open or the engines are unsupervised."""
+        if not self.readable:
+            return "Unknown"
         if self.operation is not None:
             return "Progressing" if self.holder else "Interrupted"
         if not self.supervised:
@@ -57,6 +74,38 @@ class Status:
                 "problems": list(self.problems),
             },
         }
+
+
+def statuses_of(sessions: Sequence[Readable]) -> list[Status]:
+    """Return the status of each service. Of several, one that cannot be read does not hide the others.
+
+    Raises:
+        MpctlError: the only service cannot be read.
+    """
+    if len(sessions) == 1:
+        return [sessions[0].status()]
+    return [_status_or_problem(session) for session in sessions]
+
+
+def _status_or_problem(session: Readable) -> Status:
+    try:
+        return session.status()
+    except MpctlError as error:
+        problem = f"{error.message} ({error.hint})" if error.hint else error.message
+        return Status(
+            session.namespace,
+            session.name,
+            spec="-",
+            revision=None,
+            url="-",
+            routed=None,
+            arms=(),
+            operation=None,
+            holder=None,
+            supervised=True,
+            problems=(problem,),
+            readable=False,
+        )
 
 
 def _arm_record(arm: ArmState) -> dict[str, Any]:

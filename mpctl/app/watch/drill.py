@@ -104,6 +104,8 @@ def run(
         why = facts.unread or "no speculation was promoted on it behind the gate"
         raise Refused(f"{session.title}: {why}", hint=f"mpctl rollout {session.name} --spec METHOD --keep-baseline")
     usual = _usual(request, facts.reference)
+    if request.prompts and not policy.re_arm_prompts:
+        policy = replace(policy, re_arm_prompts=_files(request.prompts))
     novel = read_traffic(request.drift_to).prompts
     session.console.confirm(
         f"A drill breaks {session.title} {len(request.faults)} times, sends requests of its own, and lets the watch "
@@ -132,6 +134,12 @@ def _usual(request: DrillRequest, reference: Reference) -> tuple[str, ...]:
             hint="--prompts NAME=FILE, as the rollout was given them",
         )
     return tuple(prompt for text in request.prompts or names for prompt in read_traffic(text).prompts)
+
+
+def _files(prompts: Sequence[str]) -> dict[str, str]:
+    """Return prompts as a watch policy names them: file by class of traffic, a built-in set by its own name."""
+    named = (text.partition("=") for text in prompts)
+    return {name: file or name for name, _, file in named}
 
 
 def _users(rig: DrillRig, reference: Reference) -> Load:

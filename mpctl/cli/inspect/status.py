@@ -66,16 +66,17 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
 def describe(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none."""
     from mpctl.app.session.open import open_sessions
+    from mpctl.app.session.status import statuses_of
 
     sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
     result = Result(
         "StatusList",
         record=lambda: {
-            "items": [s.status().to_record() for s in sessions],
+            "items": [status.to_record() for status in statuses_of(sessions)],
             "orphans": [o.to_record() for o in find_orphans(place)],
         },
         names=lambda: [f"{s.namespace}/{s.name}" for s in sessions],
-        table=lambda wide: status_table([s.status() for s in sessions], wide=wide),
+        table=lambda wide: status_table(statuses_of(sessions), wide=wide),
     )
     return render(context.output, result)
 

@@ -3,6 +3,7 @@ was."""
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from watched import GOOD, Here, Service, promoted
 
 from mpctl.app.operate import rollback
 from mpctl.app.requests import DrillRequest
-from mpctl.app.watch import drill
+from mpctl.app.watch import act, drill
 from mpctl.app.watch.facts import read_facts
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.built_in import built_in_prompts
@@ -233,6 +234,16 @@ def test_prompts_that_no_record_keeps_have_to_be_given(monkeypatch):
     monkeypatch.setattr(drill, "BUILT_IN", ("chat",))
     with pytest.raises(InputError, match="--prompts: rollout-1 measured edits"):
         run(service(), Fault.DRIFT)
+
+
+def test_prompts_that_were_given_measure_the_better_spec_again(monkeypatch, tmp_path):
+    file = tmp_path / "edits.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in USUAL))
+    for module in (drill, act):
+        monkeypatch.setattr(module, "BUILT_IN", ("chat",))  # no record keeps the prompts of edits
+    result = only(run(service(), Fault.DRIFT, prompts=(f"edits={file}",)))
+    assert result.failure == ""
+    assert result.re_armed_s > 0
 
 
 def test_throughput_counts_the_part_of_an_answer_that_lies_in_the_window():
