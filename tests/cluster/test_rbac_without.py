@@ -100,6 +100,7 @@ RESUMED = {3: "create inferenceservices", 4: "get pods/log"}  # by the ledger en
 WEIGHTS = {"demo": 90, "demo-candidate": 10}
 BACK = ("rollback", "demo", "--to-revision", "4", "-y")  # two are lost, the third is what abandoning found
 BACK_ROWS = ["list scaledobjects"]
+SPARED = ["watch deployments"]  # without it the same is read again and again
 
 
 def key_of(row):
@@ -117,7 +118,7 @@ def user_of(row):
 
 
 def test_every_right_is_removed_by_some_test():
-    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *MEASURING]
+    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *SPARED, *MEASURING]
     keys_removed += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
     assert sorted(keys_removed) == sorted(ROWS)
 
@@ -298,6 +299,16 @@ def test_a_rollout_that_lacks_a_right_is_rolled_back(shared, say):
         interrupted(hand, entry)
         code, output = missed(say, ("resume", "demo"), key)
         assert (code, "was restored" in output) == (7, True), (key, code, output)
+        assert namespace.client.find("isvc", "demo-candidate") is None
+
+
+def test_a_start_that_may_not_be_watched_is_read(shared, say):
+    namespace, hand = shared
+    for key in SPARED:
+        forget(namespace)
+        interrupted(hand, 4)
+        code, output = say("resume", "demo", without=key)
+        assert (code, "was restored" in output, "not allowed" in output) == (7, True, False), output
         assert namespace.client.find("isvc", "demo-candidate") is None
 
 

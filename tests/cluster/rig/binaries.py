@@ -1,9 +1,9 @@
 """The programs and definitions of the rig: found where somebody has them, otherwise built once from pinned Go modules.
 
 Modules beside this file pin everything by hash: ``kubernetes`` (1.36 with etcd 3.6) and ``kserve`` (0.20, which needs
-older Kubernetes libraries); apart from these, ``knative`` (see there), ``prometheus`` and ``helm``. Knative and Helm
-pin the versions that KServe is built with, so that what KServe compiled is not compiled again. What is built goes
-to a cache keyed by these files, so a change of a version builds again and several checkouts share one build. KServe's
+older Kubernetes libraries); apart from these, ``knative`` (see there), ``prometheus`` and ``helm``, which
+pins the versions that KServe is built with, so that what KServe compiled is not compiled again. What is built goes to a
+cache keyed by these files, so a change of a version builds again and several checkouts share one build. KServe's
 and Gateway API's definitions come out of the same modules.
 
 ``MPCTL_RIG_ASSETS`` and ``KUBEBUILDER_ASSETS`` name directories whose programs are taken before ours.
