@@ -36,29 +36,12 @@ def test_the_repositorys_own_manifests_come_out_right():
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_made_up_manifests_come_out_right(part):
+@pytest.mark.parametrize(
+    "generate", [manifests, restyled, featured], ids=["flags", "kinds in forms of YAML", "features"]
+)
+def test_made_up_manifests_come_out_right(generate, part):
     counts = Counts()
-    for number, (name, text) in enumerate(manifests(60, seed=1)):
-        if number % 4 == part:
-            judge(name, text, counts)
-    assert counts.clean, counts.problems
-    assert counts.edits > 10
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_services_of_every_kind_in_all_forms_of_yaml_come_out_right(part):
-    counts = Counts()
-    for number, (name, text) in enumerate(restyled(60, seed=1)):
-        if number % 4 == part:
-            judge(name, text, counts)
-    assert counts.clean, counts.problems
-    assert counts.edits > 10
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_rare_features_together_come_out_right(part):
-    counts = Counts()
-    for number, (name, text) in enumerate(featured(60, seed=1)):
+    for number, (name, text) in enumerate(generate(60, seed=1)):
         if number % 4 == part:
             judge(name, text, counts)
     assert counts.clean, counts.problems
