@@ -1,5 +1,6 @@
 """The test cluster itself: behaviour that tests of mpctl rely on."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tests.cluster.asking import ask
 from tests.cluster.conftest import ROOT
 from tests.cluster.objects import BUSY, CLAIM, CONTAINERS, MODEL, hpa, is_true
 from tests.cluster.rig.api import ApiError
+from tests.cluster.rig.behave import Unit
 from tests.cluster.rig.nodes import L4
 
 # In a process of its own: Python's client leaves its sockets to the garbage collector.
@@ -65,6 +67,30 @@ def test_a_pod_starts_restarts_and_ends_as_in_kubernetes(cluster, namespace):
     events = [e["reason"] for e in namespace.client.list("events")]
     assert "BackOff" in events
     assert "FailedToUpdateEndpointSlices" not in events
+
+
+def test_a_deletion_is_not_lost_at_the_moment_a_container_ends():
+    async def deleted() -> bool:
+        async def ends():
+            await over.wait()
+            return 3
+
+        over = asyncio.Event()
+        unit = Unit("engine", {}, exited=asyncio.create_task(ends()))
+        kept = asyncio.create_task(forever(unit))
+        await asyncio.sleep(0.05)
+        over.set()
+        while not unit.exited.done():
+            await asyncio.sleep(0)
+        kept.cancel()
+        return kept in (await asyncio.wait({kept}, timeout=10))[0]
+
+    async def forever(unit):
+        while True:
+            await unit.pause(5)
+            await asyncio.sleep(0.01)
+
+    assert asyncio.run(deleted())
 
 
 def test_the_second_pod_of_a_one_gpu_node_cannot_be_allocated(cluster, namespace):

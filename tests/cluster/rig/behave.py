@@ -38,6 +38,7 @@ class Unit:
     name: str
     spec: dict[str, Any]
     process: asyncio.subprocess.Process | None = None
+    exited: asyncio.Task[int] | None = None
     started: str = ""
     state: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
@@ -45,6 +46,14 @@ class Unit:
     ready: bool = False
     up: bool = False
     argv: tuple[str, ...] = ()
+
+    async def pause(self, seconds: float) -> None:
+        """Until its process ends, at most ``seconds``. Not by ``asyncio.wait_for``: it loses a cancellation that comes
+        when the process has just ended (Python 3.11), and a deleted pod would restart its container for ever."""
+        if self.exited is None:
+            await asyncio.sleep(seconds)
+        else:
+            await asyncio.wait({self.exited}, timeout=seconds)
 
 
 def now() -> str:

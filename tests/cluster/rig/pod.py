@@ -211,14 +211,7 @@ class Pod:
             if unit.ready != (good and allowed):
                 unit.ready = good and allowed
                 await self._post()
-            await self._pause(unit, STEADY_S if unit.ready else PROBE_S)
-
-    async def _pause(self, unit: Unit, seconds: float) -> None:
-        if unit.process is None:
-            await asyncio.sleep(seconds)
-            return
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(unit.process.wait()), seconds)
+            await unit.pause(STEADY_S if unit.ready else PROBE_S)
 
     async def _spawn(self, unit: Unit, behave: Behave) -> None:
         files = containers.Files(self.folder, self._pods.claims)
@@ -253,6 +246,7 @@ class Pod:
                 )
             except OSError as error:
                 raise containers.ConfigError(f"exec: {unit.argv[0]}: {error.strerror}") from error
+        unit.exited = asyncio.create_task(unit.process.wait())
 
     async def _end(self) -> None:
         """SIGTERM, then after the grace SIGKILL, then finish the deletion."""
