@@ -6,7 +6,10 @@ import json
 import re
 from collections.abc import Iterable
 
-_PIECE, _STEP = 12, 3  # characters: a quotation of 14 or more is found
+_PIECE = 12  # characters: shorter runs of a prompt are common words of any message
+# Between quotation marks a shorter one is a quotation, unless it is one name, number, path or address.
+_BETWEEN_MARKS = re.compile(r"""(?<!\w)(['"`])(?=\S)((?:(?!\1).){3,11}?)(?<=\S)(?:\.\.\.|…)?\1(?!\w)""")
+_ONE_WORD = re.compile(r"[\w./:<>=*+-]+", re.ASCII)
 _REMOVED = "... (a prompt is left out)"
 # What vLLM logs with --enable-log-requests and --enable-log-outputs (vLLM 0.32, entrypoints' RequestLogger).
 _REQUEST = re.compile(r"Received request \S+: prompt: |Request \S+ (details: prompt: |JSON body: )|Generated response ")
@@ -24,10 +27,11 @@ def without_requests(log: str) -> str:
 
 
 def _cut(line: str, forms: str) -> str:
-    starts = range(0, len(line) - _PIECE + 1, _STEP)
-    quoted_at = next((start for start in starts if line[start : start + _PIECE] in forms), None)
-    if quoted_at is None:
-        return line
-    while quoted_at and line[quoted_at - 1 : quoted_at - 1 + _PIECE] in forms:
-        quoted_at -= 1
-    return line[:quoted_at] + _REMOVED
+    pieces = (start for start in range(len(line) - _PIECE + 1) if line[start : start + _PIECE] in forms)
+    marked = (match.start(2) for match in _BETWEEN_MARKS.finditer(line) if _is_private(match[2], forms))
+    starts = [start for start in (next(pieces, None), next(marked, None)) if start is not None]
+    return line[: min(starts)] + _REMOVED if starts else line
+
+
+def _is_private(quoted: str, forms: str) -> bool:
+    return quoted in forms and (_ONE_WORD.fullmatch(quoted) is None or quoted in forms.split("\0"))

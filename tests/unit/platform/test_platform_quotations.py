@@ -27,6 +27,19 @@ def test_a_message_without_a_quotation_stays():
     assert without_texts(message, [PROMPT, "hello"]) == message
 
 
+@pytest.mark.parametrize("quoted", ["Mrs. Müll", "3 May", "DE02 1203", "Müller,", "ler, born..."])
+@pytest.mark.parametrize("mark", "'\"`")
+def test_a_few_characters_of_a_prompt_between_quotation_marks_are_left_out(quoted, mark):
+    line = f"ValueError: unexpected token in 'x' near {mark}{quoted}{mark} at 7"
+    assert without_texts(line, [PROMPT]) == f"ValueError: unexpected token in 'x' near {mark}... (a prompt is left out)"
+
+
+def test_a_prompt_of_one_word_is_left_out_whole_and_names_that_prompts_contain_stay():
+    assert without_texts("bad prompt 'hello'", ["hello"]) == "bad prompt '... (a prompt is left out)"
+    message = "KeyError: 'model' of '/v1/models', not 'a b', '8192' or \"born\""
+    assert without_texts(message, ["the model at /v1/models was born with 8192"]) == message
+
+
 class Failing:
     """A load client that fails in its second block, and whose log quotes the first one."""
 
