@@ -12,7 +12,7 @@ from mpctl.methods.method import Floor, Method
 from mpctl.methods.preflight.facts import DraftKind, Facts
 from mpctl.methods.preflight.findings import SEVERITIES, Finding, Severity
 from mpctl.methods.preflight.rule import Rule
-from mpctl.methods.preflight.run import RULES, preflight_findings, unknowns
+from mpctl.methods.preflight.run import RULES, asks_for, preflight_findings, unknowns
 from mpctl.methods.spec import Json, Spec, from_config
 from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.validate import Opinion, engine_opinion
@@ -38,6 +38,7 @@ __all__ = [
     "Severity",
     "Spec",
     "Version",
+    "asks_for",
     "build",
     "engine_opinion",
     "from_config",

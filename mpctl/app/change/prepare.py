@@ -15,7 +15,7 @@ from mpctl.app.change.staging import Staged, check_request, stage_draft
 from mpctl.app.change.target import Target, resolve_target
 from mpctl.app.requests import SpeculationRequest
 from mpctl.manifest import Service
-from mpctl.methods import METHODS, Finding, Spec, from_config
+from mpctl.methods import METHODS, Finding, Spec, asks_for, from_config
 
 _UNKNOWN_LOAD = Load()
 
@@ -40,7 +40,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
     notes = (*notes, *_of_runtime(target.service))
-    checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=request.gpu)
+    gpu = request.gpu or (source.gpu() if asks_for(spec, "gpu") else None)
+    checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=gpu)
     require_known(request.ignored, checked.findings)
     before: dict[str, Any] | None = target.service.speculation()
     return Change(

@@ -55,6 +55,9 @@ class Source(Protocol):
     def kserve_version(self) -> str | None:
         """KServe's release; None where it is unknown."""
 
+    def gpu(self) -> str | None:
+        """The GPU that the engine runs on, by the table's name; None where it is unknown or not in the table."""
+
 
 class FileSource:
     """One service of a file; nothing is contacted. Relative paths in it start from its folder."""
@@ -119,6 +122,10 @@ class FileSource:
 
     def kserve_version(self) -> str | None:
         """None: no cluster is contacted."""
+        return None
+
+    def gpu(self) -> str | None:
+        """None: nothing runs."""
         return None
 
 

@@ -148,6 +148,10 @@ class Session(ABC):
         """KServe's release; None where it is unknown."""
         return None
 
+    def gpu(self) -> str | None:
+        """The GPU that the engine runs on, by the table's name; None where it is unknown or not in the table."""
+        return None
+
     def owned(self, *, force: bool) -> str | None:
         """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
 

@@ -24,6 +24,7 @@ from mpctl.app.session.load_client import place_load
 from mpctl.app.session.place import Place
 from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
+from mpctl.estimate.table import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
@@ -142,6 +143,13 @@ class ClusterSession(Session):
         own = [container for containers in pods for container in containers if container.get("name") == "manager"]
         images = [str(container.get("image")) for container in own]
         return next((image for image in images if parse_version(image) is not None), None)
+
+    def gpu(self) -> str | None:
+        """The product of the nodes that run the service's pods, else of all GPU nodes; None where they differ or may
+        not be read.
+        """
+        gpu = find_gpu(self.platform.gpu_product())
+        return None if gpu is None else gpu.name
 
     def start_time(self) -> str:
         """Measured on the pods that serve now."""

@@ -97,6 +97,14 @@ class LocalSession(Session):
         except OSError:
             return None
 
+    def gpu(self) -> str | None:
+        """This machine's."""
+        from mpctl.estimate.table import find_gpu
+        from mpctl.platform.local.hardware import device
+
+        gpu = find_gpu(device())
+        return None if gpu is None else gpu.name
+
     def counters(self) -> EngineCounters:
         """Of the engine that gets the traffic."""
         from mpctl.experiment.counters import CounterError

@@ -23,6 +23,11 @@ def preflight_findings(spec: Spec, facts: Facts) -> tuple[Finding, ...]:
     return ordered(finding for finding in outcomes if finding is not None)
 
 
+def asks_for(spec: Spec, fact: str) -> bool:
+    """Return whether a rule about this spec decides by a fact, named as the field of ``Facts``."""
+    return any(rule.applies(spec) and fact in rule.needs + rule.asks for rule in RULES)
+
+
 def unknowns(spec: Spec, facts: Facts) -> tuple[str, ...]:
     """One line per check that could not be made, or only in part, with the facts it lacks."""
     lines = []

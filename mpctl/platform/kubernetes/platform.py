@@ -22,6 +22,7 @@ from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.weights import require_possible
@@ -174,6 +175,12 @@ class KubernetesPlatform:
     def cold_start_s(self) -> float | None:
         """Time that the serving pods took to become ready."""
         return self.reader.cold_start_s(self.reader.workload(self.isvc()))
+
+    def gpu_product(self) -> str | None:
+        """Product of the GPUs of the nodes that run the service's pods, else of all GPU nodes; None where they differ
+        or the nodes may not be read."""
+        pods = self.reader.workload(self.isvc()).pods
+        return gpu_product(self.client, {str(name) for pod in pods if (name := pod["spec"].get("nodeName"))})
 
     def scaling(self) -> Json | None:
         """Return the autoscaler's limits for the plan; None without one, and in Knative mode, where the limits are part

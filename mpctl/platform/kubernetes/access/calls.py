@@ -72,7 +72,9 @@ def _rows(
     return [Row(verb, kind, commands, why, role, **attributes) for verb in verbs.split()]  # type: ignore[arg-type]
 
 
-_POD_COMMANDS = ("status", "doctor", *_CHANGE_COMMANDS)
+_PREFLIGHT_COMMANDS = ("plan", "preflight", "render", "diff")
+_POD_COMMANDS = ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
+_GPU_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 
 TABLE: tuple[Row, ...] = (
     # Services and their pods
@@ -140,10 +142,8 @@ TABLE: tuple[Row, ...] = (
         "get", kinds.GATEWAY_CLASS, ("rollout", "resume"), "whether it can mirror requests", "operator", scope="cluster"
     ),
     # Capacity for a candidate: GPUs and the pods that use them, in all namespaces
-    *_rows("list", kinds.NODE, ("doctor", *_CHANGE_COMMANDS), "GPUs, labels and taints", scope="cluster"),
-    *_rows(
-        "list", kinds.RESOURCE_SLICE, ("doctor", *_CHANGE_COMMANDS), "GPUs that the driver publishes", scope="cluster"
-    ),
+    *_rows("list", kinds.NODE, _GPU_COMMANDS, "GPUs, labels and taints", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_SLICE, _GPU_COMMANDS, "GPUs that the driver publishes", scope="cluster"),
     *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"),
     *_rows("list", kinds.POD, _CHANGE_COMMANDS, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mpctl.estimate.capacity import Fit, GpuNode, Need, assess_fit, excluded, gpu_nodes
+from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, assess_fit, excluded, gpu_nodes
 
 Json = Mapping[str, Any]
 EXTENDED = "nvidia.com/gpu"
+PRODUCT_LABEL = "nvidia.com/gpu.product"  # of NVIDIA's GPU feature discovery
 
 
 def gpus_of(pod_spec: Json) -> int:
@@ -45,6 +46,21 @@ def assess_capacity(
         names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
         reasons = (*reasons, f"{len(waiting)} pods already wait for a GPU: {names}")
     return Fit(fit.verdict, 0, reasons, fit.unchecked)
+
+
+def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set[str]]:
+    """Return the products of each GPU node: what the DRA driver publishes, else the label of NVIDIA's discovery."""
+    products: dict[str, set[str]] = {}
+    for item in slices:
+        for device in item["spec"].get("devices") or [] if item["spec"].get("driver") == DRIVER else []:
+            name = ((device.get("attributes") or {}).get("productName") or {}).get("string")
+            if name:
+                products.setdefault(str(item["spec"].get("nodeName")), set()).add(name)
+    for node in nodes:
+        label = (node["metadata"].get("labels") or {}).get(PRODUCT_LABEL)
+        if label:
+            products.setdefault(node["metadata"]["name"], {label.replace("-", " ")})
+    return products
 
 
 def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from mpctl.platform.kubernetes.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOU
 from mpctl.platform.kubernetes.capacity.devices import (
     assess_capacity,
     exclusion_reason,
+    gpu_products,
     gpus_of,
     holders,
     without_leaving,
@@ -70,6 +71,17 @@ def require_capacity(
         return fit.reasons
     reasons = "; ".join(reason for reason in excluded.values() if reason)
     return (*fit.reasons, f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {reasons}")
+
+
+def gpu_product(client: Client, names: set[str]) -> str | None:
+    """Return the product of the GPUs of the named nodes, else of all nodes; None where they differ or may not be
+    read."""
+    try:
+        products = gpu_products(client.list(NODE) or [], client.list(RESOURCE_SLICE) or [])
+    except NotPermitted:
+        return None
+    found = set().union(*(products.get(name, set()) for name in names)) or set().union(*products.values())
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def _grace_s(pods: list[Json]) -> float:

@@ -1,10 +1,10 @@
-"""GPUs of pods that terminate are waited for; those of pods that stay are not."""
+"""GPUs of pods that terminate are waited for; those of pods that stay are not. Which GPUs the nodes have."""
 
 import pytest
 
-from mpctl.errors import Refused
+from mpctl.errors import NotPermitted, Refused
 from mpctl.platform.kubernetes.capacity import free_gpus
-from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
+from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product, require_capacity
 
 NODE = {
     "kind": "Node",
@@ -102,3 +102,45 @@ def test_a_pod_that_never_ends_is_waited_for_no_longer_than_its_grace_period_and
     message, waited_s = ask([pod(**LEAVING)], [claim()], free_after_s=1e9)
     assert "no free GPU" in message
     assert 90 < waited_s <= 92
+
+
+def labelled(name, product):
+    return {"kind": "Node", "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product} if product else {}}}
+
+
+def published(node, *products):
+    devices = [{"name": f"gpu-{n}", "attributes": {"productName": {"string": p}}} for n, p in enumerate(products)]
+    return {"kind": "ResourceSlice", "spec": {"driver": "gpu.nvidia.com", "nodeName": node, "devices": devices}}
+
+
+class Nodes:
+    def __init__(self, nodes, slices):
+        self.lists = {"Node": nodes, "ResourceSlice": slices}
+
+    def list(self, kind):
+        return self.lists[kind.name]
+
+
+class Unreadable:
+    def list(self, kind):
+        raise NotPermitted(f"list {kind.plural} is forbidden", hint="")
+
+
+MIXED = Nodes([labelled("a", "NVIDIA-L4"), labelled("b", ""), labelled("c", "")], [published("b", "NVIDIA H100 NVL")])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "product"),
+    [
+        (MIXED, {"a"}, "NVIDIA L4"),
+        (MIXED, {"b"}, "NVIDIA H100 NVL"),
+        (MIXED, {"a", "b"}, None),
+        (MIXED, set(), None),
+        (Nodes([labelled("a", "NVIDIA-L4"), labelled("c", "")], []), {"c"}, "NVIDIA L4"),
+        (Nodes([labelled("a", "NVIDIA-L4-SHARED")], [published("a", "NVIDIA L4")]), {"a"}, "NVIDIA L4"),
+        (Nodes([], []), set(), None),
+        (Unreadable(), {"a"}, None),
+    ],
+)
+def test_the_gpu_is_that_of_the_nodes_that_run_the_pods_else_of_all_nodes_else_unknown(cluster, nodes, product):
+    assert gpu_product(cluster, nodes) == product
