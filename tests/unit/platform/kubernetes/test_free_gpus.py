@@ -105,7 +105,10 @@ def test_a_pod_that_never_ends_is_waited_for_no_longer_than_its_grace_period_and
 
 
 def labelled(name, product):
-    return {"kind": "Node", "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product} if product else {}}}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product} if product else {}},
+    }
 
 
 def published(node, *products):
