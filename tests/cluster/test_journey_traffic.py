@@ -5,6 +5,7 @@ gateway (``rig/gateway.py``) is a real HTTP server that keeps a route's weights 
 as with a preStop hook: what an engine without one drops when it is replaced is not mpctl's to prevent.
 """
 
+import itertools
 import json
 import re
 import signal
@@ -274,6 +275,26 @@ def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, se
             assert service.text() != service.before
             run("rollback")
     service.as_it_was()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back(cluster, service, run):
+    with Users(cluster, service.namespace) as users:
+        for entry in itertools.count(1):
+            done = run(*ROLLOUT, "--mirror", "100", "--step-duration", "2s", kill_after=entry, code=None)
+            if done.returncode == 0:
+                break
+            assert done.returncode == -signal.SIGKILL, done.stderr
+            run("resume" if entry % 2 else "rollback")
+            assert service.route() == service.found
+            assert service.candidate() is None
+            if service.text() != service.before:
+                run("rollback")
+            service.as_it_was()
+    assert entry > AT_10
+    assert users.failed == []
+    assert {backend for _, _, backend in users.routed} <= {"demo-predictor", ""}
 
 
 def test_a_gateway_that_lists_no_mirror_is_refused_before_anything_changes(cluster, service, run):

@@ -209,6 +209,26 @@ class Api:
                 await asyncio.sleep(0.5)
 
 
+class PatientApi(Api):
+    """As kubelets and controllers ask: again for two minutes while the API server or its etcd is away or overloaded. A
+    request whose answer was lost is sent twice."""
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: str
+    ) -> Any:
+        """See :meth:`Api.request`."""
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    return await super().request(method, path, body, content=content, **query)
+                except ApiError as error:
+                    if error.status < 500 and error.status != 429:
+                        raise
+                except aiohttp.ClientError:
+                    pass
+                await asyncio.sleep(0.2)
+
+
 class Client:
     """The blocking face of an :class:`Api`."""
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import binaries
-from .api import Api, Client
+from .api import Api, Client, PatientApi
 from .certificates import Authority, Pair
 from .gateway import Gateway
 from .knative import Knative
@@ -122,11 +122,12 @@ class Cluster:
         self.api = self._api(self.admin)
         self.client = Client(self.api, self.run)
         self._start_controllers()
+        patient = self._api(self.admin, PatientApi)
         self.nodes = Nodes(self.api, self.slot)
-        self.pods = Pods(self.api, self.slot, self.nodes, self.processes, self.folder)
+        self.pods = Pods(patient, self.slot, self.nodes, self.processes, self.folder)
         self.kubelet = Kubelet(self.pods, self.slot, self.nodes)
         self.metrics = MetricsApi(self.api, self.slot, self.pods)
-        self.gateway = Gateway(self.api, self.slot, self.pods)
+        self.gateway = Gateway(patient, self.slot, self.pods)
         self.proxy = Proxy(self)
         self.pods.proxy_url, self.pods.api_server = self.gateway.proxy_url, self.proxy.url
         self.run(self._start_own())
@@ -372,8 +373,8 @@ class Cluster:
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
-    def _api(self, user: Pair) -> Api:
-        api = Api(self.server, self.client_context(user))
+    def _api(self, user: Pair, kind: type[Api] = Api) -> Api:
+        api = kind(self.server, self.client_context(user))
         self._apis.append(api)
         return api
 
