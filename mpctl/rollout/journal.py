@@ -20,6 +20,7 @@ class Journal:
         entries = context.store.entries()
         self._last: Entry | None = entries[-1] if entries else None
         self._operations = {op.id: op for op in operations(entries)}
+        self._held: list[Entry] = []  # written with the next one
 
     def operations(self) -> tuple[Operation, ...]:
         """All operations, oldest first."""
@@ -48,9 +49,12 @@ class Journal:
         """Write down that a step is about to act, unless an entry says so."""
         return operation if operation.begun == step else self._extend(operation.id, Event.BEGUN, step)
 
-    def done(self, operation: Operation, step: str, result: StepResult, *, then: str = "") -> Operation:
-        """Write down what a step found out, and that the step ``then`` is about to act."""
-        return self._extend(operation.id, Event.DONE, step, encode(result), then=then)
+    def done(
+        self, operation: Operation, step: str, result: StepResult, *, then: str = "", hold: bool = False
+    ) -> Operation:
+        """Write down what a step found out, and that the step ``then`` is about to act. ``hold``: with the next entry,
+        since ``then`` changes nothing; a command that dies in between repeats both steps."""
+        return self._extend(operation.id, Event.DONE, step, encode(result), then=then, hold=hold)
 
     def fail(self, operation_id: str, reason: str) -> Operation:
         """Write down why the step that was begun could not act."""
@@ -61,13 +65,27 @@ class Journal:
         return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail})
 
     def _extend(
-        self, operation_id: str, event: Event, step: str, data: dict[str, Any] | None = None, *, then: str = ""
+        self,
+        operation_id: str,
+        event: Event,
+        step: str,
+        data: dict[str, Any] | None = None,
+        *,
+        then: str = "",
+        hold: bool = False,
     ) -> Operation:
-        entry = self._append(operation_id, event, step=step, data=data, then=then)
+        entry = self._append(operation_id, event, step=step, data=data, then=then, hold=hold)
         return self._keep(self._operations[operation_id].with_entry(entry))
 
     def _append(
-        self, operation_id: str, event: Event, *, step: str = "", data: dict[str, Any] | None = None, then: str = ""
+        self,
+        operation_id: str,
+        event: Event,
+        *,
+        step: str = "",
+        data: dict[str, Any] | None = None,
+        then: str = "",
+        hold: bool = False,
     ) -> Entry:
         context = self._context
         entry = Entry.after(
@@ -80,8 +98,11 @@ class Journal:
             data=data,
             then=then,
         )
-        context.store.append(entry)
         self._last = entry
+        self._held.append(entry)
+        if not hold:
+            context.store.append(*self._held)
+            self._held.clear()
         return entry
 
     def _keep(self, operation: Operation) -> Operation:

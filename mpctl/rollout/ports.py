@@ -336,8 +336,8 @@ class Store(Protocol):
     def entries(self) -> tuple[Entry, ...]:
         """The ledger, oldest first. Raises Tampered when an entry is missing or forged."""
 
-    def append(self, entry: Entry) -> None:
-        """Write an entry durably before returning."""
+    def append(self, *entries: Entry) -> None:
+        """Write entries durably before returning; a crash may leave the first of them."""
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation; atomic, replaces one of the same name."""

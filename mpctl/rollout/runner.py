@@ -19,7 +19,7 @@ from mpctl.rollout.foreign import is_known, keeping
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import GROWN, Ending, Grown, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.sequences import Step, steps_of
+from mpctl.rollout.sequences import Step, held_with, steps_of
 from mpctl.rollout.steps.abandon import abandon as leave_service
 from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import require_prompts
@@ -124,7 +124,8 @@ def _run_steps(context: Context, journal: Journal, operation: Operation) -> Oper
         operation = journal.begin(operation, name)
         result = _act(steps[name], name, context, operation)
         ends = _rejected(replace(operation, done={**operation.done, name: encode(result)}))
-        operation = journal.done(operation, name, result, then="" if ends else following)
+        hold = not ends and held_with(name, following)
+        operation = journal.done(operation, name, result, then="" if ends else following, hold=hold)
     return operation
 
 

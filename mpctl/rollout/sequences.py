@@ -106,6 +106,7 @@ _BACK_INSTANTLY: dict[str, Step] = {
     "record-restored": record_restored,
 }
 _RETIRE: dict[str, Step] = {"retire": retire}
+_CHANGES_NOTHING = frozenset(("judge", "record", "record-promoted", "record-restored", "verify"))
 STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
     (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
     (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
@@ -128,6 +129,13 @@ def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
         elif name not in idle:
             steps[name] = act
     return steps
+
+
+def held_with(step: str, following: str) -> bool:
+    """Whether the entry that ends ``step`` is written with the next one: ``following`` changes nothing that serves, or
+    only the end of the operation follows. Not that of unpin: repeated, it would find the autoscaler as others left it.
+    """
+    return step != "unpin" and (not following or following in _CHANGES_NOTHING)
 
 
 def _idle(plan: Plan, *, rolls: bool) -> set[str]:

@@ -16,9 +16,10 @@ append = KubernetesStore.append
 written = []
 
 
-def append_and_die(self, entry):
-    append(self, entry)
-    written.append(entry.seq)
+def append_and_die(self, *entries):
+    reached = entries[: limit - len(written)] if limit else entries
+    append(self, *reached)
+    written.extend(reached)
     if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 

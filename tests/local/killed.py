@@ -17,11 +17,12 @@ append = LocalStore.append
 written = []
 
 
-def append_and_die(self, entry):
-    append(self, entry)
-    written.append(entry.seq)
-    if when in (str(len(written)), f"{entry.event.value}:{entry.step}", f"begun:{entry.then}"):
-        os.kill(os.getpid(), signal.SIGKILL)
+def append_and_die(self, *entries):
+    for entry in entries:
+        append(self, entry)
+        written.append(entry.seq)
+        if when in (str(len(written)), f"{entry.event.value}:{entry.step}", f"begun:{entry.then}"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 LocalStore.append = append_and_die

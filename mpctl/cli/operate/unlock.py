@@ -25,7 +25,7 @@ from mpctl.cli.settings import in_context
 def command(context: CliContext, /, name: str | None, *, force: bool) -> None:
     """Show who has locked a service, and unlock it when the holder's heartbeat has stopped.
 
-    A holder is dead when its process on this machine is gone, or its heartbeat does not change for 20 s. The next
+    A holder is dead when its process on this machine is gone, or its heartbeat does not change for 30 s. The next
     command finds that out by itself.
     """
     from mpctl.app.operate import unlock

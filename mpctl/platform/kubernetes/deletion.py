@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE, Kind
+from mpctl.platform.kubernetes.ledger_objects import records_of
 from mpctl.platform.kubernetes.sealed_records import newest_seals
 from mpctl.rollout.ports import Pruned, Recorded
 
@@ -41,9 +42,10 @@ class RecordedObjects:
     def recorded(self) -> Recorded:
         """Number of objects of each part; those of an older version are others."""
         parts = [part_of(item) for _, item in self._found]
-        revisions, entries = parts.count(names.REVISION), parts.count(names.LEDGER)
-        records = sum(part in _RECORDS for part in parts)
-        return Recorded(revisions, entries, records, len(parts) - revisions - entries - records)
+        revisions, records = parts.count(names.REVISION), sum(part in _RECORDS for part in parts)
+        ledger = [item for _, item in self._found if part_of(item) == names.LEDGER]
+        others = len(parts) - revisions - len(ledger) - records
+        return Recorded(revisions, sum(len(records_of(item)) for item in ledger), records, others)
 
     def require_permitted(self) -> None:
         """Ask the API server whether each kind may be deleted, so that a refusal comes before the first deletion.

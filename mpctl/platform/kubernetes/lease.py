@@ -33,8 +33,8 @@ from mpctl.platform.kubernetes.api.last_writer import writer_of
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
-HEARTBEAT_S = 5.0
-DURATION_S = 20  # the Lease's leaseDurationSeconds: three heartbeats may be lost
+HEARTBEAT_S = 10.0  # as the kubelet's for its node's Lease
+DURATION_S = 30  # the Lease's leaseDurationSeconds: two heartbeats may be lost
 _PURPOSE, _PROCESS, _WHO = "mpctl.dev/purpose", "mpctl.dev/process", "mpctl.dev/who"
 _TRIES = 4
 _WATCH_S = 1.0  # between two reads of a heartbeat

@@ -1,9 +1,10 @@
-"""The ledger of a service as ControllerRevisions, one per entry; its Lease names the newest."""
+"""The ledger of a service as ControllerRevisions, one per append; its Lease names the newest entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
@@ -12,6 +13,7 @@ from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.rollout.ledger import Entry
 
 NEWEST = "mpctl.dev/newest-entry"  # annotation of the Lease
+_SEVERAL = "entries"
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,29 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
         name = item["metadata"]["name"]
         where = f"ControllerRevision {namespace}/{name}"
         try:
-            entry = Entry.from_record(item.get("data"))
+            appended = [Entry.from_record(record) for record in records_of(item)]
         except ValueError as error:
             raise MpctlError(f"{where}: not a ledger entry ({error})", hint="nothing was changed") from error
-        if name != names.ledger_name(service, entry.seq) or not entry.follows(entries[-1] if entries else None):
-            before = f"entry {len(entries) + 1} of the ledger of {service} is missing or forged"
-            raise Tampered(f"{where} does not follow: {before}{last_writer(item)}")
-        entries.append(entry)
+        named = name == names.ledger_name(service, appended[0].seq)
+        for entry in appended:
+            if not named or not entry.follows(entries[-1] if entries else None):
+                before = f"entry {len(entries) + 1} of the ledger of {service} is missing or forged"
+                raise Tampered(f"{where} does not follow: {before}{last_writer(item)}")
+            entries.append(entry)
     return tuple(entries)
+
+
+def data_of(entries: Sequence[Entry]) -> Json:
+    """The data of the object that holds these entries: a single one as it is, several as ``entries``."""
+    records = [entry.to_record() for entry in entries]
+    return records[0] if len(records) == 1 else {_SEVERAL: records}
+
+
+def records_of(item: Json) -> list[Any]:
+    """The records in an object of the ledger; what may not be one is left to its reader."""
+    data = item.get("data")
+    several = data.get(_SEVERAL) if isinstance(data, dict) else None
+    return several if isinstance(several, list) and several else [data]
 
 
 def missing_after(entries: Sequence[Entry], newest: NewestEntry | None) -> str:

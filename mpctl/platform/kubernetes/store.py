@@ -1,8 +1,8 @@
 """One service's history in the cluster, apart from the service: implements ``mpctl.rollout.ports.Store``.
 
-Revisions and the ledger are ControllerRevisions, one object per revision and per entry. The API server refuses any
+Revisions and the ledger are ControllerRevisions, one object per revision and per append. The API server refuses any
 later change to their data, and the namespace's ``edit`` role may not create them; who may write ConfigMaps cannot forge
-them. An entry is created under its number, so two writers cannot both append.
+them. Entries are created under the number of the first, so two writers cannot both append.
 
 Records of an operation are ConfigMaps with seals (``mpctl.platform.kubernetes.sealed_records``). The Lease names the
 newest entry of the ledger, so entries that were removed from its end are missed.
@@ -25,7 +25,7 @@ from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.platform.kubernetes.create_once import create_once
 from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
-from mpctl.platform.kubernetes.ledger_objects import NewestEntry, entries_of, missing_after
+from mpctl.platform.kubernetes.ledger_objects import NewestEntry, data_of, entries_of, missing_after, records_of
 from mpctl.platform.kubernetes.sealed_records import SealedRecords
 from mpctl.rollout.ledger import Entry, older_ledger
 from mpctl.rollout.ports import Pruned, Recorded
@@ -135,22 +135,22 @@ class KubernetesStore:
         if self._client.get(CONFIG_MAP, name, self._namespace) is not None:
             raise older_ledger(f"ConfigMap {self._namespace}/{name}")
 
-    def append(self, entry: Entry) -> None:
-        """Add an entry.
+    def append(self, *entries: Entry) -> None:
+        """Add entries, in one object under the number of the first.
 
         Raises:
             Conflict: another writer added one since the ledger was read.
         """
-        name = names.ledger_name(self._service, entry.seq)
-        existing = self._create_numbered(name, names.LEDGER, entry.seq, entry.to_record())
-        if existing is not None and existing.get("data") != entry.to_record():
-            by = (existing.get("data") or {}).get("who", "another writer")
+        first, data = entries[0].seq, data_of(entries)
+        existing = self._create_numbered(names.ledger_name(self._service, first), names.LEDGER, first, data)
+        if existing is not None and existing.get("data") != data:
+            by = (records_of(existing)[0] or {}).get("who", "another writer")
             raise Conflict(
                 f"the ledger of {self._service} was written by {by} meanwhile",
                 hint="mpctl status shows who is at work; the same command again continues from there",
             )
-        if self._known is not None and self._known.entries is not None and entry not in self._known.entries:
-            self._known.entries = (*self._known.entries, entry)
+        if self._known is not None and self._known.entries is not None and entries[-1] not in self._known.entries:
+            self._known.entries = (*self._known.entries, *entries)
             self._name_newest(self._known.entries)
 
     def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:

@@ -60,11 +60,11 @@ class LocalStore:
             return ()
         return read_ledger(text, where=str(self._ledger))
 
-    def append(self, entry: Entry) -> None:
-        """Write an entry and wait until it is on the disk. A torn line left by a crash is moved aside first.
+    def append(self, *entries: Entry) -> None:
+        """Write entries and wait until they are on the disk. A torn line left by a crash is moved aside first.
 
         Raises:
-            Conflict: the last entry is not the one that ``entry`` follows.
+            Conflict: the last entry is not the one that the first of them follows.
         """
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with naming(self._ledger), self._ledger.open("a+b") as file:
@@ -73,9 +73,9 @@ class LocalStore:
                 with self._ledger.with_suffix(".torn").open("ab") as aside:
                     aside.write(torn + b"\n")
                 file.truncate(file.seek(0, os.SEEK_END) - len(torn))
-            if (last.digest if last else "") != entry.previous:
+            if (last.digest if last else "") != entries[0].previous:
                 raise Conflict(f"{self._ledger} was written meanwhile", hint="run the same command again")
-            _append(file, entry.to_line().encode() + b"\n")
+            _append(file, "".join(f"{entry.to_line()}\n" for entry in entries).encode())
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         """Keep a record of an operation."""

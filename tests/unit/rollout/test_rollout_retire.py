@@ -50,7 +50,7 @@ def test_a_rollback_after_an_interrupted_retirement_undoes_the_rollout():
         assert open_retirement(again.disk.ledger) is None, f"boundary {boundary}"
         rollback(again)
         check(again, BASELINE_TEXT)  # the same command again is already done
-    assert len(left) > 7
+    assert len(left) > 5
 
 
 def test_an_interrupted_retirement_goes_on_with_the_same_command_and_stops_no_rollout():

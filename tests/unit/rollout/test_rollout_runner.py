@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from world import (
     BASELINE_TEXT,
@@ -61,6 +63,18 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     names = list(sequences.steps_of(plan(strategy), rolls=False))
     steps_written = [(Event.DONE, name, then) for name, then in zip(names, (*names[1:], ""), strict=True)]
     assert events == [(Event.OPENED, "", names[0]), *steps_written, (Event.CLOSED, "", "")]
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_step_that_changes_nothing_is_written_with_the_next_one(strategy):
+    memory = MemoryWorld(FASTER)
+    rollout(memory, strategy)
+    appends = memory.trail.count("after append")
+    ends = [entry.step for entry in memory.disk.ledger if entry.event is Event.DONE]
+    together = [step for step, after in pairwise([*ends, ""]) if sequences.held_with(step, after)]
+    assert len(memory.disk.ledger) - appends == len(together)
+    assert {"measure", "measure-candidate"} & set(together)
+    assert not {"start", "switch", "ready"} & set(together)
 
 
 def test_a_baked_rollout_keeps_the_old_engine_until_the_end_of_the_bake():

@@ -219,9 +219,9 @@ class MemoryStore:
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self._world.disk.ledger)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, *entries: Entry) -> None:
         with self._world.acting("append"):
-            self._world.disk.ledger.append(Entry.from_line(entry.to_line()))
+            self._world.disk.ledger.extend(Entry.from_line(entry.to_line()) for entry in entries)
 
     def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
         with self._world.acting("save"):

@@ -5,6 +5,10 @@ after 429, which says that nothing happened. A write without an answer, or with 
 :class:`OutcomeUnknown` is raised, and the caller reads again and decides.
 
 Writes request strict field validation, so a misspelt field is an error. The field manager is ``mpctl``.
+
+A service's objects that were read within the last second are not read again, unless this client wrote anything since or
+a watch ended: the steps of one command ask for the same objects. A write still names the version that was read, so the
+server refuses it when another client was faster.
 """
 
 from __future__ import annotations
@@ -20,7 +24,19 @@ from urllib.parse import urlencode
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.kubernetes.api.failure import Call, OutcomeUnknown, Unreachable, error_of, retry_after, status_of
-from mpctl.platform.kubernetes.api.kinds import LEASE, POD, Kind
+from mpctl.platform.kubernetes.api.kinds import (
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    HPA,
+    INFERENCE_SERVICE,
+    LEASE,
+    LLM_CONFIG,
+    LLM_INFERENCE_SERVICE,
+    POD,
+    SCALED_OBJECT,
+    Kind,
+)
 
 if TYPE_CHECKING:
     import urllib3
@@ -40,6 +56,10 @@ _TIMEOUT_S = 30.0
 _LOG_BYTES = str(2**20)  # a line may be of any length
 _WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is gone
 _WATCH_BYTES = 2**16
+# What the steps of one command read again and again. An answer serves for less than any pause between two polls.
+_RECENT_KINDS = frozenset((INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, POD, HPA, SCALED_OBJECT))
+_RECENT_S = 0.9
+_OWN_RECORDS = frozenset((LEASE, CONTROLLER_REVISION, CONFIG_MAP))  # writing them changes nothing that serves
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
 
 
@@ -95,6 +115,7 @@ class Client:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._lock = threading.Lock()
+        self._recent: dict[str, tuple[float, Answer]] = {}
         self.guard: Callable[[], None] | None = None
 
     # Reading
@@ -164,6 +185,7 @@ class Client:
         except urllib3.exceptions.HTTPError as error:
             raise CannotWatch(str(error)) from error
         finally:
+            self.forget_reads()
             response.close()  # the answer is not read to its end, so its connection cannot be used again
 
     def raw(self, path: str) -> str | None:
@@ -273,6 +295,20 @@ class Client:
     # Requests
 
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
+        if call.kind not in _RECENT_KINDS:
+            return self._read_now(call, path, query)
+        key, asked, recent = f"{path}?{urlencode(query)}", time.monotonic(), self._recent
+        if key in recent and asked - recent[key][0] < _RECENT_S:
+            return recent[key][1]
+        answer = self._read_now(call, path, query)
+        recent[key] = asked, answer  # in the mapping that was current before: a write meanwhile has replaced it
+        return answer
+
+    def forget_reads(self) -> None:
+        """Read everything again: something may have changed."""
+        self._recent = {}
+
+    def _read_now(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
         for pause in (*_PAUSES_S, None):
             answer = self._send("GET", path, query, None, "")
             if isinstance(answer, Answer) and answer.code < 500 and answer.code != 429:
@@ -298,6 +334,9 @@ class Client:
             if self.guard is not None and call.kind is not LEASE:
                 self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
             answer = self._send(method, path, query, body, content_type)
+            done = isinstance(answer, Answer) and answer.code < 300
+            if call.kind not in _OWN_RECORDS and not (done and "dryRun" in query):
+                self.forget_reads()
             if isinstance(answer, NoAnswer) or answer.code >= 500:
                 reason = "no answer" if isinstance(answer, NoAnswer) else f"answer {answer.code}"
                 raise OutcomeUnknown(

@@ -251,6 +251,11 @@ def is_ready(pod: Json) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
+def is_scheduled(pod: Json) -> bool:
+    """Return whether the pod has a node; events explain nothing of it then that its containers' states do not."""
+    return _scheduled(pod).get("status") == "True"
+
+
 def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
     """Number of desired replicas that can become ready: excludes unschedulable pods, minimum 1."""
     unschedulable = [_scheduled(pod).get("status") == "False" for pod in pods]
@@ -281,7 +286,7 @@ def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
         )
     mine = [e for e in events if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")]
     scheduled = _scheduled(pod)
-    if scheduled.get("status") == "True":
+    if is_scheduled(pod):
         return None
     claims = _pending_claims(pod)
     scale_up = _scale_up_event(mine)

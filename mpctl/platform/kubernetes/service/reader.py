@@ -26,6 +26,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
     is_ready,
+    is_scheduled,
     port_of,
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
@@ -99,6 +100,7 @@ class ServiceReader:
         self._budget = ReadBudget()
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
+        self._models: dict[str, str] = {}  # by the uid of a pod
         self._awaited: tuple[str, Json | None] = ("", None)
         self._may_watch = True
 
@@ -174,7 +176,7 @@ class ServiceReader:
             if workload is None:
                 return None, Health(Phase.ABSENT)
             health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
-            if health.phase is not Phase.READY and any(not is_ready(p) for p in workload.pods):
+            if health.phase is not Phase.READY and any(not is_scheduled(p) for p in workload.pods):
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
                 health = assess_health(workload.isvc, workload.deployment, workload.pods, events, workload.runtime)
             return workload, self._fail_when_stuck(workload, health)
@@ -214,23 +216,23 @@ class ServiceReader:
         port = port_of(container)
         target = self.forwards.target(pod_name, port)
         token = self._token(container)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        uid = str(pod["metadata"].get("uid"))
+        paths = ("/v1/models", "/metrics") if uid not in self._models else ("/metrics",)
+        headers = {"/v1/models": {"Authorization": f"Bearer {token}"} if token else {}}
         try:
-            models = http.get(f"{target.url}/v1/models", headers=headers, socket=target.socket)
-            metrics = http.get(f"{target.url}/metrics", socket=target.socket)
+            answers = {p: http.get(f"{target.url}{p}", headers=headers.get(p), socket=target.socket) for p in paths}
         except http.NoAnswer as error:
             refused = self.forwards.refusal(pod_name, port)
             if refused is not None:
                 raise refused from error
             raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error.message}") from error
-        if models.status != 200 or metrics.status != 200:
-            raise MpctlError(
-                f"pod {pod_name} is ready, its engine answers {models.status} on /v1/models and "
-                f"{metrics.status} on /metrics"
-            )
+        if any(answer.status != 200 for answer in answers.values()):
+            statuses = " and ".join(f"{answer.status} on {path}" for path, answer in answers.items())
+            raise MpctlError(f"pod {pod_name} is ready, its engine answers {statuses}")
         try:
-            model = str(models.json()["data"][0]["id"])
-            counters = Counters.parse(metrics.text)
+            if "/v1/models" in answers:
+                self._models[uid] = str(answers["/v1/models"].json()["data"][0]["id"])
+            model, counters = self._models[uid], Counters.parse(answers["/metrics"].text)
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.

@@ -163,6 +163,13 @@ def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
     assert all(again.load("rollout-1", f"block-{n}") == {"noise": text} for n, text in enumerate(noise))
 
 
+def test_what_is_kept_already_is_not_written_again(api):
+    store(api).save("workload-1", "workload", {"rounds": 8})
+    before = api.writes
+    store(api).save("workload-1", "workload", {"rounds": 8})
+    assert api.writes == before
+
+
 def test_a_record_that_another_writer_made_is_not_read(api):
     forge(api, of=("workload-1", "workload"), content={"traffic": []})
     assert store(api).load("workload-1", "workload") is None

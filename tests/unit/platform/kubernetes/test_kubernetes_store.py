@@ -53,6 +53,26 @@ def test_entries_come_back_in_order_beyond_ten(api):
     assert [e.data["n"] for e in store(api).entries()] == list(range(12))
 
 
+def test_entries_that_are_appended_together_are_one_object_and_come_back_each(api):
+    first, *others = found = three(FakeApi())
+    store(api).append(first)
+    store(api).append(*others)
+    assert api.named("ledger") == ["mpctl-demo.ledger-1", "mpctl-demo.ledger-2"]
+    assert store(api).entries() == found
+    assert store(api).recorded().entries == 3
+    with pytest.raises(Conflict, match="was written by a@b meanwhile"):
+        store(api).append(entry(first, n=9), entry(entry(first, n=9)))
+
+
+def test_an_entry_changed_among_several_is_named(api):
+    first, second, third = three(FakeApi())
+    store(api).append(first, second, third)
+    item = api.objects["controllerrevisions", "mpctl-demo.ledger-1"]
+    item["data"] = {"entries": [first.to_record(), {**second.to_record(), "who": "x"}, third.to_record()]}
+    with pytest.raises(Tampered, match="ledger-1 does not follow: entry 2 of the ledger of demo is missing or forged"):
+        store(api).entries()
+
+
 def test_an_append_reads_nothing(api):
     found = three(api)
     before = api.reads
