@@ -18,6 +18,8 @@ from typing import Any
 from mpctl.errors import MpctlError
 from mpctl.experiment.run import Calibration
 
+_FILLED_S = 3.0
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -66,10 +68,10 @@ def saturation(calibration: Calibration | None, result: Mapping[str, Any]) -> st
     )
 
 
-def requests_for(concurrency: int, pace: Pace, seconds: float = 3.0) -> int:
-    """Return the number of requests that fill about ``seconds``: at most 400, but at least eight per request in
+def requests_for(concurrency: int, pace: Pace) -> int:
+    """Return the number of requests that fill about three seconds: at most 400, but at least eight per request in
     flight."""
-    return max(min(int(concurrency * seconds / pace.request_s), 400), 8 * concurrency)
+    return max(min(int(concurrency * _FILLED_S / pace.request_s), 400), 8 * concurrency)
 
 
 def calibrate(

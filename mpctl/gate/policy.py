@@ -227,13 +227,13 @@ class Policy:
         return cls(**record)
 
     @classmethod
-    def from_stored(cls, record: Mapping[str, Any], *, file: str | None = None) -> Policy:
+    def from_stored(cls, record: Mapping[str, Any]) -> Policy:
         """Read the policy of a stored run or plan, also of version 0.3, which had the inverse of a limit."""
         values = dict(record)
         if "min_speedup" in values:
             least = values.pop("min_speedup")
             values["max_time_per_token_ratio"] = min(1.0 / least, _LARGEST) if least else _LARGEST
-        return cls.from_record(values, file=file)
+        return cls.from_record(values)
 
     @classmethod
     def parse(cls, text: str, *, file: str) -> Policy:

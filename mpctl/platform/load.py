@@ -25,6 +25,7 @@ from mpctl.rollout.ports import Endpoint, Sent
 ENGINE_SIDE = Path(__file__).parent / "local" / "in_engine"
 WORKER = ENGINE_SIDE / "bench.py"
 PACED = ENGINE_SIDE / "paced.py"
+_LEAST_S = 600.0
 _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
 
 
@@ -65,10 +66,10 @@ class LoadClient(Protocol):
         """A server of known timing beside the client."""
 
 
-def limit_s(count: int, cell: Cell, max_tokens: int, *, least_s: float = 600.0) -> float:
+def limit_s(count: int, cell: Cell, max_tokens: int) -> float:
     """Return the time limit of a block in seconds, from its work and its arrival rate."""
     arrivals = count / cell.rate if cell.rate else 0.0
-    return least_s + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
+    return _LEAST_S + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
 
 
 def bench_arguments(

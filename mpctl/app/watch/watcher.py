@@ -49,7 +49,6 @@ class Watched:
     facts: Facts = field(default_factory=Facts)
     read_at: float | None = None
     assessment: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
-    last_at: float | None = None
     reported: Signal | None = None
     unpaid: bool = False
     finding: Signal | None = None
@@ -154,7 +153,6 @@ class Watcher:
             text = f"{engine} restarted; its counters began again"
             self._emit(WatchEvent(self._time(), *watched.key, "signal", "EngineRestarted", text))
         if assessment.figures is not None:
-            watched.last_at = self._now()
             watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
         self._report(watched)

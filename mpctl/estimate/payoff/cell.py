@@ -142,9 +142,9 @@ def serving_of(cell: Cell) -> Serving:
     )
 
 
-def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | None = None) -> Drafting:
-    """The draft's side; ``tokens_per_step`` where it is not that of the cell's acceptance."""
-    chosen = cell.k if k is None else k
+def drafting_of(cell: Cell) -> Drafting:
+    """The draft's side."""
+    chosen = cell.k
     draft, lookup = cell.draft_weights, cell.method in LOOKUPS
     keeps_async = lookup and not METHODS[cell.method].disables_async_scheduling
     old_lookup = keeps_async or _older(cell.engine, _OLD_LOOKUP)
@@ -153,7 +153,7 @@ def drafting_of(cell: Cell, *, k: int | None = None, tokens_per_step: float | No
     old_head = _older(cell.engine, _OLD_HEADS)
     return Drafting(
         k=float(chosen),
-        tokens_per_step=tokens_per_step or cell.acceptance.tokens_per_step(chosen),
+        tokens_per_step=cell.acceptance.tokens_per_step(chosen),
         coverage=cell.acceptance.coverage_at(chosen) if lookup and chosen else 1.0,
         passes=0.0 if draft is None else 1.0 if parallel else float(chosen),
         masked=float(chosen - 1) if parallel else 0.0,

@@ -15,11 +15,14 @@ from mpctl.estimate.replay.counts import Tokens
 _MOST_PLACES = 64  # of an ending that are followed: the first ones; more change no choice in practice
 
 
+_LEAST_PROBABILITY = 0.1  # of a continuation that is followed; the library's default
+
+
 class SuffixLookup:
     """The proposer of method suffix."""
 
-    def __init__(self, k: int, *, depth: int = 24, factor: float = 1.0, least: float = 0.1) -> None:
-        self._k, self._depth, self._factor, self._least = k, depth, factor, least
+    def __init__(self, k: int, *, depth: int = 24) -> None:
+        self._k, self._depth = k, depth
         self._earlier = _Index()
         self._own = _Index()
         self._tokens: list[int] = []
@@ -59,7 +62,7 @@ class SuffixLookup:
                 places = [(text, end) for text, end in places if end - size >= 0 and text[end - size] == token]
             if not places:
                 break
-            most = min(self._k, int(size * self._factor + 1e-6))
+            most = min(self._k, size)
             draft, score = self._follow(places, most)
             if score >= best_score:
                 best, best_score = draft, score
@@ -75,7 +78,7 @@ class SuffixLookup:
                 break
             token, count = following.most_common(1)[0]
             probability *= count / len(places)
-            if probability < self._least:
+            if probability < _LEAST_PROBABILITY:
                 break
             places = [
                 (text, end) for text, end in places if end + len(draft) < len(text) and text[end + len(draft)] == token

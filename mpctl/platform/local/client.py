@@ -27,6 +27,7 @@ from mpctl.platform.local.files import state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.ports import Endpoint, Sent
 
+_SAMPLES_S = 600.0
 WITHOUT = "--no-calibrate measures without"
 
 
@@ -36,10 +37,9 @@ class BenchClient:
     ``python``: the interpreter of the engine's environment; ``cwd``: what relative paths of models start from.
     """
 
-    def __init__(self, python: str, cwd: str, *, timeout_s: float = 600.0) -> None:
+    def __init__(self, python: str, cwd: str) -> None:
         self._python = python
         self._cwd = cwd
-        self._timeout_s = timeout_s
         self._worker: _Worker | None = None
 
     def prepare(self) -> None:
@@ -124,7 +124,7 @@ class BenchClient:
             data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
             result = scratch / "result.json"
             arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens, salt=salt)
-            limit = limit_s(len(prompts), cell, max_tokens, least_s=self._timeout_s)
+            limit = limit_s(len(prompts), cell, max_tokens)
             loaded = self._ask({"arguments": arguments, "token": endpoint.token}, limit, result)
             if not isinstance(loaded, dict):
                 raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
@@ -152,7 +152,7 @@ class BenchClient:
         with _scratch("a data set could not be read") as scratch:
             result = scratch / "prompts.json"
             arguments = [f"--{name}={value}" for name, value in options.items()] + switches
-            loaded = self._ask({"samples": arguments, "result": str(result), "token": None}, self._timeout_s, result)
+            loaded = self._ask({"samples": arguments, "result": str(result), "token": None}, _SAMPLES_S, result)
         prompts = tuple(p for p in loaded if isinstance(p, str) and p) if isinstance(loaded, list) else ()
         if not prompts:
             raise MpctlError(f"the data set {dataset} {path} holds no prompts that are plain text")

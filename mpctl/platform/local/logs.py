@@ -7,6 +7,7 @@ from pathlib import Path
 from mpctl.platform.quotations import without_requests
 
 _LOG_BYTES = 65_536
+_LINE_CHARACTERS = 160
 
 
 def log_path(directory: Path, arm_id: str) -> Path:
@@ -25,7 +26,7 @@ def log_end(log: Path) -> str:
         return without_requests(file.read().decode(errors="replace"))
 
 
-def last_log_line(log: Path, *, limit: int = 160) -> str:
+def last_log_line(log: Path) -> str:
     """The last line of a log that says something, without the logger's prefix."""
     try:
         lines = log_end(log).splitlines()
@@ -34,5 +35,5 @@ def last_log_line(log: Path, *, limit: int = 160) -> str:
     for line in reversed(lines):
         text = line.split("] ", 1)[-1].strip()
         if text:
-            return text[:limit]
+            return text[:_LINE_CHARACTERS]
     return ""

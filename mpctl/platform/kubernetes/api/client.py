@@ -54,6 +54,8 @@ _PAGE = 500  # objects per list request, as kubectl
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
 _LOG_BYTES = str(2**20)  # a line may be of any length
+_LOG_LINES = "50"
+_OPTIONS = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 _WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is gone
 _WATCH_BYTES = 2**16
 # What the steps of one command read again and again. An answer serves for less than any pause between two polls.
@@ -198,12 +200,12 @@ class Client:
         """Return the server's ``/version``."""
         return json_object(self.raw("/version") or "{}")
 
-    def log(self, name: str, namespace: str, *, container: str = "", tail: int = 50, previous: bool = False) -> str:
+    def log(self, name: str, namespace: str, *, container: str = "", previous: bool = False) -> str:
         """Return the last lines of a container's log; empty without one."""
         call = Call("get", POD, namespace, name, "log")
         query = {
-            "tailLines": str(tail),
-            "limitBytes": str(_LOG_BYTES),
+            "tailLines": _LOG_LINES,
+            "limitBytes": _LOG_BYTES,
             "container": container,
             "previous": "true" if previous else "",
         }
@@ -216,7 +218,7 @@ class Client:
 
     # Writing
 
-    def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
+    def create(self, kind: Kind, body: Json) -> Json:
         """Create an object; metadata names it.
 
         Raises:
@@ -224,7 +226,7 @@ class Client:
             OutcomeUnknown: no answer.
         """
         call = _call("create", kind, body)
-        return self._write(call, "POST", kind.path(call.namespace), _options(dry_run), body, "application/json")
+        return self._write(call, "POST", kind.path(call.namespace), _OPTIONS, body, "application/json")
 
     def replace(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
         """Write the whole object. ``metadata.resourceVersion`` and ``metadata.uid`` must be those that were read, which
@@ -239,23 +241,22 @@ class Client:
             raise ValueError("a replace needs the resourceVersion and uid that were read")
         call = _call("update", kind, body)
         path = kind.path(call.namespace, call.name)
-        return self._write(call, "PUT", path, _options(dry_run), body, "application/json")
+        query = {**_OPTIONS, "dryRun": "All"} if dry_run else _OPTIONS
+        return self._write(call, "PUT", path, query, body, "application/json")
 
-    def apply(
-        self, kind: Kind, body: Json, *, force: bool = False, dry_run: bool = False, subresource: str | None = None
-    ) -> Json:
+    def apply(self, kind: Kind, body: Json, *, force: bool = False, subresource: str | None = None) -> Json:
         """Server-side apply as ``mpctl``. The same body again changes nothing, so an unknown outcome is repeated.
 
         Raises:
             Stale: another manager owns a field; the message names both.
         """
         call = _call("patch", kind, body)
-        query = {**_options(dry_run), "force": "true" if force else "false"}
+        query = {**_OPTIONS, "force": "true" if force else "false"}
         body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
         path = kind.path(call.namespace, call.name, subresource)
         return self._retry_unknown(lambda: self._write(call, "PATCH", path, query, body, _APPLY))
 
-    def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json, *, dry_run: bool = False) -> Json:
+    def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json) -> Json:
         """JSON merge patch; put ``metadata.resourceVersion`` into the patch for a precondition.
 
         Raises:
@@ -263,7 +264,7 @@ class Client:
             OutcomeUnknown: no answer.
         """
         call = Call("patch", kind, namespace, name)
-        return self._write(call, "PATCH", kind.path(namespace, name), _options(dry_run), patch, _MERGE)
+        return self._write(call, "PATCH", kind.path(namespace, name), _OPTIONS, patch, _MERGE)
 
     def delete(
         self,
@@ -468,11 +469,6 @@ class Client:
     def close(self) -> None:
         """Close idle connections."""
         self._pool.clear()
-
-
-def _options(dry_run: bool) -> dict[str, str]:
-    options = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
-    return {**options, "dryRun": "All"} if dry_run else options
 
 
 def _call(verb: str, kind: Kind, body: Json) -> Call:

@@ -35,7 +35,7 @@ class Connection:
     context: str
 
 
-def kubeconfig_files(path: str | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def kubeconfig_files(path: str | None) -> tuple[str, ...]:
     """The files to read, in order of precedence; those that do not exist are left out unless named by ``path``.
 
     Raises:
@@ -45,7 +45,7 @@ def kubeconfig_files(path: str | None, environment: Mapping[str, str] = os.envir
         if not Path(path).expanduser().is_file():
             raise InputError("file not found", file=path, field="--kubeconfig")
         return (str(Path(path).expanduser()),)
-    listed = environment.get(VARIABLE) or str(Path("~/.kube/config").expanduser())
+    listed = os.environ.get(VARIABLE) or str(Path("~/.kube/config").expanduser())
     files = [str(Path(part).expanduser()) for part in listed.split(os.pathsep) if part]
     return tuple(f for f in files if Path(f).is_file())
 
