@@ -21,9 +21,11 @@ from mpctl.app.watch.leader import LEASE
 from mpctl.experiment.built_in import built_in_prompts
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.watch.drill import Answer, throughput
+from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import ROOT
-from .objects import ANY_SPEED, CONTAINERS
+from .objects import ANY_SPEED
+from .test_hostile_records import planted_service
 from .test_journey_real_engine import CLAIMED, service
 
 POLICY = {
@@ -173,19 +175,21 @@ def wait_for(what, look, watch, timeout_s):
 
 
 SCRIPT = {"accept": 0.4, "novel": 0.0, "speculating": {"slow": 1.3}}
-USUAL = tuple(f"usual {n} " * 60 for n in range(20))
-NOVEL = tuple(f"novel {n} " * 60 for n in range(20))
+USUAL = tuple(f"usual {PROMPT} {n} " * 40 for n in range(20))
+NOVEL = tuple(f"novel {PROMPT} {n} " * 40 for n in range(20))
 
 
 @pytest.fixture
 def promoted(cluster, namespace, mpctl):
-    """A service with n-gram speculation, and the watch's installation without pods."""
+    """A service with planted secrets and n-gram speculation, and the watch's installation without pods."""
     cluster.pods.rule(lambda pod: {"script": SCRIPT, "stop_s": 2})
-    namespace.deploy(CONTAINERS)
+    namespace.deploy(planted_service())
     policy = mpctl.directory / "policy.yaml"
     policy.write_text(ANY_SPEED)
     plain = text_of(namespace.client.get("isvc", "demo"))
-    mpctl("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "4", "--no-calibrate", "--policy", str(policy))
+    users = f"users={write_prompts(mpctl.directory / 'prompts.jsonl')}"
+    few = ("--prompts", users, "--requests", "4", "--repeats", "4", "--no-calibrate", "--policy", str(policy))
+    mpctl("rollout", "--spec", "ngram", *few)
     watch = Watch(cluster, namespace, mpctl, POLICY)
     yield watch, plain
     watch.remove()
@@ -213,6 +217,36 @@ def fall_back(watch, users, plain, kill):
     assert len(fallbacks(watch.mpctl)[0]) == before + 1
     watch.scale(0)
     return at - began, at - watch.kills[-1] if kill else None
+
+
+def marked_objects(namespace):
+    """The marks in the objects of every kind that the namespace has, Secrets aside, by (kind, labels' part, name)."""
+    names = namespace.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
+    kinds = sorted({name for name in names if name != "secrets" and not name.endswith("metrics.k8s.io")})
+    records = json.loads(namespace.kubectl("get", ",".join(kinds), "--show-managed-fields", "-o", "json"))["items"]
+    listed = {record["kind"] for record in records}
+    assert listed >= {"ConfigMap", "ControllerRevision", "Event", "Lease", "SpeculationStatus"}
+    return {
+        (record["kind"], record["metadata"].get("labels", {}).get("mpctl.dev/part"), record["metadata"]["name"]): marks
+        for record in records
+        if (marks := finds(json.dumps(record).encode()))
+    }
+
+
+def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_author_wrote_it(
+    cluster, namespace, promoted
+):
+    watch, plain = promoted
+    with Users(cluster, namespace, 1, 100) as users:
+        fall_back(watch, users, plain, 0)
+        users.pause()
+    assert users.failed() == []
+    assert any("WorseDraft" in event["message"] for event in namespace.client.list("events"))
+    assert finds(watch.logs().encode()) == set()
+    marked = marked_objects(namespace)
+    assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
+    theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores
+    assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {("ControllerRevision", "revision")}
 
 
 @pytest.mark.nightly
