@@ -48,7 +48,7 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
 def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
     done = promoted("watch", "demo", "--once", "--interval", "1s", "-o", "json")
     assert json.loads(done.stdout)["items"][0]["signal"] == "Idle"
-    words = ["watch", "demo", "--interval", "0.25s", "-o", "json", "--listen", "127.0.0.1:0"]
+    words = ["watch", "demo", "--interval", "1s", "-o", "json", "--listen", "127.0.0.1:0"]
     watch = subprocess.Popen(
         [sys.executable, "-m", "mpctl.cli.main", *words],
         cwd=promoted.directory,
@@ -65,6 +65,7 @@ def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
             time.sleep(0.2)
         with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
             assert answer.status == 200
+        assert "watching 1 service every 1 s; each event is a line, until Ctrl-C" in watch.stderr.readline()
     finally:
         watch.terminate()
         assert watch.wait(timeout=60) == 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
+from mpctl import formatting
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
@@ -259,10 +260,14 @@ def _run(
     terminal = context.terminal
     redrawn = context.output in ("table", "wide") and terminal.live and terminal.out.isatty()
     recent: list[str] = []
+    told: int | None = None
     with terminal.screen() as draw:
         while not stop.is_set():
             round_()
             beat.now()
+            if not redrawn and len(watcher.watched) != told:
+                told = len(watcher.watched)
+                terminal.note(_scope(told, watcher.policy.interval_s))
             with lock:
                 new, events[:] = list(events), []
             recent = [*recent, *(e.line for e in new)][-10:]
@@ -272,6 +277,14 @@ def _run(
             for event in () if redrawn else new:
                 terminal.result(_line(event, context.output))
             stop.wait(max(watcher.policy.interval_s - beat.age_s, 0.0))
+
+
+def _scope(services: int, interval_s: float) -> str:
+    """What is watched, in words."""
+    if not services:
+        return "no service is up yet; each event will be a line, until Ctrl-C"
+    what = "1 service" if services == 1 else f"{services} services"
+    return f"watching {what} every {formatting.duration(interval_s)}; each event is a line, until Ctrl-C"
 
 
 def _led(

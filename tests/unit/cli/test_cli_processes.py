@@ -276,3 +276,11 @@ def test_watching_a_terminal_comes_back_from_the_alternate_screen(environment):
     os.close(ours)
     assert seen.startswith(b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[J")
     assert seen.endswith(b"\x1b[?25h\x1b[?1049lno service is up\r\n")
+
+
+def test_a_watch_of_nothing_says_so_and_ends_with_ctrl_c(environment, tmp_path):
+    watch = subprocess.Popen([*MPCTL, "watch"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    with watch:
+        assert watch.stderr.readline() == "no service is up yet; each event will be a line, until Ctrl-C\n"
+        watch.send_signal(signal.SIGINT)
+    assert watch.returncode == 0
