@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import __version__, bounded
+from mpctl.app.files import read_file
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, Tampered
 from mpctl.platform.local.files import part_of_path, write_text
@@ -72,9 +73,9 @@ def read_export(path: str) -> dict[str, Any]:
         Tampered: its content does not have its digest.
     """
     try:
-        document = bounded.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", file=path) from error
+        document = bounded.loads(read_file(path, "the history"))
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", file=path) from error
     if not isinstance(document, dict) or document.get("kind") != _KIND or document.get("format") != _FORMAT:
         raise InputError("not a history that this mpctl exported", file=path, hint="write it with 'mpctl export'")
     body = {key: value for key, value in document.items() if key != "sha256"}

@@ -232,6 +232,8 @@ def _once(context: CliContext, watcher: Watcher, publisher: Publisher | None) ->
     time.sleep(watcher.policy.interval_s)
     watcher.round()
     rows = list(watcher.watched.values())
+    if not rows:
+        raise InputError("no service to watch is up", hint="run 'mpctl status' to list services")
     if publisher is not None:
         publisher.publish(rows)
     context.emit(
