@@ -109,7 +109,7 @@ class Run:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
-        """Read the value that :meth:`to_record` wrote, by this version or 0.3.
+        """Read the value that :meth:`to_record` wrote.
 
         Raises:
             InputError: the record is no whole Run, or of a version that is not read; ``file`` names it in the message.
@@ -122,7 +122,7 @@ class Run:
         values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
         try:
             blocks = _read_blocks(values.pop("blocks", ()))
-            run = decode(cls, {**values, "blocks": []}, {Policy: Policy.from_stored})
+            run = decode(cls, {**values, "blocks": []}, {Policy: Policy.from_record})
             return replace(run, blocks=blocks).checked()
         except (ValueError, OverflowError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error

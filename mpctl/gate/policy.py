@@ -219,21 +219,12 @@ class Policy:
         for key, value in record.items():
             line = (lines or {}).get(key)
             if key not in terms:
-                message = _RENAMED.get(key) or f"unknown; known are {', '.join(sorted(terms))}"
+                message = f"unknown; known are {', '.join(sorted(terms))}"
                 raise InputError(message, file=file, line=line, field=key)
             fault = _fault(value, terms[key][1])
             if fault:
                 raise InputError(f"must be {fault}, not {value!r:.40}", file=file, line=line, field=key)
         return cls(**record)
-
-    @classmethod
-    def from_stored(cls, record: Mapping[str, Any]) -> Policy:
-        """Read the policy of a stored run or plan, also of version 0.3, which had the inverse of a limit."""
-        values = dict(record)
-        if "min_speedup" in values:
-            least = values.pop("min_speedup")
-            values["max_time_per_token_ratio"] = min(1.0 / least, _LARGEST) if least else _LARGEST
-        return cls.from_record(values)
 
     @classmethod
     def parse(cls, text: str, *, file: str) -> Policy:
@@ -250,8 +241,6 @@ class Policy:
         """Return a JSON object."""
         return dict(self.__dict__)
 
-
-_RENAMED = {"min_speedup": "replaced by max_time_per_token_ratio, its inverse (1.25 becomes 0.8)"}
 
 
 def _fault(value: Any, term: Term) -> str:

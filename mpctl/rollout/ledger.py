@@ -97,11 +97,8 @@ class Entry:
         """The value :meth:`to_record` wrote.
 
         Raises:
-            OlderFormat: an older mpctl wrote it.
             ValueError: it is no entry.
         """
-        if isinstance(record, dict) and "previous" in record and "format" not in record:
-            raise OlderFormat
         entry = decode(cls, record)
         if entry.format not in _READABLE:
             raise ValueError(f"format {entry.format} of a newer mpctl")
@@ -115,18 +112,6 @@ class Entry:
     def from_line(cls, line: str) -> Entry:
         """The value :meth:`to_line` wrote; raises as :meth:`from_record`."""
         return cls.from_record(bounded.loads(line))
-
-
-class OlderFormat(ValueError):
-    """An entry of the format before this one."""
-
-
-def older_ledger(where: str) -> MpctlError:
-    """The error for a ledger that an older mpctl wrote."""
-    return MpctlError(
-        f"{where} was recorded by an older mpctl",
-        hint="finish or roll back with that version, then move the ledger and its revisions aside",
-    )
 
 
 def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
@@ -143,8 +128,6 @@ def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
     for number, line in enumerate(complete, start=1):
         try:
             entries.append(Entry.from_line(line))
-        except OlderFormat as error:
-            raise older_ledger(where) from error
         except (ValueError, RecursionError) as error:
             raise MpctlError(
                 f"{where}:{number}: not a ledger entry ({error})", hint="restore the file; nothing was changed"

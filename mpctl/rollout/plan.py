@@ -16,7 +16,7 @@ from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import SPEC_READER, SPEC_WRITER, Manifest, Revision, spec_text
 
 _WRITERS: dict[type, Writer] = {**SPEC_WRITER, Policy: Policy.to_record, Manifest: Manifest.to_record}
-_READERS: dict[type, Reader] = {**SPEC_READER, Policy: Policy.from_stored, Manifest: Manifest.from_record}
+_READERS: dict[type, Reader] = {**SPEC_READER, Policy: Policy.from_record, Manifest: Manifest.from_record}
 
 
 class Kind(StrEnum):

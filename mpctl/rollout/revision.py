@@ -63,11 +63,6 @@ class Revision:
         digest = str(values.pop("digest", ""))
         number = f"revision {values.get('number', '?')}"
         named = f"{where}: {number}" if where else number
-        if isinstance(values.get("spec"), str):
-            raise MpctlError(
-                f"{named} was recorded by an older mpctl",
-                hint="finish or roll back with that version, then move its revisions and ledger aside",
-            )
         revision = restored(
             named, lambda r: decode(cls, r, SPEC_READER), values, hint="restore it from a copy; nothing was changed"
         )

@@ -20,14 +20,14 @@ from typing import Any
 from mpctl.errors import Conflict, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, Kind
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
 from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.platform.kubernetes.create_once import create_once
 from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import NewestEntry, data_of, entries_of, missing_after, records_of
 from mpctl.platform.kubernetes.sealed_records import SealedRecords
-from mpctl.rollout.ledger import Entry, older_ledger
+from mpctl.rollout.ledger import Entry
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
 
@@ -116,10 +116,7 @@ class KubernetesStore:
     def surviving_entries(self) -> tuple[Entry, ...]:
         """Return the ledger without entries removed from its end; raises as :meth:`entries` for other missing
         entries."""
-        entries = entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
-        if not entries:
-            self._refuse_older()
-        return entries
+        return entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
 
     def missing_entries(self, entries: tuple[Entry, ...]) -> str:
         """Describe the entries missing after these, by the Lease as last read; empty if none is missing."""
@@ -128,12 +125,6 @@ class KubernetesStore:
     def _name_newest(self, entries: tuple[Entry, ...]) -> None:
         if entries:
             self.held.newest_entry = NewestEntry(entries[-1].seq, entries[-1].digest)
-
-    def _refuse_older(self) -> None:
-        """Version 0.3 kept the ledger as lines in ConfigMaps."""
-        name = names.older_ledger_name(self._service)
-        if self._client.get(CONFIG_MAP, name, self._namespace) is not None:
-            raise older_ledger(f"ConfigMap {self._namespace}/{name}")
 
     def append(self, *entries: Entry) -> None:
         """Add entries, in one object under the number of the first.

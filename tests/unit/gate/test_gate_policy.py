@@ -68,7 +68,6 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("a: b: c\n", "gate.yaml:1: not YAML: "),
         ("[: 1\n", "gate.yaml:"),
         ("? [a]\n: 1\n", "gate.yaml:"),
-        ("min_speedup: 1.2\n", "gate.yaml:1: min_speedup: replaced by max_time_per_token_ratio, its inverse"),
         ("1: 2\n", "gate.yaml:1: 1: unknown"),
     ],
 )
@@ -116,13 +115,6 @@ def test_any_text_is_read_or_refused(text):
 def test_the_error_is_shared_out_between_promoting_and_rejecting():
     assert math.isclose(Policy().side, 0.017)
     assert math.isclose(Policy(level=0.9).side, 0.034)
-
-
-def test_a_stored_policy_of_version_0_3_is_read():
-    old = {k: v for k, v in Policy().to_record().items() if k != "max_time_per_token_ratio"}
-    assert Policy.from_stored({**old, "min_speedup": 1.0}) == Policy()
-    assert Policy.from_stored({**old, "min_speedup": 1.25}).max_time_per_token_ratio == 0.8
-    assert Policy.from_stored({**old, "min_speedup": 0}).max_time_per_token_ratio >= 1e17
 
 
 def test_every_rule_says_what_it_asks():

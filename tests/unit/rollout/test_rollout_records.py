@@ -210,19 +210,6 @@ def test_of_two_unfinished_operations_the_later_one_counts():
     assert open_operation([*FOUR, later]).id == "rollback-2"
 
 
-def test_the_ledger_of_an_older_mpctl_is_refused_by_name():
-    record = {k: v for k, v in FOUR[0].to_record().items() if k != "format"}
-    with pytest.raises(MpctlError, match=r"^ledger.jsonl was recorded by an older mpctl$") as caught:
-        read_ledger(json.dumps(record) + "\n", where="ledger.jsonl")
-    assert "finish or roll back with that version" in caught.value.hint
-
-
-def test_a_revision_of_an_older_mpctl_is_refused_by_name():
-    record = Revision(3, "a\n", "2026-01-01", "x", "as found", NONE, "rollout-1").to_record()
-    with pytest.raises(MpctlError, match=r"^0003.json: revision 3 was recorded by an older mpctl$"):
-        Revision.from_record({**record, "spec": "ngram K=4"}, where="0003.json")
-
-
 def test_no_entry_of_the_ledger_contains_a_manifest():
     record = json.dumps(OPENED)
     assert BASELINE_TEXT.strip() not in record

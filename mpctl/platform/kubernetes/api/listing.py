@@ -23,7 +23,7 @@ Found = tuple[Json, ...]
 class ListingClient(Client):
     """Reads of one namespace, or of all (``scope`` None). Nothing is read twice, so a client serves one command.
 
-    Engines are not queried, and a ledger of version 0.3 is not searched for: ``mpctl status NAME`` does both.
+    Engines are not queried: ``mpctl status NAME`` does that.
     """
 
     listing = True

@@ -56,11 +56,6 @@ def service_of_ledger(name: str) -> str:
     return name.removeprefix("mpctl-").rpartition(f".{LEDGER}-")[0]
 
 
-def older_ledger_name(service: str) -> str:
-    """The ConfigMap in which version 0.3 kept the first part of the ledger."""
-    return f"mpctl-{service}-ledger-0"
-
-
 def revision_name(service: str, number: int) -> str:
     """The ControllerRevision of a revision."""
     return f"mpctl-{service}-{number}"
