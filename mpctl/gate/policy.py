@@ -242,7 +242,6 @@ class Policy:
         return dict(self.__dict__)
 
 
-
 def _fault(value: Any, term: Term) -> str:
     """Return what the value would have to be, or "" if it is allowed."""
     if value is None and term.optional:
