@@ -30,6 +30,11 @@ _Z = 1.645  # one-sided, 95 %
 _OFF = 2  # readings in a row without the counters of speculation
 _RESTARTS, _RESTART_S = 2, 1800.0
 _PAYS = 0.05  # the gain, as a logarithm, that counts as paying
+# Share of the loss to be found that a sum does not count. Half of it is best against noise of single windows, more
+# against a mix of traffic that lasts as long as detection may take (scripts/watch-table).
+_ALLOWED = 0.6
+_LASTS = 4  # windows until a loss of the policy's size is found, at least
+_ONE = 0.5  # share of the limit that one window may add: a single broken one is no finding
 _CAP = 1.5  # limits that a sum may reach, so that it falls again soon after the cause is gone
 _UNTIMED = 1.05  # tokens per step that pay where no step times are known
 
@@ -212,14 +217,14 @@ def _by_sums(policy: WatchPolicy, state: State, figures: Figures, expected: Expe
         costlier = math.log(figures.step_ms / expected.step_ms)
     shift = -math.log(1.0 - policy.loss)
     slack = min(max(expected.slack, 0.0), shift / 2)
-    allowance = (shift + slack) / 2
-    limit = limit_of(state.slower_noise.deviation, allowance - slack, policy.run_length)
-    slower = _capped(state.slower.after(fewer + costlier - allowance), limit)
+    allowance = slack + _ALLOWED * (shift - slack)
+    limit = limit_of(state.slower_noise, allowance - slack, policy.run_length, _LASTS * (shift - allowance))
+    slower = _capped(state.slower.after(min(fewer + costlier - allowance, _ONE * limit)), limit)
     began = slower.windows <= 1
     break_even = expected.break_even or _UNTIMED * expected.baseline_tokens_per_step
     below = math.log(break_even / figures.tokens_per_step)
-    unpaid_limit = limit_of(state.unpaid_noise.deviation, _PAYS, policy.run_length)
-    unpaid = _capped(state.unpaid.after(below), unpaid_limit)
+    unpaid_limit = limit_of(state.unpaid_noise, _PAYS, policy.run_length, _LASTS * _PAYS)
+    unpaid = _capped(state.unpaid.after(min(below, _ONE * unpaid_limit)), unpaid_limit)
     sound = slower.value <= limit / 2 and unpaid.value <= unpaid_limit / 2  # a fault must not teach what is usual
     state = replace(
         state,

@@ -2,58 +2,73 @@
 
 Each window gives one number: how far a figure is from where it should be, as a logarithm. A cumulative sum (Page,
 Biometrika 41, 1954) adds what exceeds ``allowance`` and starts again at zero when it falls below; an alarm is a sum
-above a limit. The limit comes from the mean number of windows between two false alarms that is wanted (Siegmund,
-Sequential Analysis, 1985, 2.6), for the noise of this very service.
+above a limit.
 
-Windows resemble their neighbours, because a long request spans several and a mix of traffic lasts. The noise is
-therefore that of means over :data:`BLOCK` windows, times the square root of their number, learned while nothing is
-wrong. Values are clipped, so that neither one broken window nor a shift that was not seen yet teaches much.
+Windows resemble their neighbours, because a long request spans several and a mix of traffic lasts: a sum of few windows
+spreads wider than independent ones would, one of many less wide than the same growth would make it. The spread of means
+is therefore learned at four lengths, while nothing is wrong, and the limit is what sums of none of these lengths exceed
+by chance. Values are clipped, so that neither one broken window nor a shift that was not seen yet teaches much.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 
-BLOCK = 32  # windows of a block: eight minutes at the default interval, longer than a mix of traffic lasts
+LENGTHS = (8, 16, 32, 64)  # windows: two to sixteen minutes at the default interval
 FIRST_NOISE = 0.12  # of the logarithm of one window, before anything was learned
 LEAST_NOISE, MOST_NOISE = 0.05, 1.0
+UNLIKE_NORMAL = 10.0  # fewer false alarms than normally distributed noise would be allowed: real noise has longer tails
 _FIRST_WEIGHT = 8.0  # blocks that FIRST_NOISE counts for
-_MEMORY = 180.0  # blocks: a day at the default interval
+_MEMORY_WINDOWS = 5760.0  # a day at the default interval
 _CLIP = 3.0  # noises
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """Noise of a figure in one window, such that sums over many windows spread as independent ones would.
+class Blocks:
+    """Means of a figure over ``length`` windows, one block after the other: their ``mean`` and ``variance``, learned
+    from ``weight`` blocks. ``total``, ``count``: of the block that is not full yet."""
 
-    ``mean`` and ``variance`` are those of block means; ``weight``: blocks they were learned from, at most the memory.
-    """
-
+    length: int
+    variance: float
     mean: float = 0.0
-    variance: float = FIRST_NOISE**2 / BLOCK
     weight: float = _FIRST_WEIGHT
     total: float = 0.0
     count: int = 0
 
     @property
-    def deviation(self) -> float:
-        """Long-run standard deviation of one window."""
-        return min(max(math.sqrt(self.variance * BLOCK), LEAST_NOISE), MOST_NOISE)
+    def spread(self) -> float:
+        """Standard deviation of the sum of a block."""
+        root = math.sqrt(self.length)
+        return min(max(math.sqrt(self.variance) * self.length, LEAST_NOISE * root), MOST_NOISE * root)
 
-    def after(self, value: float) -> Noise:
-        """With one more window, as soon as its block is full."""
-        if self.count + 1 < BLOCK:
-            return Noise(self.mean, self.variance, self.weight, self.total + value, self.count + 1)
-        block = (self.total + value) / BLOCK
-        reach = _CLIP * math.sqrt(max(self.variance, LEAST_NOISE**2 / BLOCK))
+    def after(self, value: float) -> Blocks:
+        """With one more window, learned as soon as its block is full."""
+        if self.count + 1 < self.length:
+            return replace(self, total=self.total + value, count=self.count + 1)
+        block = (self.total + value) / self.length
+        reach = _CLIP * math.sqrt(max(self.variance, LEAST_NOISE**2 / self.length))
         away = min(max(block - self.mean, -reach), reach)
-        weight = min(self.weight + 1.0, _MEMORY)
-        return Noise(
-            mean=self.mean + away / weight,
+        weight = min(self.weight + 1.0, _MEMORY_WINDOWS / self.length)
+        return Blocks(
+            self.length,
             variance=self.variance + (away * away - self.variance) / weight,
+            mean=self.mean + away / weight,
             weight=weight,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of a figure at each of :data:`LENGTHS`."""
+
+    blocks: tuple[Blocks, ...] = tuple(Blocks(length, FIRST_NOISE**2 / length) for length in LENGTHS)
+
+    def after(self, value: float) -> Noise:
+        """With one more window."""
+        return Noise(tuple(blocks.after(value) for blocks in self.blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +88,27 @@ NOTHING = Sum()
 UNLEARNED = Noise()
 
 
-def limit_of(deviation: float, margin: float, run_length: float) -> float:
-    """The limit of a cumulative sum with ``run_length`` windows between false alarms on average.
+def limit_of(noise: Noise, margin: float, run_length: float, least: float) -> float:
+    """The limit of a cumulative sum with ``run_length`` windows between false alarms on average, at least ``least``.
 
-    ``margin``: how far the mean of a sound window lies below the allowance, in the unit of ``deviation``.
+    ``margin``: how far the mean of a sound window lies below the allowance. A sum of n windows passes a limit with the
+    chance that a normal variable passes (limit + n margin) / spread of n windows, once in n windows.
     """
-    drift = margin / deviation
-    # Siegmund: run length = (exp(2 drift b) - 2 drift b - 1) / (2 drift^2), b = limit + 1.166; the linear term, which
-    # only shortens it, is made up for by the doubling.
-    bound = math.log(2.0 * (2.0 * drift * drift * run_length) + 1.0) / (2.0 * drift)
-    return deviation * max(bound - 1.166, 1.0)
+    limits = [normal(b.length, run_length) * b.spread - b.length * margin for b in noise.blocks]
+    # Sums of more windows than the longest block spread as independent blocks of it: their highest limit, where there
+    # is one, is that of a parabola in the root of their number.
+    longest = noise.blocks[-1]
+    side = normal(longest.length, run_length) * longest.spread / math.sqrt(longest.length)
+    if side / (2.0 * margin) > math.sqrt(longest.length):
+        limits.append(side * side / (4.0 * margin))
+    return max(least, *limits)
+
+
+@cache
+def normal(length: int, run_length: float) -> float:
+    """Standard deviations that a sum of ``length`` windows passes by chance once in ``run_length`` windows, and
+    :data:`UNLIKE_NORMAL` times as seldom."""
+    return NormalDist().inv_cdf(1.0 - min(length / run_length / UNLIKE_NORMAL, 0.5))
 
 
 def windows_to_detect(limit: float, excess: float) -> float:

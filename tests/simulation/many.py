@@ -75,36 +75,53 @@ def found_in_many(
     return found
 
 
-class _Noise:
-    """``mpctl.watch.detect.Noise`` of every service."""
+class _Blocks:
+    """``mpctl.watch.detect.Blocks`` of every service."""
 
-    def __init__(self, count: int) -> None:
-        start = detect.UNLEARNED
+    def __init__(self, start: detect.Blocks, count: int) -> None:
+        self.length = start.length
         self.mean, self.variance, self.weight, self.total, self.count = (
             np.full(count, value) for value in (start.mean, start.variance, start.weight, start.total, 0.0)
         )
 
     @property
-    def deviation(self) -> Array:
-        return np.clip(np.sqrt(self.variance * detect.BLOCK), detect.LEAST_NOISE, detect.MOST_NOISE)
+    def spread(self) -> Array:
+        root = math.sqrt(self.length)
+        return np.clip(np.sqrt(self.variance) * self.length, detect.LEAST_NOISE * root, detect.MOST_NOISE * root)
 
     def learn(self, value: Array, which: Mask) -> None:
-        full = which & (self.count + 1 >= detect.BLOCK)
-        block = (self.total + value) / detect.BLOCK
-        reach = detect._CLIP * np.sqrt(np.maximum(self.variance, detect.LEAST_NOISE**2 / detect.BLOCK))
+        self.total, self.count = np.where(which, self.total + value, self.total), self.count + which
+        full = self.count >= self.length
+        if not full.any():
+            return
+        block = self.total / self.length
+        reach = detect._CLIP * np.sqrt(np.maximum(self.variance, detect.LEAST_NOISE**2 / self.length))
         away = np.clip(block - self.mean, -reach, reach)
-        weight = np.minimum(self.weight + 1.0, detect._MEMORY)
-        self.total = np.where(full, 0.0, np.where(which, self.total + value, self.total))
-        self.count = np.where(full, 0.0, np.where(which, self.count + 1, self.count))
+        weight = np.minimum(self.weight + 1.0, detect._MEMORY_WINDOWS / self.length)
+        self.total, self.count = np.where(full, 0.0, self.total), np.where(full, 0.0, self.count)
         self.mean = np.where(full, self.mean + away / weight, self.mean)
         self.variance = np.where(full, self.variance + (away * away - self.variance) / weight, self.variance)
         self.weight = np.where(full, weight, self.weight)
 
 
-def _limit(deviation: Array, margin: float, run_length: float) -> Array:
-    drift = margin / deviation
-    bound = np.log(2.0 * (2.0 * drift * drift * run_length) + 1.0) / (2.0 * drift)
-    return deviation * np.maximum(bound - 1.166, 1.0)
+class _Noise:
+    """``mpctl.watch.detect.Noise`` of every service."""
+
+    def __init__(self, count: int) -> None:
+        self.blocks = [_Blocks(start, count) for start in detect.UNLEARNED.blocks]
+
+    def learn(self, value: Array, which: Mask) -> None:
+        for blocks in self.blocks:
+            blocks.learn(value, which)
+
+
+def _limit(noise: _Noise, margin: float, run_length: float, least: float) -> Array:
+    limits = [detect.normal(b.length, run_length) * b.spread - b.length * margin for b in noise.blocks]
+    longest = noise.blocks[-1]
+    side = detect.normal(longest.length, run_length) * longest.spread / math.sqrt(longest.length)
+    beyond = side / (2.0 * margin) > math.sqrt(longest.length)
+    limits.append(np.where(beyond, side * side / (4.0 * margin), 0.0))
+    return np.maximum(least, np.maximum.reduce(limits))
 
 
 class _Many:
@@ -189,13 +206,14 @@ class _Many:
         run_length = self.policy.run_length
         shift = -math.log(1.0 - self.policy.loss)
         slack = min(max(self.slack, 0.0), shift / 2)
-        allowance = (shift + slack) / 2
-        limit = _limit(self.slower_noise.deviation, allowance - slack, run_length)
-        slower = self.slower + (fewer + costlier - allowance)
+        allowance = slack + assess._ALLOWED * (shift - slack)
+        limit = _limit(self.slower_noise, allowance - slack, run_length, assess._LASTS * (shift - allowance))
+        slower = self.slower + np.minimum(fewer + costlier - allowance, assess._ONE * limit)
         windows = np.where(slower > 0, self.windows + 1, 0.0)
         slower = np.minimum(np.maximum(slower, 0.0), assess._CAP * limit)
-        unpaid_limit = _limit(self.unpaid_noise.deviation, assess._PAYS, run_length)
-        unpaid = np.minimum(np.maximum(self.unpaid + below, 0.0), assess._CAP * unpaid_limit)
+        unpaid_limit = _limit(self.unpaid_noise, assess._PAYS, run_length, assess._LASTS * assess._PAYS)
+        unpaid = self.unpaid + np.minimum(below, assess._ONE * unpaid_limit)
+        unpaid = np.minimum(np.maximum(unpaid, 0.0), assess._CAP * unpaid_limit)
         began = windows <= 1
         sound = which & (slower <= limit / 2) & (unpaid <= unpaid_limit / 2)
         is_slower = (slower >= limit) | (self.is_slower & (slower > 0))
