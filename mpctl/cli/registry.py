@@ -17,6 +17,7 @@ COMMANDS: Table = {
     "rollback": ("mpctl.cli.operate.rollback", "Restore a recorded revision", "Rollout"),
     "resume": ("mpctl.cli.operate.resume", "Continue an interrupted operation", "Rollout"),
     "abandon": ("mpctl.cli.operate.abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
+    "restart": ("mpctl.cli.operate.restart", "Replace engines by fresh ones of the same spec", "Rollout"),
     "retire": ("mpctl.cli.operate.retire", "Stop a retained baseline", "Rollout"),
     "unlock": ("mpctl.cli.operate.unlock", "Free a service whose operator is gone", "Rollout"),
     "watch": ("mpctl.cli.watch", "See whether speculation still pays, and fall back by policy", "Inspect"),

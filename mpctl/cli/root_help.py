@@ -40,6 +40,7 @@ Rollout:
   rollback  Restore a recorded revision
   resume    Continue an interrupted operation
   abandon   End an unfinished operation, leave the service as it is
+  restart   Replace engines by fresh ones of the same spec
   retire    Stop a retained baseline
   unlock    Free a service whose operator is gone
 

@@ -7,13 +7,14 @@ disk, a cluster or a terminal.
 
 from mpctl.manifest.documents import load, load_one, load_values, select
 from mpctl.manifest.engine.command import EngineCommand
-from mpctl.manifest.foreign import foreign_changes
+from mpctl.manifest.foreign import RESTARTED_AT, foreign_changes
 from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
 from mpctl.manifest.service import Service, Storage
 from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
 
 __all__ = [
+    "RESTARTED_AT",
     "EngineCommand",
     "Json",
     "Service",

@@ -1,7 +1,7 @@
 """Fields in which two manifests of a service differ beyond what mpctl itself changes.
 
-A rollout edits the engine's speculative setting and stages a draft. Both are taken out of both manifests; every
-difference that remains was made by another writer.
+A rollout edits the engine's speculative setting and stages a draft, a restart marks the pods. These are taken out of
+both manifests; every difference that remains was made by another writer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mpctl.manifest.storage.cuts import VOLUME
 
 _STORAGE = ("storageUri", "storageUris")
 _EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpctl added goes with it
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"  # of kubectl rollout restart: fresh pods of the same service
 
 
 def foreign_changes(before: str, after: str) -> tuple[str, ...]:
@@ -69,8 +70,13 @@ def _documents(text: str) -> list[Any]:
 
 def _without_staging(value: Any) -> Any:
     if isinstance(value, dict):
-        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in _STORAGE}
-        return {key: inner for key, inner in unstaged.items() if not (key in _EMPTIED and inner == [])}
+        own = (*_STORAGE, RESTARTED_AT)
+        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in own}
+        return {
+            key: inner
+            for key, inner in unstaged.items()
+            if not (key in _EMPTIED and inner == []) and not (key == "annotations" and not inner)
+        }
     if isinstance(value, list):
         return [_without_staging(item) for item in value if not _is_staged(item)]
     return value

@@ -32,6 +32,7 @@ class Ending(StrEnum):
     UNDONE = "undone"
     ABANDONED = "abandoned"
     RETIRED = "retired"
+    RESTARTED = "restarted"
 
 
 class StepResult:
@@ -167,7 +168,7 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
 
 def last_change(entries: Iterable[Entry]) -> Operation | None:
     """The last operation that changed what is served: promoted, or rolled back by hand. Rejected ones and their
-    automatic rollbacks changed nothing in the end."""
+    automatic rollbacks changed nothing in the end, and a restart serves the same spec."""
     changed = [
         op
         for op in operations(entries)
@@ -182,7 +183,7 @@ def open_operation(entries: Iterable[Entry]) -> Operation | None:
     One that only stops a retained baseline does not count (:func:`open_retirement`): it changes nothing that serves and
     can be repeated at any time, so it must neither block others nor be undone in place of what was promoted.
     """
-    return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK))
+    return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK, Kind.RESTART))
 
 
 def open_retirement(entries: Iterable[Entry]) -> Operation | None:

@@ -20,11 +20,13 @@ _READERS: dict[type, Reader] = {**SPEC_READER, Policy: Policy.from_record, Manif
 
 
 class Kind(StrEnum):
-    """The purpose of an operation: judge a candidate, restore a revision, or end a retained baseline."""
+    """The purpose of an operation: judge a candidate, restore a revision, end a retained baseline, or replace the
+    engines by fresh ones of the same spec."""
 
     ROLLOUT = "rollout"
     ROLLBACK = "rollback"
     RETIRE = "retire"
+    RESTART = "restart"
 
 
 class Strategy(StrEnum):

@@ -277,6 +277,9 @@ class Platform(Protocol):
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""
 
+    def restarted_text(self, at: str) -> str:
+        """The live manifest with a mark that makes the platform start its engines afresh. ``at``: RFC 3339."""
+
     def configs(self) -> tuple[str, ...]:
         """Objects outside of the manifest that shape the service's pods, with their generations."""
 

@@ -67,7 +67,7 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
         if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
-    candidate = f"candidate of {operation_id}"
+    candidate = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
     if plan.restores:
         candidate = f"revision {plan.restores} with {', '.join(plan.keeps)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
@@ -79,8 +79,8 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
 def run(context: Context, operation: Operation) -> Operation:
     """Carry ``operation`` to its end, from wherever it is, and return it closed.
 
-    A rollout that the gate rejects, or that fails at a step, ends with the baseline restored; its ``ending`` and
-    ``detail`` say why.
+    A rollout that the gate rejects, and a rollout or restart that fails at a step, end with the baseline restored;
+    ``ending`` and ``detail`` say why.
 
     Raises:
         InputError: a rollout still measures, and its prompts are not at hand.
@@ -106,8 +106,8 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
             reason = error.message if error.hint is None else f"{error.message}; {error.hint}"
             operation = journal.fail(operation.id, reason)
     ending, detail = _ending(operation)
-    if ending is Ending.PROMOTED or "record" not in operation.done:
-        return journal.close(operation.id, ending, detail)  # promoted, or failed before anything was changed
+    if ending in (Ending.PROMOTED, Ending.RESTARTED) or "record" not in operation.done:
+        return journal.close(operation.id, ending, detail)  # as planned, or failed before anything was changed
     context.progress.note(f"{ending.value}: {detail}")
     why = f"{operation.id} {ending.value}: {detail}"
     back = operation.undo_plan(why=why, automatic=True)
@@ -145,6 +145,8 @@ def _rejected(operation: Operation) -> bool:
 def _ending(operation: Operation) -> tuple[Ending, str]:
     if operation.failure:
         return Ending.FAILED, operation.failure
+    if operation.plan.kind is Kind.RESTART:
+        return Ending.RESTARTED, operation.plan.why
     verdict = verdict_of(operation)
     assert verdict is not None
     ending = _ENDING_OF.get(verdict.outcome, Ending.PROMOTED)

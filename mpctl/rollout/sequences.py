@@ -15,8 +15,8 @@ from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, m
 from mpctl.rollout.steps.pin import pin, unpin
 from mpctl.rollout.steps.promote import promote
 from mpctl.rollout.steps.ready import wait_ready
-from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restored
-from mpctl.rollout.steps.retire import release, retire
+from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restarted, record_restored
+from mpctl.rollout.steps.retire import release, retire, stop_replaced
 from mpctl.rollout.steps.settle import settle, settle_behind_retained
 from mpctl.rollout.steps.start import start, switch
 from mpctl.rollout.steps.traffic.bake import bake
@@ -106,13 +106,32 @@ _BACK_INSTANTLY: dict[str, Step] = {
     "record-restored": record_restored,
 }
 _RETIRE: dict[str, Step] = {"retire": retire}
-_CHANGES_NOTHING = frozenset(("judge", "record", "record-promoted", "record-restored", "verify"))
+_RESTART: dict[str, Step] = {
+    "record": record_baseline,
+    "start": start,
+    "ready": wait_ready,
+    "promote": promote,
+    "record-restarted": record_restarted,
+    "retire": stop_replaced,
+    "verify": verify,
+}
+_RESTART_ROLLING: dict[str, Step] = {
+    "record": record_baseline,
+    "pin": pin,
+    "promote": promote,
+    "settle": settle,
+    "record-restarted": record_restarted,
+    "unpin": unpin,
+    "verify": verify,
+}
+_CHANGES_NOTHING = frozenset(("judge", "record", "record-promoted", "record-restarted", "record-restored", "verify"))
 STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
     (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
     (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
     (Kind.ROLLBACK, Strategy.SIDE_BY_SIDE): _BACK_BESIDE,
     (Kind.ROLLBACK, Strategy.IN_PLACE): _BACK_IN_PLACE,
     (Kind.RETIRE, Strategy.SIDE_BY_SIDE): _RETIRE,
+    (Kind.RESTART, Strategy.SIDE_BY_SIDE): _RESTART,
 }
 
 
@@ -121,6 +140,8 @@ def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
     every = STEPS[plan.kind, plan.strategy]
     if rolls and plan.kind is Kind.ROLLBACK:
         every = _BACK_INSTANTLY if plan.instant else _BACK_ROLLING
+    if rolls and plan.kind is Kind.RESTART:
+        every = _RESTART_ROLLING
     idle = _idle(plan, rolls=rolls)
     steps: dict[str, Step] = {}
     for name, act in every.items():

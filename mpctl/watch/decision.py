@@ -1,4 +1,4 @@
-"""Decide what the watch does about a finding: nothing, report, fall back, or try the better spec again.
+"""Decide what the watch does about a finding: nothing, report, restart, fall back, or try the better spec again.
 
 The decision is a function of values; who carries it out is somewhere else. Without a policy that says so it is never
 more than a report. In the order in which they hold an action back: another operation or operator, a finding that does
@@ -26,6 +26,7 @@ class Act(StrEnum):
     NOTHING = "nothing"
     REPORT = "report"
     HOLD = "hold"
+    RESTART = "restart"
     FALL_BACK = "fall back"
     RE_ARM = "re-arm"
     RESUME = "resume"
@@ -46,9 +47,9 @@ class Situation:
     """The situation of a service besides its assessment. Times are seconds of one clock.
 
     ``found_at``: when the present finding was first made; ``changes``: times of the watch's own changes of the
-    service, ``fallbacks`` of them fallbacks; ``rungs``: what can be restored, the best first; ``better``: the spec that
-    a fallback of the watch replaced, in words; ``busy``: the operator or operation at work; ``interrupted``: an
-    unfinished operation that the watch itself began.
+    spec, ``fallbacks`` of them fallbacks; ``restarts``: when it restarted the engines; ``rungs``: what can be restored,
+    the best first; ``better``: the spec that a fallback of the watch replaced, in words; ``busy``: the operator or
+    operation at work; ``interrupted``: an unfinished operation that the watch itself began.
     """
 
     now: float
@@ -59,24 +60,24 @@ class Situation:
     better: str = ""
     busy: str = ""
     interrupted: str = ""
-    engine_faults: tuple[float, ...] = ()
+    restarts: tuple[float, ...] = ()
     retry_at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """All services of this watch: how many, and when the watch fell back on any of them."""
+    """All services of this watch: how many, and when the watch acted on a finding of any of them."""
 
     services: int
-    fallbacks: tuple[float, ...] = ()
+    actions: tuple[float, ...] = ()
 
     def most(self, policy: WatchPolicy) -> int:
         """Services that may be changed within the policy's window."""
         return max(1, int(policy.fleet_share * self.services)) if policy.fleet_share > 0 else 0
 
     def braked(self, policy: WatchPolicy, now: float) -> bool:
-        """True when the number of fallbacks within the window has reached its limit."""
-        recent = [at for at in self.fallbacks if now - at < policy.fleet_window_s]
+        """True when the number of actions within the window has reached its limit."""
+        recent = [at for at in self.actions if now - at < policy.fleet_window_s]
         return len(recent) >= self.most(policy)
 
 
@@ -105,28 +106,47 @@ def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, 
         return Decision(Act.RESUME, f"{situation.interrupted} of the watch was interrupted")
     if not assessment.finding:
         return _without_finding(policy, assessment, situation)
-    if not policy.fall_back or assessment.signal not in ACTIONABLE:
-        return Decision(Act.REPORT, assessment.text)
-    if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
-        return Decision(Act.REPORT, f"{assessment.text}; speculation still pays")
-    held = _held(policy, situation)
-    if held:
+    if reported := _only_reported(policy, assessment):
+        return Decision(Act.REPORT, reported)
+    restart = _restarts_first(policy, assessment, situation)
+    if held := _held(policy, situation, restart=restart):
         return Decision(Act.HOLD, held)
-    if not situation.rungs:
+    if not situation.rungs and not restart:
         return Decision(Act.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
     if fleet.braked(policy, situation.now):
         most = f"{fleet.most(policy)} of {fleet.services} services within {policy.fleet_window_s:.0f} s"
         return Decision(Act.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True)
+    if restart:
+        return Decision(Act.RESTART, f"{assessment.signal.value}: {assessment.text}")
     return Decision(Act.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0])
 
 
-def _held(policy: WatchPolicy, situation: Situation) -> str:
-    """Why a fallback has to wait; empty when it need not."""
+def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
+    """The report on a finding that nothing is done about; empty for one that is acted on."""
+    if not policy.fall_back or assessment.signal not in ACTIONABLE:
+        return assessment.text
+    if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
+        return f"{assessment.text}; speculation still pays"
+    return ""
+
+
+def _restarts_first(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> bool:
+    """Return whether fresh engines are tried before another spec: the fault of an engine whose acceptance fell to zero
+    ends with its process (vllm #52873). Once in a day; what comes back is no accident."""
+    recent = any(situation.now - at < _DAY_S for at in situation.restarts)
+    return policy.restart and assessment.signal is Signal.STEP_TO_ZERO and not recent
+
+
+def _held(policy: WatchPolicy, situation: Situation, *, restart: bool) -> str:
+    """Why an action has to wait; empty when it need not. A restart changes no spec, so limits on that do not hold
+    it."""
     if situation.busy:
         return situation.busy
     lasted = situation.now - situation.found_at
     if lasted < policy.confirm_s:
         return f"the finding has lasted {lasted:.0f} of {policy.confirm_s:.0f} s"
+    if restart:
+        return ""
     if reason := _cooling(policy, situation):
         return reason
     recent = sum(1 for at in situation.fallbacks if situation.now - at < _DAY_S)
@@ -148,22 +168,9 @@ def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Sit
         return Decision(Act.NOTHING, assessment.text)
     if situation.busy:
         return Decision(Act.HOLD, situation.busy)
-    if _needs_restart(situation):
-        return Decision(
-            Act.RE_ARM, f"an engine that is started afresh may accept again: {situation.better} is measured"
-        )
     if reason := _cooling(policy, situation):
         return Decision(Act.NOTHING, reason)
     return Decision(Act.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
-
-
-def _needs_restart(situation: Situation) -> bool:
-    """Return whether the last fallback was from an engine whose acceptance fell to zero, for the first time in a day.
-
-    That fault is the engine's and ends with its process (vllm #52873), so the same spec is tried at once on a new one.
-    """
-    recent = [at for at in situation.engine_faults if situation.now - at < _DAY_S]
-    return len(recent) == 1 and recent[0] == max(situation.changes, default=None)
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:

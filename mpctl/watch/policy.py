@@ -24,6 +24,8 @@ class WatchPolicy:
       ``previous`` for the revision before the promotion; only recorded revisions that served are restored.
     - ``confirm_s``: how long a finding must last before it is acted on. ``cool_down_s``: least time between two changes
       of a service by the watch. ``per_day``: most fallbacks of a service in 24 hours.
+    - ``restart``: an engine whose acceptance fell to zero is restarted first, once in 24 hours; what still accepts
+      nothing after that falls back.
     - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one.
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
@@ -37,6 +39,7 @@ class WatchPolicy:
     confirm_s: float = 30.0
     cool_down_s: float = 3600.0
     per_day: int = 2
+    restart: bool = True
     fleet_share: float = 0.1
     fleet_window_s: float = 3600.0
     re_arm: bool = False
@@ -89,7 +92,7 @@ def _fault(name: str, value: Any) -> str:
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         whole = not isinstance(least, int) or isinstance(value, int)
         return "" if number and whole and least <= value <= most else f"must be a number from {least:g} to {most:g}"
-    if name in ("fall_back", "re_arm"):
+    if name in ("fall_back", "restart", "re_arm"):
         return "" if isinstance(value, bool) else "must be true or false"
     if name == "ladder":
         rungs = {*METHODS, PREVIOUS}

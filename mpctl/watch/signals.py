@@ -72,7 +72,7 @@ MEANINGS: dict[Signal, Meaning] = {
     Signal.STEP_TO_ZERO: Meaning(
         True,
         "acceptance fell to zero at once: an engine fault that a restart ends",
-        "mpctl rollback SERVICE",
+        "mpctl restart SERVICE",
     ),
     Signal.RESTARTING: Meaning(True, "engines restarted twice or more within 30 minutes", "mpctl status SERVICE"),
 }

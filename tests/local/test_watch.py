@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,6 +45,38 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
     assert promoted.live_text() == before
     whys = [operation["detail"] for operation in promoted.json("history")["operations"]]
     assert whys[1].startswith("watch: WorseDraft: tokens per step 1.0")
+
+
+def test_a_restart_replaces_the_engine_while_its_users_ask_and_keeps_every_byte_of_the_spec(promoted):
+    before, (old,) = promoted.live_text(), promoted.engines()
+    answers, ended = [], threading.Event()
+    url = f"http://127.0.0.1:{json.loads((promoted.service / 'desired.json').read_text())['port']}/v1/chat/completions"
+
+    def ask():
+        body = {"model": "demo", "messages": [{"role": "user", "content": "a b c"}], "max_completion_tokens": 8}
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        while not ended.is_set():
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answers.append(answer.status)
+
+    users = ThreadPoolExecutor(1)
+    asking = users.submit(ask)
+    try:
+        done = promoted("restart")
+    finally:
+        ended.set()
+        asking.result(timeout=60)
+        users.shutdown()
+    assert "restarted: service default/demo runs ngram" in done.stderr
+    assert set(answers) == {200}
+    (fresh,) = promoted.engines()
+    assert fresh.pid != old.pid
+    assert promoted.live_text().startswith(before)
+    assert promoted.json("history")["operations"][-1]["ending"] == "restarted"
+    promoted("rollback")
+    assert "speculative" not in promoted.live_text()
+    promoted("rollback", "--to-revision", "2")
+    assert promoted.live_text() == before
 
 
 def test_the_watch_answers_for_itself_until_it_is_ended(promoted):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from mpctl.app.operate import resume, rollback, rollout
+from mpctl.app.operate import restart, resume, rollback, rollout
 from mpctl.app.requests import (
     MeasurementRequest,
     RollbackRequest,
@@ -76,8 +76,13 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
         assert facts.better is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
         return f"{facts.better.describe()} was measured again: {_ended(outcome.operation)}"
-    assert decision.rung is not None
     why = f"{WATCH}: {decision.reason}"
+    if decision.act is Act.RESTART:
+        outcome = restart.run(session, why=why, by=WATCH)
+        if outcome.error is not None:
+            raise outcome.error
+        return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome.operation)}"
+    assert decision.rung is not None
     request = RollbackRequest(to_revision=decision.rung.revision, why=why, by=WATCH)
     outcome = rollback.run(session, request)
     return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome.operation)}"

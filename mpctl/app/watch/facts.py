@@ -21,7 +21,6 @@ from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import RECORD, Reference
-from mpctl.watch.signals import Signal
 
 WATCH = "watch"
 
@@ -29,9 +28,9 @@ WATCH = "watch"
 @dataclass(frozen=True)
 class Facts:
     """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
-    ``live``: what the ledger says serves. ``better``: the spec that a fallback of the watch replaced, ``promotion``:
-    the plan that had promoted it. ``interrupted``: an unfinished operation of the watch; ``busy``: any other operation
-    or operator."""
+    ``live``: what the ledger says serves. ``restarts``: times of the watch's restarts. ``better``: the spec that a
+    fallback of the watch replaced, ``promotion``: the plan that had promoted it. ``interrupted``: an unfinished
+    operation of the watch; ``busy``: any other operation or operator."""
 
     live: Rung | None = None
     reference: Reference | None = None
@@ -40,7 +39,7 @@ class Facts:
     rungs: tuple[Rung, ...] = ()
     changes: tuple[float, ...] = ()
     fallbacks: tuple[float, ...] = ()
-    engine_faults: tuple[float, ...] = ()
+    restarts: tuple[float, ...] = ()
     better: Spec | None = None
     promotion: Plan | None = None
     interrupted: str = ""
@@ -56,16 +55,19 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
     entries, revisions = session.store.entries(), session.store.revisions()
     every = operations(entries)
     mine = [op for op in every if op.plan.by == WATCH]
-    changes = tuple(at for op in mine if (at := _seconds(op.closed_at or op.opened_at)) is not None)
+    restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
+    fresh = {op.id for op in restarts}  # the rollback of one that failed changes no spec either
+    other = [op for op in mine if op.id not in fresh and op.plan.undoes not in fresh]
+    changes = tuple(at for op in other if (at := _seconds(op.closed_at or op.opened_at)) is not None)
     back = [op for op in mine if op.plan.kind is Kind.ROLLBACK and not op.plan.automatic]
     fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
-    faults = tuple(at for op in back if _of_engine(op) and (at := _seconds(op.closed_at or op.opened_at)) is not None)
+    restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
     unfinished, holder = open_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
     last = last_change(entries)
     if last is None:
-        return Facts(changes=changes, fallbacks=fallbacks, interrupted=interrupted, busy=busy)
+        return Facts(changes=changes, fallbacks=fallbacks, restarts=restarted, interrupted=interrupted, busy=busy)
     served = live_revisions(entries)
     number = _served_number(last, revisions)
     live = _rung(number, last.plan.spec)
@@ -81,7 +83,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
         ),
         changes=changes,
         fallbacks=fallbacks,
-        engine_faults=faults,
+        restarts=restarted,
         better=better,
         promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,
@@ -102,11 +104,6 @@ def _previous(every: Iterable[Operation], last: Operation) -> int | None:
     promoted."""
     promotion = last.plan if last.ending is Ending.PROMOTED else _promotion(every, last.plan.goal.digest)
     return None if promotion is None else promotion.baseline.number
-
-
-def _of_engine(operation: Operation) -> bool:
-    """Return whether a fallback was from an engine whose acceptance fell to zero."""
-    return operation.plan.why.startswith(f"{WATCH}: {Signal.STEP_TO_ZERO.value}:")
 
 
 def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:

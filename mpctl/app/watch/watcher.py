@@ -34,6 +34,8 @@ _UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # a finding neith
 _RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 _UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
+_REASONS = {Act.RESTART: "Restarted", Act.FALL_BACK: "FellBack", Act.RE_ARM: "ReArmed", Act.RESUME: "Resumed"}
+
 Key = tuple[str, str]
 
 
@@ -41,7 +43,8 @@ Key = tuple[str, str]
 class Watched:
     """One service and its state between readings. ``reported``: the signal of the last event; ``unpaid``: that event
     reported that speculation costs more than it gains; ``finding``: the present finding, since ``found_at``;
-    ``hold_reasons``: the reported reasons for holding an action back; ``failures``: consecutive failed actions."""
+    ``hold_reasons``: the reported reasons for holding an action back; ``failures``: consecutive failed actions;
+    ``restarted_at``: when a restart was last tried, also one that was refused before anything was recorded."""
 
     session: Session
     state: State = field(default_factory=State)
@@ -61,6 +64,7 @@ class Watched:
     actions: int = 0
     failures: int = 0
     retry_at: float = 0.0
+    restarted_at: float | None = None
 
     @property
     def key(self) -> Key:
@@ -194,7 +198,7 @@ class Watcher:
 
     def _decide(self, watched: Watched) -> None:
         decision = self._decision(watched)
-        if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
+        if decision.act in _REASONS:
             watched.read_at = None  # the ledger may have changed since it was read
             self._read_facts(watched)
             decision = self._decision(watched)
@@ -203,9 +207,11 @@ class Watcher:
             watched.hold_reasons.add(reason)
             self._emit(WatchEvent(self._time(), *watched.key, "decision", reason, decision.reason, finding=True))
         watched.decision = decision
-        if decision.act in (Act.FALL_BACK, Act.RE_ARM, Act.RESUME):
-            if decision.act is Act.FALL_BACK:
+        if decision.act in _REASONS:
+            if decision.act in (Act.FALL_BACK, Act.RESTART):
                 self._begun[watched.key] = self._now()
+            if decision.act is Act.RESTART:
+                watched.restarted_at = self._now()
             watched.acting = self._actors.submit(self._act, watched, decision)
 
     def _decision(self, watched: Watched) -> Decision:
@@ -219,10 +225,10 @@ class Watcher:
             better=facts.better.describe() if facts.better is not None else "",
             busy=facts.busy,
             interrupted=facts.interrupted,
-            engine_faults=facts.engine_faults,
+            restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
             retry_at=watched.retry_at,
         )
-        recorded = [at for w in self.watched.values() for at in w.facts.fallbacks]
+        recorded = [at for w in self.watched.values() for at in _actions(w.facts, own=w is watched)]
         return decide(
             self.policy, watched.assessment, situation, Fleet(len(self.watched), (*recorded, *self._begun.values()))
         )
@@ -230,7 +236,7 @@ class Watcher:
     def _act(self, watched: Watched, decision: Decision) -> None:
         """Runs in a thread of its own. Whatever happens is in the ledger; the next round reads it again."""
         facts, name = watched.facts, watched.session.name
-        reason = {Act.FALL_BACK: "FellBack", Act.RE_ARM: "ReArmed", Act.RESUME: "Resumed"}[decision.act]
+        reason = _REASONS[decision.act]
         revert = f"mpctl rollback {name} --to-revision {facts.live.revision}" if facts.live is not None else ""
         try:
             session = self._reopen(watched.session)
@@ -275,3 +281,9 @@ class Watcher:
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="seconds")
+
+
+def _actions(facts: Facts, *, own: bool) -> tuple[float, ...]:
+    """Times of actions that count for the brake. A restart and the fallback after it are one change of a service."""
+    last = max(facts.fallbacks, default=0.0)
+    return (*facts.fallbacks, *(at for at in facts.restarts if at > last and not own))

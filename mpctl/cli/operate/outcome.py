@@ -145,5 +145,8 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
         runs = restored.spec.describe() if restored is not None else plan.spec_text
         terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {runs}")
         terminal.next_command(f"history {outcome.name}")
+    elif operation.ending is Ending.RESTARTED:
+        terminal.note(f"restarted: {outcome.title} runs {plan.spec_text} on fresh engines")
+        terminal.next_command(f"watch {outcome.name} --once")
     elif operation.ending is Ending.RETIRED:
         terminal.note(f"{outcome.title} runs {plan.spec_text}; no baseline is retained")

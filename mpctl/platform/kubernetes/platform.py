@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
-from mpctl.manifest import Service, foreign_changes
+from mpctl.manifest import RESTARTED_AT, Service, foreign_changes
 from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
@@ -34,7 +34,7 @@ from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_llm, is_plain
+from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
@@ -103,6 +103,14 @@ class KubernetesPlatform:
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without the deploymentStrategy of a change."""
         return without_transition_strategy(text, known)
+
+    def restarted_text(self, at: str) -> str:
+        """The live manifest with the annotation that ``kubectl rollout restart`` gives pods, from a dry run. On the
+        Deployment itself KServe would revert it."""
+        isvc = self.isvc()
+        record = object_of(text_of(isvc))
+        shape_of(record).annotate_pods(record, RESTARTED_AT, at)
+        return self._live.dry_run_text(dump(record), isvc)
 
     def configs(self) -> tuple[str, ...]:
         """The configs that KServe merges into an LLMInferenceService; nothing is read for other kinds."""

@@ -34,6 +34,7 @@ from mpctl.platform.local.processes import (
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
+_RESTARTED = "# mpctl: restarted at "
 _STOP_TIMEOUT_S = 75.0  # draining and two signals
 _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}
 
@@ -94,6 +95,12 @@ class LocalPlatform:
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """The same text: a change sets nothing for its duration here."""
         return text
+
+    def restarted_text(self, at: str) -> str:
+        """The live manifest with a comment at its end: another text is another engine here."""
+        lines = [line for line in self.desired().text.splitlines(keepends=True) if not line.startswith(_RESTARTED)]
+        text = "".join(lines)
+        return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{_RESTARTED}{at}\n"
 
     def configs(self) -> tuple[str, ...]:
         """None: the manifest says all."""

@@ -61,6 +61,12 @@ def _keep_reference(context: Context, operation: Operation) -> None:
         context.store.save(operation.id, REFERENCE, reference.to_record())
 
 
+def record_restarted(context: Context, operation: Operation) -> Recorded:
+    """Record the service with its fresh engines as a revision."""
+    stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+
+
 def record_restored(context: Context, operation: Operation) -> Recorded:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan

@@ -24,6 +24,13 @@ def retire(context: Context, operation: Operation) -> Retired:
     return Retired()
 
 
+def stop_replaced(context: Context, operation: Operation) -> Nothing:
+    """Stop the engine that a restart replaced; a retained baseline stays."""
+    context.progress.step("retire", "stopping the replaced engine")
+    context.platform.stop(operation.plan.baseline_arm)
+    return Nothing()
+
+
 def release(context: Context, operation: Operation) -> Nothing:
     """Stop the baseline that an earlier rollout retained; its GPUs are needed."""
     context.progress.step("release", "stopping the baseline that was retained before")

@@ -116,6 +116,9 @@ class MemoryPlatform:
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         return text
 
+    def restarted_text(self, at: str) -> str:
+        return f"{self._world.disk.text}# restarted at {at}\n"
+
     def live_text(self) -> str:
         return self._world.disk.text
 

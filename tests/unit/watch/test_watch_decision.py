@@ -18,6 +18,7 @@ NOW = 100_000.0
 CALM = Situation(NOW, NOW - 60.0, rungs=(NGRAM, NONE))
 FLEET = Fleet(20)
 BAD = Assessment(Signal.WORSE_DRAFT, "why", pays=False)
+ZERO = replace(BAD, signal=Signal.STEP_TO_ZERO)
 GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
 
 
@@ -28,7 +29,16 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (WatchPolicy(), BAD, CALM, FLEET, Act.REPORT, "why"),
         (ACTS, replace(BAD, pays=True), CALM, FLEET, Act.REPORT, "still pays"),
         (ACTS, replace(BAD, pays=None), CALM, FLEET, Act.REPORT, "still pays"),
-        (ACTS, replace(BAD, signal=Signal.STEP_TO_ZERO), CALM, FLEET, Act.FALL_BACK, "why"),
+        (ACTS, ZERO, CALM, FLEET, Act.RESTART, "StepToZero: why"),
+        (ACTS, ZERO, replace(CALM, found_at=NOW - 5), FLEET, Act.HOLD, "lasted 5 of 30 s"),
+        (ACTS, ZERO, replace(CALM, busy="held by ada"), FLEET, Act.HOLD, "held by ada"),
+        (ACTS, ZERO, replace(CALM, changes=(NOW - 600,)), FLEET, Act.RESTART, "why"),
+        (ACTS, ZERO, replace(CALM, rungs=()), FLEET, Act.RESTART, "why"),
+        (ACTS, ZERO, CALM, Fleet(1, (NOW - 10,)), Act.HOLD, "brake"),
+        (ACTS, ZERO, replace(CALM, restarts=(NOW - 60,)), FLEET, Act.FALL_BACK, "why"),
+        (ACTS, ZERO, replace(CALM, restarts=(NOW - 9e4,)), FLEET, Act.RESTART, "why"),
+        (replace(ACTS, restart=False), ZERO, CALM, FLEET, Act.FALL_BACK, "why"),
+        (WatchPolicy(), ZERO, CALM, FLEET, Act.REPORT, "why"),
         (ACTS, replace(BAD, signal=Signal.NO_DRAFTS, pays=None), CALM, FLEET, Act.FALL_BACK, "why"),
         (ACTS, replace(BAD, signal=Signal.COSTLIER_STEP), CALM, FLEET, Act.REPORT, "why"),
         (ACTS, replace(BAD, signal=Signal.NOT_SPECULATING), CALM, FLEET, Act.REPORT, "why"),
@@ -75,7 +85,7 @@ def test_a_fault_of_all_references_turns_off_the_stated_share_and_stops():
         decided = decide(ACTS, BAD, replace(CALM, now=NOW + number), fleet)
         if decided.act is Act.FALL_BACK:
             fallen += 1
-            fleet = replace(fleet, fallbacks=(*fleet.fallbacks, NOW + number))
+            fleet = replace(fleet, actions=(*fleet.actions, NOW + number))
         else:
             assert decided.brake
     assert fallen == 20

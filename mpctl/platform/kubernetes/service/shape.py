@@ -28,12 +28,13 @@ _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llmin
 @dataclass(frozen=True)
 class Shape:
     """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits
-    (empty where they cannot be set), ``limits`` of the mapping with ``minReplicas`` and ``maxReplicas``. ``scaled``:
-    whether ``spec.replicas`` belongs to whoever scales the service."""
+    (empty where they cannot be set), ``annotations`` of those that its pods get, ``limits`` of the mapping with
+    ``minReplicas`` and ``maxReplicas``. ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service."""
 
     resource: Kind
     pod: tuple[str, ...]
     strategy: tuple[str, ...]
+    annotations: tuple[str, ...]
     limits: tuple[str, ...] = ()
     scaled: bool = False
 
@@ -52,6 +53,14 @@ class Shape:
             home.pop(self.strategy[-1], None)
         else:
             home[self.strategy[-1]] = value
+
+    def annotate_pods(self, record: Json, name: str, value: str) -> None:
+        """Set an annotation of the pods, which replaces them."""
+        home = record["spec"]
+        for key in self.annotations:
+            home[key] = home.get(key) or {}
+            home = home[key]
+        home[name] = value
 
     def recorded(self, record: Json) -> Json:
         """The object without the fields that others write all the time."""
@@ -74,9 +83,21 @@ class Shape:
         return {**record, "spec": spec, "metadata": metadata}
 
 
-OF_KSERVE = Shape(INFERENCE_SERVICE, ("predictor",), ("predictor", "deploymentStrategy"), ("predictor",))
-OF_LLM = Shape(LLM_INFERENCE_SERVICE, ("template",), (), ("scaling",))
-OF_DEPLOYMENT = Shape(DEPLOYMENT, ("template", "spec"), ("strategy",), scaled=True)
+OF_KSERVE = Shape(
+    INFERENCE_SERVICE,
+    ("predictor",),
+    strategy=("predictor", "deploymentStrategy"),
+    annotations=("predictor", "annotations"),
+    limits=("predictor",),
+)
+OF_LLM = Shape(LLM_INFERENCE_SERVICE, ("template",), (), ("annotations",), ("scaling",))
+OF_DEPLOYMENT = Shape(
+    DEPLOYMENT,
+    ("template", "spec"),
+    strategy=("strategy",),
+    annotations=("template", "metadata", "annotations"),
+    scaled=True,
+)
 SHAPES = {shape.resource.name: shape for shape in (OF_KSERVE, OF_LLM, OF_DEPLOYMENT)}
 
 

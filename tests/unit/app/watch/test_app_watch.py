@@ -15,7 +15,7 @@ from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition
 from mpctl.app.watch.facts import read_facts
 from mpctl.app.watch.watcher import Watcher
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, Refused
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.decision import Act
@@ -276,27 +276,96 @@ def test_setting_the_clock_of_the_machine_does_not_move_the_clock_of_the_watch(m
     watcher.close()
 
 
-def test_after_acceptance_at_zero_a_fresh_engine_is_tried_at_once_and_only_once_a_day(monkeypatch):
-    read = Reference.from_record  # of a method that loads weights: a lookup's acceptance may well be zero
+@pytest.fixture
+def loads_weights(monkeypatch):
+    """The method of the reference loads weights: a lookup's acceptance may well be zero."""
+    read = Reference.from_record
     monkeypatch.setattr(Reference, "from_record", lambda record: replace(read(record), lookup=False))
+
+
+@pytest.mark.usefixtures("loads_weights")
+def test_an_engine_whose_acceptance_fell_to_zero_is_restarted_and_keeps_its_spec():
     session = promoted()
-    watcher, events = watch(
-        session, policy=WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=36000.0, re_arm=True)
-    )
+    promoted_text = session.memory.disk.text
+    watcher, events = watch(session)
     rounds(watcher, 2)
     session.engine.accepts = 0.0
     rounds(watcher, 1)
-    assert reasons(events) == ["StepToZero", "FellBack"]
-    session.engine.accepts = 1.0  # as the fault ends with the process
-    rounds(watcher, 4)
-    assert reasons(events)[2:] == ["ReArmed"]
+    assert reasons(events) == ["StepToZero", "Restarted"]
+    assert events[0].command == "mpctl restart svc"
     last = session.memory.operations()[-1]
-    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLOUT, "watch", Ending.PROMOTED)
-    for watched in watcher.watched.values():
-        watched.session.memory.context.clock.sleep(36000.0)
-    rounds(watcher, 3)
-    session.engine.accepts = 0.0
-    rounds(watcher, 6)
-    assert reasons(events).count("FellBack") == 2
+    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.RESTART, "watch", Ending.RESTARTED)
+    assert last.detail.startswith("watch: StepToZero: first-position acceptance")
+    assert session.memory.disk.text.startswith(promoted_text)
+    assert session.store.revisions()[-1].why == "restarted by restart-2"
+    session.engine.accepts = 1.0  # as the fault ends with the process
     rounds(watcher, 20)
-    assert reasons(events).count("ReArmed") == 1  # the second time it is no accident: the cool-down holds
+    (watched,) = watcher.watched.values()
+    assert (watched.assessment.signal, watched.facts.reference.operation) == (Signal.HEALTHY, "rollout-1")
+    assert reasons(events)[2:] == []
+    rollback.run(session, RollbackRequest())
+    assert session.memory.disk.text == MANIFEST
+
+
+@pytest.mark.usefixtures("loads_weights")
+def test_where_a_restart_does_not_help_the_next_rung_is_taken_without_the_cool_down():
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 2)
+    session.engine.accepts = 0.0
+    rounds(watcher, 4)
+    assert reasons(events) == ["StepToZero", "Restarted", "StepToZero", "FellBack"]
+    assert session.memory.disk.text == MANIFEST
+
+
+def refusing_fresh_engines(act):
+    def refuse(arm, **more):
+        if "# restarted" in arm.manifest:
+            raise Refused("no capacity for one more engine")
+        return act(arm, **more)
+
+    return refuse
+
+
+@pytest.mark.usefixtures("loads_weights")
+def test_where_a_restart_fails_or_is_refused_the_service_stays_as_it_was_and_falls_back(monkeypatch):
+    for fault in ("start", "check"):
+        session = promoted()
+        before = session.memory.disk.text
+        watcher, events = watch(session)
+        rounds(watcher, 2)
+        session.engine.accepts = 0.0
+
+        monkeypatch.setattr(session.platform, fault, refusing_fresh_engines(getattr(session.platform, fault)))
+        rounds(watcher, 1)
+        assert reasons(events)[:2] == ["StepToZero", "RestartedFailed"]
+        assert "no capacity for one more engine" in events[1].text
+        assert session.memory.disk.text == before
+        assert session.memory.unfinished() is None
+        rounds(watcher, 6)
+        assert reasons(events)[-1] == "FellBack"
+
+
+@pytest.mark.usefixtures("loads_weights")
+def test_a_restart_of_the_watch_that_died_anywhere_is_continued():
+    boundary = 0
+    while True:
+        boundary += 1
+        session = promoted()
+        watcher, _ = watch(session)
+        rounds(watcher, 2)
+        session.engine.accepts = 0.0
+        session.memory.die_at(len(session.memory.trail) + boundary)
+        try:
+            rounds(watcher, 1)
+        except Crash:
+            pass
+        else:
+            break
+        later = session.later()
+        later.engine.accepts = 1.0 if later.memory.unfinished() is not None else 0.0
+        watcher, _ = watch(later)
+        rounds(watcher, 4)
+        endings = [op.ending for op in later.memory.operations() if op.plan.kind is Kind.RESTART]
+        assert endings == [Ending.RESTARTED], f"boundary {boundary}"
+    assert boundary > 10
