@@ -40,6 +40,15 @@ def llm_cluster(cluster):
     return cluster
 
 
+@pytest.fixture(scope="session")
+def groups_cluster(cluster):
+    """The same cluster, with the controller of LeaderWorkerSets."""
+    from .rig.lws import LeaderWorkerSets
+
+    LeaderWorkerSets(cluster).start()
+    return cluster
+
+
 @dataclass
 class Namespace:
     """A namespace of the cluster."""

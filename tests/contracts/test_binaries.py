@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.cluster.conftest import ROOT
-from tests.cluster.rig import binaries, knative
+from tests.cluster.rig import binaries, knative, lws
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
     assert re.search(r"^go 1\.26", pinned, re.MULTILINE)
     helm = (binaries.HERE / "helm" / "go.mod").read_text()
     assert f"helm.sh/helm/v3 {binaries.HELM_VERSION} " in helm
-    for recipe in (binaries.BASE, knative.RECIPE):
+    for recipe in (binaries.BASE, knative.RECIPE, lws.RECIPE):
         source = (binaries.HERE / recipe.source / "go.mod").read_text()
         for module, _ in recipe.definitions.values():
             assert f"{module} v" in source

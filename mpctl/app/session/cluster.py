@@ -33,6 +33,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     INFERENCE_SERVICE,
+    LEADER_WORKER_SET,
     LLM_INFERENCE_SERVICE,
     Kind,
 )
@@ -56,7 +57,7 @@ _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --v
 
 
 class ClusterSession(Session):
-    """One InferenceService, LLMInferenceService or plain Deployment of a cluster."""
+    """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet of a cluster."""
 
     store: KubernetesStore
 
@@ -272,7 +273,8 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     listed = _listed_services(client, namespace)
     kinds = {(space, service): kind for space, service, kind in reversed(listed or ())}
     services = [*reversed(kinds)]
-    recorded = [] if name in {service for _, service in services} else _with_history(client, namespace)
+    known = bool(services) if name is None else name in {service for _, service in services}
+    recorded = [] if known and not (gone and name is None) else _with_history(client, namespace)
     if gone:
         services += [pair for pair in recorded if pair not in kinds]
     elif (namespace, name) in recorded:
@@ -306,8 +308,8 @@ def _recorded_kind(client: Client, namespace: str, name: str) -> Kind:
 
 def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]]:
     """Namespace, name and kind of every service but candidates of ours, in one namespace or in all: InferenceServices,
-    LLMInferenceServices, and Deployments that start vLLM and that no controller made. Kinds that may not be listed,
-    but for InferenceServices, are left out. ``labels``: a selector.
+    LLMInferenceServices, and Deployments and LeaderWorkerSets that start vLLM and that no controller made. Kinds that
+    may not be listed, but for InferenceServices, are left out. ``labels``: a selector.
 
     Raises:
         InputError: the cluster has neither KServe nor a plain service.
@@ -322,12 +324,12 @@ def _listed_services(client: Client, namespace: str | None, *, labels: str = "")
     """As :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels)
     listed = [(INFERENCE_SERVICE, kserve or [])]
-    for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT):
+    for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT, LEADER_WORKER_SET):
         try:
             objects = client.list(kind, namespace, labels=labels) or []
         except NotPermitted:
             continue
-        listed.append((kind, [record for record in objects if kind is not DEPLOYMENT or serves_vllm(record)]))
+        listed.append((kind, [record for record in objects if kind is LLM_INFERENCE_SERVICE or serves_vllm(record)]))
     services = [
         (metadata["namespace"], metadata["name"], kind)
         for kind, items in listed

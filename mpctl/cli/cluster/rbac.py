@@ -67,7 +67,7 @@ class _Options(TypedDict):
     help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
 )
 @option("--purge", is_flag=True, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge.")
-@option("--deployments", is_flag=True, help="Also allow changing plain Deployments; they are services, too.")
+@option("--deployments", is_flag=True, help="Also allow changing plain Deployments and LeaderWorkerSets.")
 @option(
     "--admission-policy",
     is_flag=True,

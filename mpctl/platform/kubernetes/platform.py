@@ -19,7 +19,13 @@ from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import (
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    LEADER_WORKER_SET,
+    LLM_INFERENCE_SERVICE,
+    Kind,
+)
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
@@ -34,12 +40,12 @@ from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import is_grouped, is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
-    """One InferenceService, LLMInferenceService or plain Deployment."""
+    """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet."""
 
     name = "kubernetes"
     rolls = True
@@ -64,6 +70,7 @@ class KubernetesPlatform:
         self._live = LiveService(client, self.reader, service, self._pin)
         self._routes = Routes(client, namespace, service, sleep=sleep)
         self._candidate = Candidate(client, self.reader, self._routes, service, sleep=sleep)
+        self._beside = ""  # the arm last read as the candidate; empty once this command changed the service
 
     @property
     def scaler(self) -> Scaler:
@@ -196,7 +203,8 @@ class KubernetesPlatform:
         isvc = self.isvc()
         if is_knative(isvc):
             return None
-        scalers = find_scalers(self.client, self._namespace, deployment_name(isvc))
+        scaled = LEADER_WORKER_SET.name if is_grouped(isvc) else DEPLOYMENT.name
+        scalers = find_scalers(self.client, self._namespace, deployment_name(isvc), scaled)
         return autoscaler_record(scalers, self._live.schedulable_replicas(isvc), isvc)
 
     def pin(self, scaling: Json) -> None:
@@ -231,7 +239,7 @@ class KubernetesPlatform:
             )
         if is_plain(isvc):
             raise Refused(
-                f"{self.title} is a plain Deployment: its candidate has no Service that a route could name",
+                f"{self.title} is none of KServe's: a candidate has no Service that a route could name",
                 hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
             )
         pods = self._live.desired_replicas(isvc)
@@ -280,11 +288,17 @@ class KubernetesPlatform:
     # Arms
 
     def _workload(self, arm: Arm) -> Workload | None:
-        live = self._live.read()
+        live = None if arm.id == self._beside else self._live.read()
         if live is not None and self._live.is_arm(live, arm):
             return self.reader.workload(live)
         candidate = self._candidate.read_owned()
-        return self.reader.workload(candidate) if candidate is not None and arm_of(candidate) == arm.id else None
+        if candidate is not None and arm_of(candidate) == arm.id:
+            self._beside = arm.id
+            return self.reader.workload(candidate)
+        if arm.id != self._beside:
+            return None
+        self._beside = ""
+        return self._workload(arm)
 
     def state(self, arm: Arm) -> ArmState:
         """Return the state of an arm."""
@@ -357,6 +371,7 @@ class KubernetesPlatform:
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Replace the serving arm in place."""
+        self._beside = ""
         self._live.write(arm, expect, downtime=downtime)
 
     def promote(
@@ -366,6 +381,7 @@ class KubernetesPlatform:
 
         A candidate without traffic is removed first: the first new pod starts on its GPU.
         """
+        self._beside = ""
         live = self.isvc()
         if not self._live.is_arm(live, arm) and not candidate_serves:
             self._live.require_expected(live, (*expect, arm))

@@ -174,6 +174,12 @@ LLM: tuple[Row, ...] = (
         "operator",
     ),
 )
+# Services of several pods each. Apart from the table, because a cluster may be without them.
+GROUPS: tuple[Row, ...] = (
+    *_rows("get list", kinds.LEADER_WORKER_SET, _ALL_COMMANDS, "the service, and which there are"),
+    *_rows("get", kinds.STATEFUL_SET, ("status", *_CHANGE_COMMANDS), "the leaders of its groups"),
+    *_rows("watch", kinds.STATEFUL_SET, _CHANGE_COMMANDS, "when a start is over", "operator"),
+)
 _DELETING = ("history --purge", "history --prune")
 # `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
 PURGE = (
@@ -187,9 +193,10 @@ PURGE = (
     ),
     *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
 )
-# `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment.
+# `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment and no LeaderWorkerSet.
 DEPLOYMENTS = (
     *_rows("create update delete", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "the service and its candidate", "operator"),
+    *_rows("update", kinds.LEADER_WORKER_SET, _CHANGE_COMMANDS, "promotion and restore", "operator"),
 )
 # `mpctl watch install`: what the watch reports of each service.
 WATCH = (
@@ -214,9 +221,10 @@ def needs(
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
-    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments.
+    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments and
+    LeaderWorkerSets.
     """
-    rows = tuple(row for row in (*TABLE, *LLM) if role == "operator" or row.role == "reader")
+    rows = tuple(row for row in (*TABLE, *LLM, *GROUPS) if role == "operator" or row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
     own = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
     return (*(row for row in rows if row not in left_out), *own, *(PURGE if purge else ()))

@@ -35,6 +35,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     LLM_INFERENCE_SERVICE,
     POD,
     SCALED_OBJECT,
+    STATEFUL_SET,
     Kind,
 )
 
@@ -59,7 +60,9 @@ _OPTIONS = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 _WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is gone
 _WATCH_BYTES = 2**16
 # What the steps of one command read again and again. An answer serves for less than any pause between two polls.
-_RECENT_KINDS = frozenset((INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, POD, HPA, SCALED_OBJECT))
+_RECENT_KINDS = frozenset(
+    (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, STATEFUL_SET, POD, HPA, SCALED_OBJECT)
+)
 _RECENT_S = 0.9
 _OWN_RECORDS = frozenset((LEASE, CONTROLLER_REVISION, CONFIG_MAP))  # writing them changes nothing that serves
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead

@@ -46,6 +46,8 @@ LLM_INFERENCE_SERVICE = Kind(SERVING, "v1alpha2", "LLMInferenceService", "llminf
 LLM_CONFIG = Kind(SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs")
 SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
 CLUSTER_SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False)
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 POD = Kind("", "v1", "Pod", "pods")

@@ -28,18 +28,18 @@ _FIELDS = {
 _TRIES = 5
 
 
-def find_scalers(client: Client, namespace: str, deployment: str) -> list[Json]:
-    """Return the autoscalers of a Deployment, without HPAs that belong to a ScaledObject."""
+def find_scalers(client: Client, namespace: str, deployment: str, kind: str = "Deployment") -> list[Json]:
+    """Return the autoscalers of a Deployment or another ``kind``, without HPAs that belong to a ScaledObject."""
     scalers: list[Json] = []
-    for kind in (SCALED_OBJECT, HPA):
-        scalers += [item for item in client.list(kind, namespace) or [] if targets(item, deployment)]
+    for resource in (SCALED_OBJECT, HPA):
+        scalers += [item for item in client.list(resource, namespace) or [] if targets(item, deployment, kind)]
     return [item for item in scalers if not _owned_by_keda(item)]
 
 
-def targets(item: Mapping[str, Any], deployment: str) -> bool:
-    """Return whether an autoscaler scales the Deployment (``kind`` defaults to Deployment for a ScaledObject)."""
+def targets(item: Mapping[str, Any], deployment: str, kind: str = "Deployment") -> bool:
+    """Return whether an autoscaler scales the workload (``kind`` defaults to Deployment for a ScaledObject)."""
     target = (item.get("spec") or {}).get("scaleTargetRef") or {}
-    return target.get("name") == deployment and target.get("kind", "Deployment") == "Deployment"
+    return target.get("name") == deployment and target.get("kind", "Deployment") == kind
 
 
 def _owned_by_keda(item: Mapping[str, Any]) -> bool:

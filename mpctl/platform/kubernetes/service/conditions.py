@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mpctl.platform.kubernetes.service.groups import unready_groups
 from mpctl.platform.kubernetes.service.knative import is_knative, not_alone, of_newest, same_image
 from mpctl.platform.kubernetes.service.llm import evaluated_argv, merged_container, own_args
-from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_grouped, is_llm, is_plain, shape_of
 from mpctl.rollout.ports import Phase
 
 Json = Mapping[str, Any]
@@ -209,6 +210,7 @@ def assess_health(
         return Health(Phase.STARTING, "scaled to zero pods", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
         waits = not_alone(isvc, [p for p in alive if is_ready(p)]) if knative else ""
+        waits = unready_groups(isvc) if is_grouped(isvc) else waits
         return Health(Phase.STARTING if waits else Phase.READY, waits, ready, argv, True, restarts)
     for pod in new:
         if not is_ready(pod):

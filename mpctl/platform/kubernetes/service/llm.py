@@ -17,7 +17,7 @@ from mpctl.manifest.engine.evaluated import VARIABLE
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import LLM_CONFIG
 from mpctl.platform.kubernetes.service.knative import child_name
-from mpctl.platform.kubernetes.service.shape import LLM_CONTAINER
+from mpctl.platform.kubernetes.service.shape import LLM_CONTAINER, is_grouped
 
 Json = dict[str, Any]
 
@@ -26,8 +26,8 @@ _TRACING = "--otlp-traces-endpoint"  # KServe appends it, and what follows, to t
 
 
 def deployment_of(record: Mapping[str, Any]) -> str:
-    """Name of the Deployment that KServe makes."""
-    return child_name(str(record["metadata"]["name"]), "-kserve")
+    """Name of the Deployment that KServe makes; on several nodes of the LeaderWorkerSet."""
+    return child_name(str(record["metadata"]["name"]), "-kserve-mn" if is_grouped(record) else "-kserve")
 
 
 def applied_configs(record: Mapping[str, Any]) -> list[Json]:
@@ -115,14 +115,9 @@ def require_changeable(record: Mapping[str, Any], title: str, *, side_by_side: b
     Raises:
         Refused: with the reason and the remedy.
     """
-    spec = record["spec"]
-    if spec.get("worker") is not None:
-        raise Refused(
-            f"{title} runs on several nodes (spec.worker): a LeaderWorkerSet is replaced group by group, and a "
-            f"candidate would need a second group of nodes",
-            hint="edit the manifest with 'mpctl render -f' and apply it with your own tools",
-        )
-    if side_by_side and spec.get("prefill") is not None:
+    if is_grouped(record):
+        return  # see groups
+    if side_by_side and record["spec"].get("prefill") is not None:
         raise Refused(
             f"{title} has prefill pods of its own: a candidate beside it would prefill by itself, so the two would "
             f"not be alike",

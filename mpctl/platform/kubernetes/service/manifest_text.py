@@ -19,8 +19,9 @@ from typing import Any
 from mpctl.errors import InputError, Refused
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
+from mpctl.platform.kubernetes.service.groups import refuse_beside
 from mpctl.platform.kubernetes.service.llm import candidate_spec
-from mpctl.platform.kubernetes.service.shape import SHAPES, is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import SHAPES, is_grouped, is_llm, is_plain, shape_of
 
 Json = dict[str, Any]
 
@@ -116,7 +117,7 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     ``retained_for``: name of the HTTPRoute, for a retained baseline.
 
     Raises:
-        Refused: the pods use a ResourceClaim by name, which two pods would share.
+        Refused: the pods use a ResourceClaim by name, which two pods would share, or are a group.
     """
     record = object_of(text)
     service = record["metadata"]["name"]
@@ -129,6 +130,8 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
     labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
+    if is_grouped(record):
+        raise refuse_beside(f"service {namespace}/{service}")
     if is_plain(record):
         return _candidate_deployment(record, arm_id, labels, annotations, namespace=namespace, pods=pods)
     if is_llm(record):
@@ -188,8 +191,8 @@ def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
     restoring it restarts no pod.
     """
     record = object_of(text)
-    if is_llm(record):
-        return None  # KServe sets it
+    if is_llm(record) or is_grouped(record):
+        return None  # their controllers decide
     takes_first = _removed_first(shape_of(record).strategy_of(record) or {}, replicas)
     needed = takes_first == 0 if downtime else takes_first >= replicas
     return with_transition_strategy(text, downtime=downtime) if needed else None

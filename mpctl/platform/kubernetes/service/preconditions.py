@@ -6,14 +6,14 @@ from mpctl.errors import Refused
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import HPA
 from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
-from mpctl.platform.kubernetes.service import llm
+from mpctl.platform.kubernetes.service import groups, llm
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative, require_changeable, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain
+from mpctl.platform.kubernetes.service.shape import engine_container, is_grouped, is_llm, is_plain
 from mpctl.rollout.ports import Arm, Phase
 
 
@@ -35,6 +35,8 @@ class Preconditions:
             require_changeable(isvc, self._live.title, self._live.desired_replicas(isvc), downtime=downtime)
         if is_llm(isvc):
             llm.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
+        if is_grouped(isvc):
+            groups.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
         workload = self._reader.workload(isvc)
         require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
@@ -50,7 +52,7 @@ class Preconditions:
         owned = other is not None and arm_of(other) is not None
         if side_by_side or owned:
             self._candidate.require_removable()
-        if text_of(isvc) == arm.manifest or (downtime and not side_by_side):
+        if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
             return notes
         # mpctl removes its previous arm first, which frees its GPUs.
         freed = len(self._reader.workload(other).pods) if other is not None and owned else 0

@@ -31,13 +31,14 @@ from mpctl.platform.kubernetes.service.conditions import (
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
-from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector
+from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector, workload_of
 from mpctl.platform.quotations import without_requests
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
 WATCH_S = 10.0  # a pod that crashes changes no Deployment, so it is looked at so often all the same
+_NOTHING_AWAITED: tuple[str, Json | None, Kind] = ("", None, DEPLOYMENT)
 _OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
@@ -70,7 +71,8 @@ class _Stuck:
 
 @dataclass(frozen=True)
 class Workload:
-    """An arm's service object with its Deployment, pods and ServingRuntime or configs (None without one)."""
+    """An arm's service object with its Deployment (or the StatefulSet of its leaders), pods and ServingRuntime or
+    configs (None without one)."""
 
     isvc: Json
     deployment: Json | None
@@ -101,7 +103,7 @@ class ServiceReader:
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
         self._models: dict[str, str] = {}  # by the uid of a pod
-        self._awaited: tuple[str, Json | None] = ("", None)
+        self._awaited: tuple[str, Json | None, Kind] = _NOTHING_AWAITED
         self._may_watch = True
 
     def isvc(self, name: str) -> Json | None:
@@ -118,7 +120,7 @@ class ServiceReader:
 
     def workload(self, isvc: Json) -> Workload:
         """Read the Deployment and pods of an InferenceService."""
-        deployment = self.client.get(DEPLOYMENT, deployment_name(isvc), self.namespace)
+        deployment = self.client.get(workload_of(isvc), deployment_name(isvc), self.namespace)
         pods = self.client.list(POD, self.namespace, labels=pod_selector(isvc)) or []
         if is_plain(isvc):
             return Workload(isvc, deployment, pods)
@@ -150,23 +152,23 @@ class ServiceReader:
         self._await_change(waits_for)
         workload, health = self._read_health(read)
         if waits_for and health.phase is Phase.STARTING and workload is not None and _is_rolling(workload, health):
-            self._awaited = waits_for, workload.deployment
+            self._awaited = waits_for, workload.deployment, workload_of(workload.isvc)
         return workload, health
 
     def look_again(self) -> None:
         """Do not wait before the next reading."""
-        self._awaited = "", None
+        self._awaited = _NOTHING_AWAITED
 
     def _await_change(self, arm: str) -> None:
         """Wait for a change of the Deployment that this arm's last reading saw; without the right to watch, not at
         all: the read budget limits how often it is read."""
-        (awaited, deployment), self._awaited = self._awaited, ("", None)
+        (awaited, deployment, kind), self._awaited = self._awaited, _NOTHING_AWAITED
         if not arm or arm != awaited or deployment is None or not self._may_watch:
             return
         metadata = deployment["metadata"]
         try:
             with self.rate_limited():
-                self.client.changed(DEPLOYMENT, metadata["name"], self.namespace, metadata["resourceVersion"], WATCH_S)
+                self.client.changed(kind, metadata["name"], self.namespace, metadata["resourceVersion"], WATCH_S)
         except CannotWatch:
             self._may_watch = False
 
@@ -361,7 +363,8 @@ def _is_rolling(workload: Workload, health: Health) -> bool:
 
 
 def deployment_name(isvc: Json) -> str:
-    """Name of the Deployment: its own, KServe's in Standard mode, the newest revision's in Knative mode."""
+    """Name of the Deployment, or of the leaders' StatefulSet: its own, KServe's in Standard mode, the newest revision's
+    in Knative mode."""
     if is_plain(isvc):
         return str(isvc["metadata"]["name"])
     if is_llm(isvc):

@@ -1,8 +1,9 @@
-"""The three kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
+"""The four kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
 
 An InferenceService has its pod in ``spec.predictor``, an LLMInferenceService what it adds to KServe's presets in
-``spec.template`` (see ``llm``); KServe makes their Deployments. A plain Deployment is its own workload. Its number of
-replicas belongs to whoever scales it: it is no part of a recorded manifest, and every write keeps the live one.
+``spec.template`` (see ``llm``); KServe makes their Deployments. A plain Deployment is its own workload; the leaders of
+a LeaderWorkerSet are a StatefulSet of its name (see ``groups``). The number of replicas of these two belongs to whoever
+scales them: it is no part of a recorded manifest, and every write keeps the live one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.manifest.engine import starts as engine_starts
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import (
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    LEADER_WORKER_SET,
+    LLM_INFERENCE_SERVICE,
+    STATEFUL_SET,
+    Kind,
+)
 
 Json = dict[str, Any]
 
@@ -21,7 +29,9 @@ LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 # Written by the Deployment's controller.
 _REVISION = "deployment.kubernetes.io/revision"
-# KServe's labels of the pods that decode, on one node (`singleNodeLabels` in KServe 0.20).
+# KServe's labels of the pods that decode (`singleNodeLabels`, `expectedMainMultiNodeLWS` in KServe 0.20).
+# Labels of the pods of a LeaderWorkerSet (lws 0.8, api/leaderworkerset/v1); the leader of a group has index 0.
+_SET, _LEADER = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index=0"
 _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llminferenceservice-workload"
 
 
@@ -29,7 +39,8 @@ _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llmin
 class Shape:
     """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits
     (empty where they cannot be set), ``annotations`` of those that its pods get, ``limits`` of the mapping with
-    ``minReplicas`` and ``maxReplicas``. ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service."""
+    ``minReplicas`` and ``maxReplicas``. ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service.
+    ``otherwise``: of the mapping with the containers where ``pod`` is absent."""
 
     resource: Kind
     pod: tuple[str, ...]
@@ -37,10 +48,11 @@ class Shape:
     annotations: tuple[str, ...]
     limits: tuple[str, ...] = ()
     scaled: bool = False
+    otherwise: tuple[str, ...] = ()
 
     def pod_of(self, record: Mapping[str, Any]) -> Json:
         """The mapping that holds containers, volumes and claims; empty where the service leaves it to presets."""
-        return _at(record["spec"], self.pod)
+        return _at(record["spec"], self.pod) or _at(record["spec"], self.otherwise or self.pod)
 
     def strategy_of(self, record: Mapping[str, Any]) -> Any:
         """The limits of a rolling update; None without any."""
@@ -56,8 +68,10 @@ class Shape:
 
     def annotate_pods(self, record: Json, name: str, value: str) -> None:
         """Set an annotation of the pods, which replaces them."""
-        home = record["spec"]
-        for key in self.annotations:
+        home, path = record["spec"], self.annotations
+        if self.otherwise and not _at(home, self.pod):
+            path = (*self.otherwise[:-1], "metadata", "annotations")
+        for key in path:
             home[key] = home.get(key) or {}
             home = home[key]
         home[name] = value
@@ -98,7 +112,16 @@ OF_DEPLOYMENT = Shape(
     annotations=("template", "metadata", "annotations"),
     scaled=True,
 )
-SHAPES = {shape.resource.name: shape for shape in (OF_KSERVE, OF_LLM, OF_DEPLOYMENT)}
+_GROUP = "leaderWorkerTemplate"
+OF_GROUPS = Shape(
+    LEADER_WORKER_SET,
+    (_GROUP, "leaderTemplate", "spec"),
+    (),
+    annotations=(_GROUP, "leaderTemplate", "metadata", "annotations"),
+    scaled=True,
+    otherwise=(_GROUP, "workerTemplate", "spec"),
+)
+SHAPES = {shape.resource.name: shape for shape in (OF_KSERVE, OF_LLM, OF_DEPLOYMENT, OF_GROUPS)}
 
 
 def shape_of(record: Mapping[str, Any]) -> Shape:
@@ -107,8 +130,19 @@ def shape_of(record: Mapping[str, Any]) -> Shape:
 
 
 def is_plain(record: Mapping[str, Any]) -> bool:
-    """Return whether the service is a Deployment without KServe."""
-    return shape_of(record) is OF_DEPLOYMENT
+    """Return whether the service is a Deployment or a LeaderWorkerSet without KServe."""
+    return shape_of(record) in (OF_DEPLOYMENT, OF_GROUPS)
+
+
+def is_grouped(record: Mapping[str, Any]) -> bool:
+    """Return whether each engine is a group of pods: a LeaderWorkerSet, or an LLMInferenceService on several nodes, of
+    which KServe makes one."""
+    return shape_of(record) is OF_GROUPS or (is_llm(record) and record["spec"].get("worker") is not None)
+
+
+def workload_of(record: Mapping[str, Any]) -> Kind:
+    """The kind that counts the pods that serve: a Deployment, or the StatefulSet of the leaders."""
+    return STATEFUL_SET if is_grouped(record) else DEPLOYMENT
 
 
 def is_llm(record: Mapping[str, Any]) -> bool:
@@ -116,10 +150,11 @@ def is_llm(record: Mapping[str, Any]) -> bool:
     return shape_of(record) is OF_LLM
 
 
-def serves_vllm(deployment: Mapping[str, Any]) -> bool:
-    """Return whether a Deployment is a service of its own: a container starts vLLM, and no controller made it."""
-    owners = deployment["metadata"].get("ownerReferences") or []
-    containers = (deployment["spec"]["template"].get("spec") or {}).get("containers") or []
+def serves_vllm(workload: Mapping[str, Any]) -> bool:
+    """Return whether a Deployment or LeaderWorkerSet is a service of its own: a container starts vLLM, and no
+    controller made it."""
+    owners = workload["metadata"].get("ownerReferences") or []
+    containers = shape_of(workload).pod_of(workload).get("containers") or []
     return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
 
 
@@ -138,9 +173,12 @@ def starts_vllm(container: Mapping[str, Any]) -> bool:
 
 
 def pod_selector(record: Mapping[str, Any]) -> str:
-    """The label selector of the service's pods."""
+    """The label selector of the service's pods that serve."""
     if is_llm(record):
-        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
+        leads = "-leader" if is_grouped(record) else ""
+        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}{leads}"
+    if shape_of(record) is OF_GROUPS:
+        return f"{_SET}={record['metadata']['name']},{_LEADER}"
     if not is_plain(record):
         return f"{ISVC_LABEL}={record['metadata']['name']}"
     selector = record["spec"]["selector"]

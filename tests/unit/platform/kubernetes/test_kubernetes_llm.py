@@ -177,7 +177,6 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
 @pytest.mark.parametrize(
     ("more", "asked", "reason"),
     [
-        ({"worker": {"containers": []}}, {"side_by_side": False, "downtime": False}, "several nodes"),
         ({"prefill": {"replicas": 1}}, {"side_by_side": True, "downtime": False}, "prefill pods of its own"),
         ({}, {"side_by_side": False, "downtime": True}, "no update strategy"),
     ],

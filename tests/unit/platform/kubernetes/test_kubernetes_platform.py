@@ -312,6 +312,23 @@ def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
     assert len(cluster.watched) == 1
 
 
+def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_is_gone_or_promoted():
+    arm = Arm(text_of(service(more="x")))
+    one, cluster = platform(service(), deployment(), pod(), beside(arm))
+    asked, get = [], cluster.get
+    cluster.get = lambda kind, name, namespace=None: asked.append(name) or get(kind, name, namespace)
+    one.state(arm)
+    assert asked[:2] == ["demo", "demo-candidate"]
+    asked.clear()
+    one.state(arm)
+    assert asked[0] == "demo-candidate"
+    del cluster.things["InferenceService", "demo-candidate"]
+    assert one.state(arm).phase is Phase.ABSENT
+    asked.clear()
+    one.state(arm)
+    assert asked[0] == "demo"
+
+
 def test_without_the_right_to_watch_it_reads_again():
     one, cluster = platform(service(), deployment(ready=0), pod(ready=False))
     cluster.may_watch = False
