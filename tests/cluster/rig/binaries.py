@@ -283,7 +283,7 @@ def _extract(go: tuple[str, dict[str, str]], folder: Path, recipe: Recipe) -> No
             raise Missing(f"module {module} could not be fetched:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
         documents = []
         for path in sorted((Path(json.loads(done.stdout)["Dir"]) / inside).glob("*.yaml")):
-            documents += [d for d in yaml.load_all(path.read_text(), loader) if d and d.get("kind")]
+            documents += [d for d in yaml.load_all(path.read_text(), loader) if isinstance(d, dict) and d.get("kind")]
         scratch = folder / f".{name}.{os.getpid()}"
         scratch.write_text(json.dumps(documents, default=str))
         scratch.replace(folder / f"{name}.json")
