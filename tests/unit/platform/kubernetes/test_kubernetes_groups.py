@@ -13,7 +13,7 @@ from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.groups import require_changeable
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_to_write, text_of, transition_text
 from mpctl.platform.kubernetes.service.reader import deployment_name
-from mpctl.platform.kubernetes.service.shape import pod_selector, serves_vllm, workload_of
+from mpctl.platform.kubernetes.service.shape import pod_selector, serves_vllm, shape_of, workload_of
 from mpctl.rollout.ports import Phase
 
 ENGINE = {"name": "engine", "image": "vllm/vllm-openai:v0.33.0", "args": ["m", "--max-model-len=2048"]}
@@ -126,3 +126,13 @@ class Autoscaled:
 def test_only_an_autoscaler_of_its_own_kind_is_its_autoscaler():
     (found,) = find_scalers(Autoscaled(), "chat", "large", "LeaderWorkerSet")
     assert found["metadata"]["name"] == "LeaderWorkerSet"
+
+
+def test_a_restart_is_asked_for_on_the_pods_that_serve():
+    alike = copy.deepcopy(LIVE)
+    alike["spec"]["leaderWorkerTemplate"] = {"size": 2, "workerTemplate": {"spec": {"containers": [ENGINE]}}}
+    for record, serving in ((copy.deepcopy(LIVE), "leaderTemplate"), (alike, "workerTemplate")):
+        shape_of(record).annotate_pods(record, "restarted", "now")
+        templates = record["spec"]["leaderWorkerTemplate"]
+        assert templates[serving]["metadata"]["annotations"] == {"restarted": "now"}
+        assert [name for name in templates if name != "size" and "metadata" in templates[name]] == [serving]
