@@ -40,7 +40,6 @@ class KvLog:
     tokens: int | None = None
     available_gib: float | None = None
     loaded_gib: float | None = None
-    request_tokens: int | None = None
     concurrency: float | None = None
 
 
@@ -48,7 +47,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TOKENS = re.compile(r"(\w+)(?: \+ host)? KV cache size: ([\d,]+) tokens")
 _AVAILABLE = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
 _LOADED = re.compile(r"Model loading took ([\d.]+) GiB")
-_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+_CONCURRENCY = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
 
 
 def read_log(text: str) -> KvLog:
@@ -62,8 +61,7 @@ def read_log(text: str) -> KvLog:
         tokens=_number(size[2]) if size else None,
         available_gib=float(available[1]) if available else None,
         loaded_gib=float(loaded[1]) if loaded else None,
-        request_tokens=_number(per[1]) if per else None,
-        concurrency=float(per[2]) if per else None,
+        concurrency=float(per[1]) if per else None,
     )
 
 

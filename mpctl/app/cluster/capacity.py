@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from mpctl.app.cluster.access import open_cluster
 from mpctl.app.console import Console
@@ -108,12 +107,7 @@ def _restore(cloud: Cloud, cluster: Cluster, pool: Pool | None, nodes: tuple[Gpu
 
 
 def _ledger(cluster: Cluster, pool: Pool) -> Ledger:
-    return Ledger(ledger_folder(), cluster, pool.name)
-
-
-def ledger_folder() -> Path:
-    """Return the folder of the resize ledgers, in mpctl's state directory."""
-    return state_root() / "pools"
+    return Ledger(state_root() / "pools", cluster, pool.name)
 
 
 def _now() -> datetime:

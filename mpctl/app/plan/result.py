@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,8 +133,3 @@ class ServicePlan:
             "notes": list(self.notes),
             "methods": [method.to_record() for method in self.methods],
         }
-
-
-def ranked(methods: Sequence[MethodPlan]) -> tuple[MethodPlan, ...]:
-    """The best first."""
-    return tuple(sorted(methods, key=lambda method: method.rank))

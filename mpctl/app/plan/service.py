@@ -14,7 +14,7 @@ from mpctl.app.plan.cost import cost_of, read_price_list
 from mpctl.app.plan.evidence import Evidence, acceptance_for, gather
 from mpctl.app.plan.lengths import Lengths, lengths_of
 from mpctl.app.plan.needs import needs_of
-from mpctl.app.plan.result import MethodPlan, Refusal, ServicePlan, ranked
+from mpctl.app.plan.result import MethodPlan, Refusal, ServicePlan
 from mpctl.app.requests import PlanRequest
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import target_name_of
@@ -81,7 +81,7 @@ def run(source: Source, request: PlanRequest) -> ServicePlan:
         gpu=known.gpu.name if known.gpu else "unknown",
         prompt=lengths.prompt,
         output=lengths.output,
-        methods=ranked([_method(known, method) for method in methods]),
+        methods=tuple(sorted((_method(known, method) for method in methods), key=lambda made: made.rank)),
         notes=(*lengths.notes, *evidence.notes),
     )
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from draft_samples import SERVICE
 
 from mpctl.cli.main import run
 
@@ -52,5 +53,14 @@ def cli(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(work)
     monkeypatch.setenv("MPCTL_STATE_DIR", str(work / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(work / "xdg"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("sys.argv", ["mpctl"])
     return CommandLine(Path(work), capsys, monkeypatch)
+
+
+@pytest.fixture
+def service(cli):
+    """The path of a manifest whose target has drafts in the catalogue."""
+    path = cli.directory / "service.yaml"
+    path.write_text(SERVICE)
+    return str(path)

@@ -39,3 +39,33 @@ def script(body: str, style: str = "|") -> str:
     """An InferenceService that starts its engine with ``sh -c`` and the script ``body``."""
     text = "command: [sh, -c]\nargs:\n- " + style + "\n" + textwrap.indent(textwrap.dedent(body), "  ")
     return HEAD + textwrap.indent(text, "      ")
+
+
+RUNTIME = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata:
+  name: vllm-runtime
+spec:
+  supportedModelFormats: [{name: vLLM}]
+  containers:
+  - name: kserve-container
+    image: vllm/vllm-openai:v0.33.0
+    command: [python, -m, vllm.entrypoints.openai.api_server]
+    args:
+    - --port=8080
+    - --model=/mnt/models
+    - --served-model-name={{.Name}}
+"""
+USER = """\
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: qwen}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: vLLM}
+      runtime: vllm-runtime
+      storageUri: hf://Qwen/Qwen3-8B
+"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, assess_fit, excluded, gpu_nodes
+from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, PoolLimits, assess_fit, excluded, gpu_nodes
 
 Json = Mapping[str, Any]
 EXTENDED = "nvidia.com/gpu"
@@ -40,7 +40,7 @@ def assess_capacity(
     merged = (*(n for n in with_dra if n.published), *counted)
     waiting = [p for p in everything if _is_pending(p)]
     queued = sum(gpus_of(p["spec"]) for p in waiting)
-    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, _no_cloud_capacity())
+    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, PoolLimits())
     reasons = tuple(r for r in fit.reasons if "node pool" not in r)
     if waiting:
         names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
@@ -116,12 +116,6 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
         return not toleration.get("key") or toleration["key"] == taint.get("key")
     same_value = (toleration.get("value") or "") == (taint.get("value") or "")
     return toleration.get("key") == taint.get("key") and same_value
-
-
-def _no_cloud_capacity() -> Any:
-    from mpctl.estimate.capacity import PoolLimits
-
-    return PoolLimits()
 
 
 def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:

@@ -9,18 +9,6 @@ import pytest
 from draft_samples import CONFIG, HEAD, SERVICE, listing
 
 
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-@pytest.fixture
-def service(cli):
-    path = cli.directory / "service.yaml"
-    path.write_text(SERVICE)
-    return str(path)
-
-
 @pytest.mark.parametrize("served", ["acme/support-bot", "Qwen/Qwen3-8B"])
 def test_a_served_name_says_nothing_of_the_weights(cli, served):
     path = cli.directory / "s3.yaml"

@@ -6,19 +6,7 @@ import json
 
 import pytest
 import yaml
-from draft_samples import HEAD, SERVICE
-
-
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-@pytest.fixture
-def service(cli):
-    path = cli.directory / "service.yaml"
-    path.write_text(SERVICE)
-    return str(path)
+from draft_samples import HEAD
 
 
 def test_the_table_of_drafts(cli):

@@ -2,34 +2,8 @@
 
 from __future__ import annotations
 
-RUNTIME = """\
-apiVersion: serving.kserve.io/v1alpha1
-kind: ServingRuntime
-metadata:
-  name: vllm-runtime
-spec:
-  supportedModelFormats: [{name: vLLM}]
-  containers:
-  - name: kserve-container
-    image: vllm/vllm-openai:v0.33.0
-    command: [python, -m, vllm.entrypoints.openai.api_server]
-    args:
-    - --port=8080
-    - --model=/mnt/models
-    - --served-model-name={{.Name}}
-"""
-USER = """\
----
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata: {name: qwen}
-spec:
-  predictor:
-    model:
-      modelFormat: {name: vLLM}
-      runtime: vllm-runtime
-      storageUri: hf://Qwen/Qwen3-8B
-"""
+from service_samples import RUNTIME, USER
+
 STACK = """\
 # values of the team
 servingEngineSpec:

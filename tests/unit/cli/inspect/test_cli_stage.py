@@ -9,18 +9,6 @@ from draft_samples import SERVICE
 DRAFT = ("--spec", "draft_model", "--draft", "Qwen/Qwen3-0.6B")
 
 
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-@pytest.fixture
-def service(cli):
-    path = cli.directory / "service.yaml"
-    path.write_text(SERVICE)
-    return str(path)
-
-
 def test_a_plan_says_why_and_what_stays(cli, service):
     done = cli("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "--plan")
     assert done.code == 0

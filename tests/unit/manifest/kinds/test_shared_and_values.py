@@ -9,39 +9,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from service_samples import METHODS, NGRAM
+from service_samples import METHODS, NGRAM, RUNTIME, USER
 
 from mpctl.errors import InputError
 from mpctl.manifest import load, load_one, load_values
-
-RUNTIME = """\
-apiVersion: serving.kserve.io/v1alpha1
-kind: ServingRuntime
-metadata:
-  name: vllm-runtime
-spec:
-  supportedModelFormats: [{name: vLLM}]
-  containers:
-  - name: kserve-container
-    image: vllm/vllm-openai:v0.33.0
-    command: [python, -m, vllm.entrypoints.openai.api_server]
-    args:
-    - --port=8080
-    - --model=/mnt/models
-    - --served-model-name={{.Name}}
-"""
-USER = """\
----
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata: {name: qwen}
-spec:
-  predictor:
-    model:
-      modelFormat: {name: vLLM}
-      runtime: vllm-runtime
-      storageUri: hf://Qwen/Qwen3-8B
-"""
 
 
 def setting_of(words: list[str]) -> dict | None:
