@@ -1,4 +1,4 @@
-"""The rate of mpctl's requests to an API server."""
+"""The rate of mpctl's requests to an API server, and what a preflight reads of the nodes."""
 
 from mpctl.platform.kubernetes.service.reader import BURST, READS_PER_S
 
@@ -23,3 +23,15 @@ def test_a_waiting_command_reads_at_most_twice_a_second_after_a_burst(cluster, n
     reads = [c for c in calls if not c.write and c.resource in WATCHED and created < c.at < until]
     assert len(reads) >= 5  # it does look
     assert len(reads) <= READS_PER_S * (until - created) + BURST + 4, [(c.verb, c.resource) for c in reads]
+
+
+def test_a_preflight_judges_adaptive_verification_by_the_gpu_of_the_nodes(cluster, namespace, mpctl):
+    namespace.deploy(CONTAINERS.replace("v0.32.0", "v0.33.0"))
+    asked = ("preflight", "--spec", "eagle3", "--draft", "org/head", "--set", "enable_adaptive_verification=true")
+    found = mpctl.json(*asked, code=None)["findings"]
+    (finding,) = [finding for finding in found if finding["id"] == "adaptive-verification"]
+    assert (finding["severity"], finding["reason"].partition(" the ")[0]) == ("refuse", "on L4")
+    nodes = [c for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.resource == "nodes"]
+    assert [call.verb for call in nodes] == ["list"]
+    mpctl("preflight", "--spec", "eagle3", "--draft", "org/head", code=None)
+    assert len([c for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.resource == "nodes"]) == 1
