@@ -253,9 +253,10 @@ def is_ready(pod: Json) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
-def is_scheduled(pod: Json) -> bool:
-    """Return whether the pod has a node; events explain nothing of it then that its containers' states do not."""
-    return _scheduled(pod).get("status") == "True"
+def is_troubled(pod: Json) -> bool:
+    """Return whether events may explain why a pod is not ready: it has no node, or a container of it restarted. One
+    that simply starts has none to tell."""
+    return not is_ready(pod) and (_scheduled(pod).get("status") != "True" or _restarts(pod) > 0)
 
 
 def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
@@ -288,7 +289,7 @@ def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
         )
     mine = [e for e in events if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")]
     scheduled = _scheduled(pod)
-    if is_scheduled(pod):
+    if scheduled.get("status") == "True":
         return None
     claims = _pending_claims(pod)
     scale_up = _scale_up_event(mine)

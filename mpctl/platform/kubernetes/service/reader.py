@@ -26,7 +26,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
     is_ready,
-    is_scheduled,
+    is_troubled,
     port_of,
 )
 from mpctl.platform.kubernetes.service.engine import runtime_of
@@ -178,7 +178,7 @@ class ServiceReader:
             if workload is None:
                 return None, Health(Phase.ABSENT)
             health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
-            if health.phase is not Phase.READY and any(not is_scheduled(p) for p in workload.pods):
+            if health.phase is not Phase.READY and any(map(is_troubled, workload.pods)):
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
                 health = assess_health(workload.isvc, workload.deployment, workload.pods, events, workload.runtime)
             return workload, self._fail_when_stuck(workload, health)
