@@ -1,4 +1,4 @@
-"""Rollout in place and exact rollback of a LeaderWorkerSet, with its own controller."""
+"""Services whose engine is a group of pods, with the real controllers: changed in place and rolled back exactly."""
 
 import pytest
 
@@ -91,3 +91,55 @@ def test_a_leader_worker_set_is_rolled_out_in_place_and_rolled_back_exactly(larg
     assert text_of(large.client.get("leaderworkersets", "large")) == before
     assert serves(large)
     assert [op["ending"] for op in mpctl.json("history", "large")["operations"]] == ["promoted", "rolled back"]
+
+
+SEVERAL_NODES = """\
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: wide}
+spec:
+  model: {uri: "hf://Qwen/Qwen3-8B", name: qwen}
+  replicas: 1
+  parallelism: {data: 2, dataLocal: 1}
+  template: &engine
+    containers:
+    - name: main
+      image: vllm/vllm-openai:v0.32.0
+      command: [vllm, serve, org/target]
+      args: [--served-model-name=qwen, --port=8000]
+      readinessProbe: {httpGet: {path: /health, port: 8000, scheme: HTTP}}
+      livenessProbe: {httpGet: {path: /health, port: 8000, scheme: HTTP}}
+      resources: {requests: {cpu: 100m, memory: 1Gi}}
+  worker: *engine
+"""
+
+
+def leads(namespace):
+    """Whether the one group of the service, which KServe named, is complete."""
+    status = (namespace.client.find("leaderworkersets", "wide-kserve-mn") or {}).get("status", {})
+    return status.get("readyReplicas") == status.get("updatedReplicas") == 1
+
+
+def test_an_llm_inference_service_on_several_nodes_is_changed_in_place_too(
+    groups_cluster, llm_cluster, namespace, mpctl, tmp_path
+):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    leader, worker = {"script": {"token_s": 0.05}}, {"engine": "none"}
+    component = "app.kubernetes.io/component"
+    llm_cluster.pods.rule(lambda pod: leader if pod["metadata"]["labels"][component].endswith("-leader") else worker)
+    namespace.client.apply(SEVERAL_NODES)
+    namespace.client.wait("the group serves", lambda: leads(namespace))
+    before = text_of(namespace.client.get("llmisvc", "wide"))
+
+    beside = mpctl("rollout", "wide", "--spec", "ngram", code=9)
+    assert "a candidate would need a second group of nodes" in beside.stderr
+    mpctl("rollout", "wide", "--spec", "ngram", "--accept-downtime", "--policy", str(policy), *QUICK)
+    spec = namespace.client.get("llmisvc", "wide")["spec"]
+    for part in ("template", "worker"):
+        assert any("speculative" in word for word in spec[part]["containers"][0]["args"])
+    assert leads(namespace)
+    mpctl("rollback", "wide", "--accept-downtime")
+    assert text_of(namespace.client.get("llmisvc", "wide")) == before
+    namespace.client.delete("llmisvc", "wide")
+    namespace.client.wait("the service is gone", lambda: not namespace.client.list("llmisvc"))
