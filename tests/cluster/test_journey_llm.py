@@ -75,6 +75,11 @@ def live(namespace):
     return text_of(namespace.client.get("llmisvc", "chat"))
 
 
+def engine_uids(namespace):
+    pods = namespace.client.list("pods", labels="app.kubernetes.io/name=chat,kserve.io/component=workload")
+    return {p["metadata"]["uid"] for p in pods if "deletionTimestamp" not in p["metadata"]}
+
+
 def received(namespace):
     """Arguments of the only engine's process, as the system has them: after the preset's shell."""
     selector = "app.kubernetes.io/name=chat,kserve.io/component=workload"
@@ -82,6 +87,16 @@ def received(namespace):
     (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in pods)
     words = Path(f"/proc/{pod.units[0].process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     return [word.replace(str(pod.folder), "") for word in words[words.index("serve") :]]
+
+
+def test_its_engines_are_restarted_with_the_arguments_they_had(chat, mpctl):
+    before, arguments, old = live(chat), received(chat), engine_uids(chat)
+    done = mpctl("restart", "chat")
+    assert "restarted: service" in done.stderr
+    chat.client.wait("the old pod is gone", lambda: not engine_uids(chat) & old)
+    assert received(chat) == arguments
+    mpctl("rollback", "chat", "--to-revision", "1")
+    assert live(chat) == before
 
 
 @pytest.mark.parametrize(
