@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mpctl.platform.local.engine import api_key, engine_command, engine_environment, read_service
+from mpctl.platform.local.in_engine.arguments import with_more
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -44,6 +45,17 @@ def test_secret_flags_reach_the_engine_by_its_environment(arguments, key, passed
     assert json.loads(environment.get("MPCTL_SECRET_ARGUMENTS", "null")) == passed
     if any("api" in word for word in arguments):
         assert api_key(service) == "PLANTED"
+
+
+def test_a_model_of_a_drill_takes_the_place_of_the_one_that_stands_alone():
+    line = ["vllm", "serve", "org/model", "--port=1"]
+    assert with_more(line, ["--model", "/v2", "--served-model-name", "m"]) == [
+        *("vllm", "serve", "/v2", "--port=1", "--served-model-name", "m")
+    ]
+    assert with_more(["vllm", "serve", "--port=1"], ["--model", "/v2"]) == [
+        *("vllm", "serve", "--port=1", "--model", "/v2")
+    ]
+    assert with_more(line, ["--api-key", "k"]) == [*line, "--api-key", "k"]
 
 
 def test_other_flags_stay_in_the_command_line():

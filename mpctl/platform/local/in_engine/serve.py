@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from arguments import with_more  # type: ignore[import-not-found,unused-ignore]
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 from forking import fork_engine_processes  # type: ignore[import-not-found,unused-ignore]
 from tiles import avoid_broken_tiles  # type: ignore[import-not-found,unused-ignore]
@@ -80,7 +81,6 @@ if __name__ == "__main__":
     fork_engine_processes()
     from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
 
-    sys.argv[0] = "vllm"
-    # Secret flags, which every user could read in the command line of a process.
-    sys.argv += json.loads(os.environ.pop("MPCTL_SECRET_ARGUMENTS", "[]"))
+    # Secret flags, which every user could read in the command line of a process; a drill's fault.
+    sys.argv = with_more(["vllm", *sys.argv[1:]], json.loads(os.environ.pop("MPCTL_SECRET_ARGUMENTS", "[]")))
     main()  # type: ignore[no-untyped-call,unused-ignore]
