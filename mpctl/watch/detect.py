@@ -13,11 +13,11 @@ by chance. Values are clipped, so that neither one broken window nor a shift tha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-LENGTHS = (8, 16, 32, 64)  # windows: two to sixteen minutes at the default interval
+LENGTHS = (8, 16, 32, 64)  # windows, each twice the one before: two to sixteen minutes at the default interval
 FIRST_NOISE = 0.12  # of the logarithm of one window, before anything was learned
 LEAST_NOISE, MOST_NOISE = 0.05, 1.0
 UNLIKE_NORMAL = 10.0  # fewer false alarms than normally distributed noise would be allowed: real noise has longer tails
@@ -29,14 +29,14 @@ _CLIP = 3.0  # noises
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Means of a figure over ``length`` windows, one block after the other: their ``mean`` and ``variance``, learned
-    from ``weight`` blocks. ``total``, ``count``: of the block that is not full yet."""
+    from ``weight`` blocks. ``first``: the sum of a block that waits for its neighbour, with which it is one of twice
+    the length."""
 
     length: int
     variance: float
     mean: float = 0.0
     weight: float = _FIRST_WEIGHT
-    total: float = 0.0
-    count: int = 0
+    first: float | None = None
 
     @property
     def spread(self) -> float:
@@ -44,31 +44,35 @@ class Blocks:
         root = math.sqrt(self.length)
         return min(max(math.sqrt(self.variance) * self.length, LEAST_NOISE * root), MOST_NOISE * root)
 
-    def after(self, value: float) -> Blocks:
-        """With one more window, learned as soon as its block is full."""
-        if self.count + 1 < self.length:
-            return replace(self, total=self.total + value, count=self.count + 1)
-        block = (self.total + value) / self.length
+    def after(self, total: float) -> tuple[Blocks, float | None]:
+        """With one more block, by its sum; and the sum of the block of twice the length that it completes."""
         reach = _CLIP * math.sqrt(max(self.variance, LEAST_NOISE**2 / self.length))
-        away = min(max(block - self.mean, -reach), reach)
+        away = min(max(total / self.length - self.mean, -reach), reach)
         weight = min(self.weight + 1.0, _MEMORY_WINDOWS / self.length)
-        return Blocks(
-            self.length,
-            variance=self.variance + (away * away - self.variance) / weight,
-            mean=self.mean + away / weight,
-            weight=weight,
-        )
+        variance, mean = self.variance + (away * away - self.variance) / weight, self.mean + away / weight
+        if self.first is None:
+            return Blocks(self.length, variance, mean, weight, total), None
+        return Blocks(self.length, variance, mean, weight), self.first + total
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of a figure at each of :data:`LENGTHS`."""
+    """The noise of a figure at each of :data:`LENGTHS`. ``total``, ``count``: of the shortest block, not full yet."""
 
     blocks: tuple[Blocks, ...] = tuple(Blocks(length, FIRST_NOISE**2 / length) for length in LENGTHS)
+    total: float = 0.0
+    count: int = 0
 
     def after(self, value: float) -> Noise:
-        """With one more window."""
-        return Noise(tuple(blocks.after(value) for blocks in self.blocks))
+        """With one more window, learned as soon as its block is full."""
+        total: float | None = self.total + value
+        if self.count + 1 < LENGTHS[0]:
+            return Noise(self.blocks, self.total + value, self.count + 1)
+        learned: list[Blocks] = []
+        for blocks in self.blocks:
+            longer, total = (blocks, None) if total is None else blocks.after(total)
+            learned.append(longer)
+        return Noise(tuple(learned))
 
 
 @dataclass(frozen=True, slots=True)

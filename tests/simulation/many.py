@@ -81,7 +81,7 @@ class _Blocks:
     def __init__(self, start: detect.Blocks, count: int) -> None:
         self.length = start.length
         self.mean, self.variance, self.weight, self.total, self.count = (
-            np.full(count, value) for value in (start.mean, start.variance, start.weight, start.total, 0.0)
+            np.full(count, value) for value in (start.mean, start.variance, start.weight, 0.0, 0.0)
         )
 
     @property

@@ -28,7 +28,8 @@ WATCH = "watch"
 @dataclass(frozen=True)
 class Facts:
     """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
-    ``live``: what the ledger says serves. ``restarts``: times of the watch's restarts. ``better``: the spec that a
+    ``live``: what the ledger says serves. ``restarts``: times of the watch's restarts; ``actions``: of what counts
+    for the brake, a restart and the fallback after it once. ``better``: the spec that a
     fallback of the watch replaced, ``promotion``: the plan that had promoted it. ``interrupted``: an unfinished
     operation of the watch; ``busy``: any other operation or operator."""
 
@@ -40,6 +41,7 @@ class Facts:
     changes: tuple[float, ...] = ()
     fallbacks: tuple[float, ...] = ()
     restarts: tuple[float, ...] = ()
+    actions: tuple[float, ...] = ()
     better: Spec | None = None
     promotion: Plan | None = None
     interrupted: str = ""
@@ -62,12 +64,20 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
     back = [op for op in mine if op.plan.kind is Kind.ROLLBACK and not op.plan.automatic]
     fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
     restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
+    actions = (*fallbacks, *(at for at in restarted if at > max(fallbacks, default=0.0)))
     unfinished, holder = open_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
     last = last_change(entries)
     if last is None:
-        return Facts(changes=changes, fallbacks=fallbacks, restarts=restarted, interrupted=interrupted, busy=busy)
+        return Facts(
+            changes=changes,
+            fallbacks=fallbacks,
+            restarts=restarted,
+            actions=actions,
+            interrupted=interrupted,
+            busy=busy,
+        )
     served = live_revisions(entries)
     number = _served_number(last, revisions)
     live = _rung(number, last.plan.spec)
@@ -84,6 +94,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
         changes=changes,
         fallbacks=fallbacks,
         restarts=restarted,
+        actions=actions,
         better=better,
         promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,

@@ -228,9 +228,12 @@ class Watcher:
             restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
             retry_at=watched.retry_at,
         )
-        recorded = [at for w in self.watched.values() for at in _actions(w.facts, own=w is watched)]
+        recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
         return decide(
-            self.policy, watched.assessment, situation, Fleet(len(self.watched), (*recorded, *self._begun.values()))
+            self.policy,
+            watched.assessment,
+            situation,
+            Fleet(len(self.watched), (*recorded, *facts.fallbacks, *self._begun.values())),
         )
 
     def _act(self, watched: Watched, decision: Decision) -> None:
@@ -281,9 +284,3 @@ class Watcher:
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="seconds")
-
-
-def _actions(facts: Facts, *, own: bool) -> tuple[float, ...]:
-    """Times of actions that count for the brake. A restart and the fallback after it are one change of a service."""
-    last = max(facts.fallbacks, default=0.0)
-    return (*facts.fallbacks, *(at for at in facts.restarts if at > last and not own))
