@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from secrets import token_hex
 
@@ -19,6 +19,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import Noise, describe_power, least_gain, most_rounds, rounds_to_detect
+from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint, Meter
 from mpctl.rollout.steps.measure import stored_workload
@@ -65,10 +66,10 @@ def plan_rounds(
     )
 
 
-def recorded_noise(session: Session) -> Noise | None:
+def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> Noise | None:
     """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
-    records cannot be read."""
-    for operation in reversed(rollouts_of(session)):
+    records cannot be read. ``entries``: the ledger, where it was read."""
+    for operation in reversed(rollouts_of(session, entries)):
         try:
             source = measured_by(session, operation)
         except MpctlError:

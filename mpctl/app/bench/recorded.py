@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import Verdict, judge_run
 from mpctl.gate.policy import Policy
+from mpctl.rollout.ledger import Entry
 from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.plan import Kind
@@ -30,9 +32,10 @@ class Source:
         return judge_run(self.run, policy or self.run.policy, rounds=self.rounds, planned=self.planned)
 
 
-def rollouts_of(session: Session) -> list[Operation]:
-    """The rollouts of a service that measured or were to, oldest first."""
-    return [o for o in operations(session.store.entries()) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
+def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> list[Operation]:
+    """The rollouts of a service that measured or were to, oldest first. ``entries``: the ledger, where it was read."""
+    ledger = session.store.entries() if entries is None else entries
+    return [o for o in operations(ledger) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
 
 
 def measured_by(session: Session, operation: Operation) -> Source | None:

@@ -25,6 +25,7 @@ from mpctl.gate.power import Noise
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, Decision, decide_rollout
+from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.ports import Arm
@@ -44,8 +45,9 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     workload = read_workload(request.measurement, loader_for(session))
     request = _named(session, request, workload)
     change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
-    unfinished = open_operation(session.store.entries())
-    workload = _planned(session, request, workload, unfinished)
+    entries = session.store.entries()
+    unfinished = open_operation(entries)
+    workload = _planned(session, request, workload, unfinished, entries)
     plan = _plan(session, request, change, workload, unfinished)
     decision = decide_rollout(plan, session.platform.read(), unfinished)
     if decision.act is Act.ALREADY:
@@ -88,7 +90,13 @@ def _named(session: Session, request: RolloutRequest, workload: Workload) -> Rol
     return replace(request, speculation=speculation)
 
 
-def _planned(session: Session, request: RolloutRequest, workload: Workload, unfinished: Operation | None) -> Workload:
+def _planned(
+    session: Session,
+    request: RolloutRequest,
+    workload: Workload,
+    unfinished: Operation | None,
+    entries: tuple[Entry, ...],
+) -> Workload:
     """The workload with its rounds; an unfinished rollout has them already.
 
     Raises:
@@ -113,7 +121,7 @@ def _planned(session: Session, request: RolloutRequest, workload: Workload, unfi
             live = target_of(context, Arm(session.platform.read().text), "")
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
-    return plan_rounds(asked, workload, policy, session.console, recorded_noise(session), calibrate)
+    return plan_rounds(asked, workload, policy, session.console, recorded_noise(session, entries), calibrate)
 
 
 def _with_prediction(session: Session, request: RolloutRequest, change: Change, plan: Plan, workload: Workload) -> Plan:
