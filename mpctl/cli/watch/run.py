@@ -262,14 +262,14 @@ def _run(
     terminal = context.terminal
     redrawn = context.output in ("table", "wide") and terminal.live and terminal.out.isatty()
     recent: list[str] = []
-    told: int | None = None
+    announced: int | None = None
     with terminal.screen() as draw:
         while not stop.is_set():
             round_()
             beat.now()
-            if not redrawn and len(watcher.watched) != told:
-                told = len(watcher.watched)
-                terminal.note(_scope(told, watcher.policy.interval_s))
+            if not redrawn and len(watcher.watched) != announced:
+                announced = len(watcher.watched)
+                terminal.note(_scope(announced, watcher.policy.interval_s))
             with lock:
                 new, events[:] = list(events), []
             recent = [*recent, *(e.line for e in new)][-10:]

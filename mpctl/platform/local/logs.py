@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mpctl.platform.quotations import without_requests
+from mpctl.quotations import without_requests
 
 _LOG_BYTES = 65_536
 _LINE_CHARACTERS = 160

@@ -14,7 +14,7 @@ from mpctl.experiment.run import Calibration
 from mpctl.platform import http
 from mpctl.platform.load import LoadClient
 from mpctl.platform.local.hardware import device, model_digest
-from mpctl.platform.quotations import without_texts
+from mpctl.quotations import conceal
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
 _COMPLETION_S = 120.0  # of four tokens, also on a busy engine
@@ -123,9 +123,7 @@ class LocalMeter:
                 endpoint, prompts, cell, max_tokens, key=key, counters=lambda: self.counters(endpoint), salt=salt
             )
         except MpctlError as error:  # its text is recorded, and a client's last lines may quote what it sent
-            error.message = without_texts(error.message, self._prompts)
-            error.hint = error.hint and without_texts(error.hint, self._prompts)
-            error.args = (error.message,)
+            conceal(error, self._prompts)
             raise
 
     def calibrate(self, concurrency: int) -> Calibration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.workload import Workload
+from mpctl.quotations import conceal
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation
@@ -31,16 +32,25 @@ def measurement(context: Context, operation: Operation) -> Measurement:
     """The measurement of an operation; its records are stored under the operation's id."""
     plan = operation.plan
     targets = {BASELINE: (plan.baseline_arm, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
+    workload = workload_of(context, operation)
+
+    def target(name: str) -> Target:
+        try:
+            return target_of(context, *targets[name])
+        except MpctlError as error:  # the last lines of an engine's log may quote what was sent
+            conceal(error, (prompt for traffic in workload.traffic for prompt in traffic.prompts))
+            raise
+
     return Measurement(
         id=operation.id,
         created=operation.opened_at,
         who=operation.who,
-        workload=workload_of(context, operation),
+        workload=workload,
         policy=plan.policy,
         store=context.store,
         meter=context.meter,
         progress=context.progress,
-        target=lambda name: target_of(context, *targets[name]),
+        target=target,
     )
 
 

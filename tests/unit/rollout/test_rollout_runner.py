@@ -174,6 +174,17 @@ def test_a_candidate_that_ends_while_it_is_measured_fails_the_rollout():
     assert memory.disk.routed == BASELINE
 
 
+def test_the_last_lines_of_an_engine_that_ends_while_it_is_measured_are_recorded_without_the_prompts():
+    memory = MemoryWorld(FASTER)
+    interfere(memory, "after save", lambda m: m.disk.engines.pop(CANDIDATE))
+    prompt = PROMPTS[0]
+    memory.context.platform.describe_failure = lambda _arm: f"ValueError: bad request: {prompt!r}"
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert done.ending is Ending.FAILED
+    assert "ValueError: bad request: '... (a prompt is left out)" in done.detail
+    assert prompt not in str(memory.disk.ledger)
+
+
 @both
 def test_counters_that_contradict_each_other_fail_the_rollout(strategy):
     memory = MemoryWorld(FASTER)

@@ -80,8 +80,8 @@ def gpu_product(client: Client, names: set[str]) -> str | None:
         products = gpu_products(client.list(NODE) or [], client.list(RESOURCE_SLICE) or [])
     except NotPermitted:
         return None
-    found = set().union(*(products.get(name, set()) for name in names)) or set().union(*products.values())
-    return next(iter(found)) if len(found) == 1 else None
+    distinct = set().union(*(products.get(name, set()) for name in names)) or set().union(*products.values())
+    return next(iter(distinct)) if len(distinct) == 1 else None
 
 
 def _grace_s(pods: list[Json]) -> float:

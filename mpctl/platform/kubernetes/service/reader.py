@@ -32,7 +32,7 @@ from mpctl.platform.kubernetes.service.conditions import (
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
 from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector, workload_of
-from mpctl.platform.quotations import without_requests
+from mpctl.quotations import without_requests
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0

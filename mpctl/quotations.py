@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterable
 
+from mpctl.errors import MpctlError
+
 _PIECE = 12  # characters: shorter runs of a prompt are common words of any message
 # Between quotation marks a shorter one is a quotation, unless it is one name, number, path or address.
 _BETWEEN_MARKS = re.compile(r"""(?<!\w)(['"`])(?=\S)((?:(?!\1).){3,11}?)(?<=\S)(?:\.\.\.|…)?\1(?!\w)""")
@@ -19,6 +21,14 @@ def without_texts(message: str, texts: Iterable[str]) -> str:
     """Return a message without the rest of each line from where it quotes one of the texts, raw or as JSON."""
     forms = "\0".join(form for text in texts for form in {text, json.dumps(text)[1:-1]})
     return "\n".join(_cut(line, forms) for line in message.split("\n"))
+
+
+def conceal(error: MpctlError, texts: Iterable[str]) -> None:
+    """Leave quotations of the texts out of an error, which is recorded."""
+    sent = tuple(texts)
+    error.message = without_texts(error.message, sent)
+    error.hint = error.hint and without_texts(error.hint, sent)
+    error.args = (error.message,)
 
 
 def without_requests(log: str) -> str:

@@ -8,7 +8,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.platform.local.logs import last_log_line
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.quotations import without_requests, without_texts
+from mpctl.quotations import without_requests, without_texts
 from mpctl.rollout.ports import Endpoint
 
 PROMPT = "Mrs. Müller, born 3 May,\nIBAN DE02 1203 0000"
