@@ -47,14 +47,11 @@ def test_secret_flags_reach_the_engine_by_its_environment(arguments, key, passed
         assert api_key(service) == "PLANTED"
 
 
-def test_a_model_of_a_drill_takes_the_place_of_the_one_that_stands_alone():
-    line = ["vllm", "serve", "org/model", "--port=1"]
-    assert with_more(line, ["--model", "/v2", "--served-model-name", "m"]) == [
-        *("vllm", "serve", "/v2", "--port=1", "--served-model-name", "m")
-    ]
-    assert with_more(["vllm", "serve", "--port=1"], ["--model", "/v2"]) == [
-        *("vllm", "serve", "--port=1", "--model", "/v2")
-    ]
+@pytest.mark.parametrize("own", [["org/model"], ["--model=org/model"], ["--model", "org/model"]], ids=" ".join)
+def test_a_model_of_a_drill_comes_before_the_one_of_the_manifest(own):
+    line, drill = ["vllm", "serve", *own, "--port=1"], ["--model", "/v2", "--served-model-name", "m"]
+    flags = [word for word in own if word != "org/model" or own[0] != word]
+    assert with_more(line, drill) == ["vllm", "serve", "--model", "/v2", *flags, "--port=1", "--served-model-name", "m"]
     assert with_more(line, ["--api-key", "k"]) == [*line, "--api-key", "k"]
 
 
