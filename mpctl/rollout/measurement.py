@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 
 _Value = TypeVar("_Value")
+_WAKE_S = 10.0  # a completion before a block; an engine that is silent for longer is no idle one
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -337,12 +338,14 @@ class Measurement:
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block. One that is
         warm answers one completion first: after seconds without a request the first answer takes tenths of a second
-        longer on some machines, which the figures would hold against the arm."""
+        longer on some machines, which the figures would hold against the arm. One that does not answer is left to the
+        block."""
         endpoint = self.target(arm).endpoint
         if not self.workload.warmup:
             return endpoint
         if (cell, arm, endpoint.address) in self._warm:
-            self.meter.complete(endpoint)
+            with suppress(MpctlError):
+                self.meter.complete(endpoint, within_s=_WAKE_S)
         else:
             known = {address for _, name, address in self._warm if name == arm}
             if known and endpoint.address not in known:

@@ -150,3 +150,9 @@ def conditions(record: dict) -> dict[str, dict]:
 def is_true(record: dict, kind: str) -> bool:
     """Whether a condition holds."""
     return conditions(record).get(kind, {}).get("status") == "True"
+
+
+def ledger_entries(appended: list[dict]) -> list[dict]:
+    """The entries in a ledger's ControllerRevisions, oldest first: one that is appended to may hold several."""
+    entries = (entry for item in appended for entry in item["data"].get("entries", [item["data"]]))
+    return sorted(entries, key=lambda entry: entry["seq"])

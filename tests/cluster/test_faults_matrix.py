@@ -16,7 +16,7 @@ import pytest
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .meanwhile import Meanwhile
-from .objects import CONTAINERS, hpa
+from .objects import CONTAINERS, hpa, ledger_entries
 from .unmeasured import Unmeasured
 
 ROLLOUT = ("rollout", "--spec", "ngram")
@@ -69,8 +69,8 @@ def entries_of_a_rollout(run, namespace, before):
     promoted = text_of(namespace.client.get("isvc", "demo"))
     run("rollback")
     assert text_of(namespace.client.get("isvc", "demo")) == before
-    entries = namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
-    return len([entry for entry in entries if entry["data"]["operation"] == "rollout-1"]), promoted
+    appended = namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
+    return len([entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]), promoted
 
 
 @pytest.mark.parametrize("half", [0, 1], ids=["odd entries", "even entries"])  # so that each ends within its time

@@ -20,7 +20,7 @@ from tests.local.planted import DATABASE, MARKED, PROMPT, TOKEN, CommandLines, f
 
 from .conftest import make_mpctl
 from .fixtures import Namespace
-from .objects import ANY_SPEED, CONTAINERS
+from .objects import ANY_SPEED, CONTAINERS, ledger_entries
 from .rig.api import ApiError
 
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "16")
@@ -290,10 +290,11 @@ def test_entries_that_somebody_removes_from_the_end_of_the_ledger_are_missed(clu
     namespace, mpctl, _ = promoted
     ledger = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger")
     *_, last = sorted(ledger, key=lambda item: item["revision"])
+    *_, newest = ledger_entries([last])
     namespace.client.delete("controllerrevisions", last["metadata"]["name"])
     for command in (("rollback", "--yes"), ("rollout", "--spec", "ngram", "--yes")):
         done = mpctl(*command, code=3)
-        assert f"entry {last['revision']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr, done.stderr
+        assert f"entry {newest['seq']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr, done.stderr
     mpctl("unlock", "demo", "--force", "--yes")
     mpctl("rollback", "--yes")
 

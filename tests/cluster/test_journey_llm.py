@@ -11,7 +11,7 @@ import pytest
 from mpctl.platform.kubernetes.access.calls import LLM
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
-from .objects import ANY_SPEED, CLAIM
+from .objects import ANY_SPEED, CLAIM, ledger_entries
 from .roles import Granted
 from .unmeasured import Unmeasured
 
@@ -159,8 +159,8 @@ def test_killed_at_every_step_it_resumes_or_rolls_back(chat, mpctl):
     run("rollout", "chat", *NGRAM)
     promoted = live(chat)
     run("rollback", "chat")
-    entries = chat.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
-    rollout = [entry["data"] for entry in entries if entry["data"]["operation"] == "rollout-1"]
+    appended = chat.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
+    rollout = [entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]
     begun = [number for number, entry in enumerate(sorted(rollout, key=lambda e: e["seq"]), 1) if number % 2]
     failures = []
     for number in begun:

@@ -43,7 +43,6 @@ LOOKS = {
         "get deployments",
         "list pods",
         "get leases",
-        "get configmaps",
         "list controllerrevisions",
         "get pods/portforward",
         "create pods/portforward",
@@ -100,6 +99,7 @@ RESUMED = {3: "create inferenceservices", 4: "get pods/log"}  # by the ledger en
 WEIGHTS = {"demo": 90, "demo-candidate": 10}
 BACK = ("rollback", "demo", "--to-revision", "4", "-y")  # two are lost, the third is what abandoning found
 BACK_ROWS = ["list scaledobjects"]
+CONTINUED = ["get configmaps"]  # the prompts that a resumed rollout measures with are recorded
 SPARED = ["watch deployments"]  # without it the same is read again and again
 
 
@@ -118,7 +118,7 @@ def user_of(row):
 
 
 def test_every_right_is_removed_by_some_test():
-    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *SPARED, *MEASURING]
+    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *CONTINUED, *SPARED, *MEASURING]
     keys_removed += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
     assert sorted(keys_removed) == sorted(ROWS)
 
@@ -300,6 +300,15 @@ def test_a_rollout_that_lacks_a_right_is_rolled_back(shared, say):
         code, output = missed(say, ("resume", "demo"), key)
         assert (code, "was restored" in output) == (7, True), (key, code, output)
         assert namespace.client.find("isvc", "demo-candidate") is None
+
+
+def test_a_resumed_rollout_that_may_not_read_its_records_is_refused(shared, say):
+    namespace, hand = shared
+    for key in CONTINUED:
+        forget(namespace)
+        interrupted(hand, 2)
+        code, output = missed(say, ("resume", "demo"), key)
+        assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)
 
 
 def test_a_start_that_may_not_be_watched_is_read(shared, say):

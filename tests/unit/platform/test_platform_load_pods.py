@@ -33,6 +33,7 @@ class Api:
         self.jobs, self.refuse = {}, None
         self.made, self.lost, self.killed = 0, 0, set()
         self.phase, self.state = "Running", {"running": {}}
+        self.evicted = []  # the uid of a Job without its pods; it has failed when it was listed four times
 
     def _allowed(self, verb, kind):
         if self.refuse == f"{verb} {kind.plural}":
@@ -41,9 +42,15 @@ class Api:
     def list(self, kind, namespace, *, labels="", fields=""):
         self._allowed("list", kind)
         if kind.name == "Job":
+            for job in self.jobs.values():
+                if job["metadata"]["uid"] in self.evicted:
+                    self.evicted.append("listed")
+                    job["status"] = {"failed": 1} if len(self.evicted) > 4 else {}
             return list(self.jobs.values())
         if kind.name == "Pod":
             uid = labels.partition("=")[2]
+            if uid in self.evicted:
+                return []
             jobs = [job for job in self.jobs.values() if job["metadata"]["uid"] == uid]
             return [self._pod(job, index) for job in jobs for index in reversed(range(job["spec"]["completions"]))]
         return []
@@ -186,6 +193,16 @@ def test_a_job_that_is_over_and_one_of_another_image_are_replaced(world):
     (job,) = world.api.jobs.values()
     assert job["metadata"]["uid"] == "u2"
     assert job["metadata"]["name"] != name
+
+
+def test_a_job_whose_pod_was_evicted_between_two_blocks_is_replaced(world):
+    client = world.client()
+    world.side.answers += [done()] * 2
+    send(client)
+    world.api.evicted.append("u1")
+    send(client, key="rollout-1/other")
+    (job,) = world.api.jobs.values()
+    assert job["metadata"]["uid"] == "u2"
 
 
 def test_a_pod_that_ends_is_named_with_its_last_words(world):

@@ -294,9 +294,9 @@ def test_an_engine_that_idled_answers_once_before_its_next_block():
         calls.append(("block" if options.get("key") else "warm-up", endpoint.address))
         return real_send(endpoint, prompts, *arguments, **options)
 
-    def complete(endpoint):
+    def complete(endpoint, **limit):
         calls.append(("completion", endpoint.address))
-        return real_complete(endpoint)
+        return real_complete(endpoint, **limit)
 
     meter.send, meter.complete = send, complete
     rollout(memory)

@@ -160,9 +160,14 @@ class LoadPods:
             if problem is not None and (problem.final or now - since > UNSCHEDULABLE_S):
                 hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
                 raise MpctlError(f"{self.title} cannot send the load: {problem.message}", hint=hint)
+            if problem is None and len(self._pods) < self.count and self._has_ended():
+                self.ensure_job()  # a pod was evicted between two blocks, and the Job makes no other
             if now - began > _START_S:
                 raise MpctlError(f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT)
             self._sleep(_POLL_S)
+
+    def _has_ended(self) -> bool:
+        return not any(job["metadata"]["uid"] == self._uid and not is_finished(job) for job in self._jobs())
 
     def _find_problem(self) -> PodProblem | None:
         """Read the Job's pods; return what keeps one of them from running."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 
-def with_more(argv: list[str], more: list[str]) -> list[str]:
+def with_more(argv: list[str], added: list[str]) -> list[str]:
     """A command line with arguments that it does not show. vLLM serves the first ``--model`` of several, so one that
-    ``more`` begins with comes first, in the place of a model that stands alone."""
-    if more[:1] != ["--model"]:
-        return [*argv, *more]
+    ``added`` begins with comes first, in the place of a model that stands alone."""
+    if added[:1] != ["--model"]:
+        return [*argv, *added]
     own = argv[2:] if argv[2].startswith("-") else argv[3:]
-    return [*argv[:2], *more[:2], *own, *more[2:]]
+    return [*argv[:2], *added[:2], *own, *added[2:]]
