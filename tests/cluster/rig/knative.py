@@ -20,7 +20,6 @@ import aiohttp
 
 from .api import ApiError
 from .binaries import Program, Recipe, find
-from .processes import free_port
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -81,7 +80,7 @@ class Knative:
                 "SYSTEM_NAMESPACE": NAMESPACE,
                 "CONFIG_LOGGING_NAME": "config-logging",
                 "CONFIG_OBSERVABILITY_NAME": "config-observability",
-                "PROFILING_PORT": str(free_port()),
+                "PROFILING_PORT": str(cluster.slot.port(2)),
             },
         )
         cluster.run(self._start_own())

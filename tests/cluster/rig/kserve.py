@@ -15,7 +15,6 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from .gateway import GATEWAY, GATEWAY_NAMESPACE
-from .processes import free_port
 
 if TYPE_CHECKING:
     from .binaries import Assets
@@ -33,12 +32,13 @@ def documents(assets: Assets, name: str) -> list[dict]:
 
 
 class Manager:
-    """A manager of KServe's as a process; its webhooks have an address of their own. ``metrics``, ``probes``: ports."""
+    """A manager of KServe's as a process; its webhooks have an address of their own. ``metrics``, ``probes``: ports;
+    ``number``: which manager of the cluster it is."""
 
-    def __init__(self, cluster: Cluster, name: str, program: str, *, metrics: int, probes: int) -> None:
+    def __init__(self, cluster: Cluster, name: str, program: str, number: int, *, metrics: int, probes: int) -> None:
         self._cluster, self.name, self._program = cluster, name, program
         self._metrics, self._probes = metrics, probes
-        self._port = free_port()  # the manager has no flag for the address: it listens on all of them
+        self._port = cluster.slot.port(number)  # it has no flag for the address: it listens on all of them
 
     def start(self, *flags: str) -> None:
         """Start it, also again; returns when it calls itself ready."""
@@ -98,7 +98,9 @@ class KServe:
     def __init__(self, cluster: Cluster, *, gateway_api: bool) -> None:
         self._cluster = cluster
         self._gateway_api = gateway_api
-        self._manager = Manager(cluster, "kserve-manager", cluster.assets["kserve-manager"], metrics=8080, probes=8081)
+        self._manager = Manager(
+            cluster, "kserve-manager", cluster.assets["kserve-manager"], 0, metrics=8080, probes=8081
+        )
 
     def start(self) -> None:
         """Definitions, configuration, manager, webhooks and runtime, in this order; returns when all is ready."""

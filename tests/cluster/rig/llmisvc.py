@@ -33,7 +33,9 @@ class LlmServices:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._assets = find(RECIPE)
-        self._manager = Manager(cluster, "llmisvc-manager", self._assets["llmisvc-manager"], metrics=8082, probes=8083)
+        self._manager = Manager(
+            cluster, "llmisvc-manager", self._assets["llmisvc-manager"], 1, metrics=8082, probes=8083
+        )
 
     def start(self) -> None:
         """Definitions, manager, webhooks and presets, in this order; returns when all is ready."""

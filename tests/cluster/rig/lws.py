@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from .binaries import Program, Recipe, find
 from .kserve import documents
-from .processes import free_port
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -29,13 +28,15 @@ RECIPE = Recipe(
 )
 
 
+_WEBHOOKS, _PROBES = 9444, 8084  # of the control plane's address
+
+
 class LeaderWorkerSets:
     """The controller of one cluster; started by the first test that needs it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._assets = find(RECIPE)
-        self._webhooks, self._probes = free_port(), free_port()
 
     def start(self) -> None:
         """Definition, controller and webhooks, in this order; returns when all is ready."""
@@ -50,9 +51,9 @@ class LeaderWorkerSets:
         settings = {
             "apiVersion": "config.lws.x-k8s.io/v1alpha1",
             "kind": "Configuration",
-            "webhook": {"host": host, "port": self._webhooks, "certDir": str(scratch)},
+            "webhook": {"host": host, "port": _WEBHOOKS, "certDir": str(scratch)},
             "metrics": {"bindAddress": "0"},
-            "health": {"healthProbeBindAddress": f"{host}:{self._probes}"},
+            "health": {"healthProbeBindAddress": f"{host}:{_PROBES}"},
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": False},
         }
@@ -64,7 +65,7 @@ class LeaderWorkerSets:
         )
         from .cluster import answers
 
-        cluster.processes.wait(_NAME, lambda: answers(f"http://{host}:{self._probes}/readyz"))
+        cluster.processes.wait(_NAME, lambda: answers(f"http://{host}:{_PROBES}/readyz"))
         for document in documents(self._assets, "lws-webhooks"):
             if document["kind"].endswith("WebhookConfiguration"):
                 cluster.client.apply(self._by_address(document))
@@ -75,7 +76,7 @@ class LeaderWorkerSets:
         document["metadata"] = {"name": f"lws-{document['metadata']['name']}"}
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = {"url": f"https://{host}:{self._webhooks}{path}", "caBundle": bundle}
+            webhook["clientConfig"] = {"url": f"https://{host}:{_WEBHOOKS}{path}", "caBundle": bundle}
             if webhook["rules"][0]["resources"] == ["pods"]:
                 webhook["objectSelector"] = _OF_A_SET
         return document

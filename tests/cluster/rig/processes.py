@@ -60,6 +60,11 @@ class Slot:
         """The address of a node, counted from 1."""
         return f"127.{self.number}.{index}.1"
 
+    def port(self, index: int) -> int:
+        """A port of this cluster's own, for a program that listens on every address. Below the range from which the
+        kernel takes the ports of connections: a free one of that range may be taken before it is listened on."""
+        return 20000 + 16 * (self.number - FIRST) + index
+
     def pod(self, node: int, index: int) -> str:
         """The address a pod reports."""
         return f"100.{self.number}.{node}.{index}"
@@ -78,13 +83,6 @@ def _free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def free_port() -> int:
-    """A port that nobody listens on, on any address."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 class Processes:
