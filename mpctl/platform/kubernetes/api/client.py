@@ -38,6 +38,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     STATEFUL_SET,
     Kind,
 )
+from mpctl.platform.kubernetes.api.recent_reads import RecentReads
 
 if TYPE_CHECKING:
     import urllib3
@@ -59,11 +60,10 @@ _LOG_LINES = "50"
 _OPTIONS = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 _WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is gone
 _WATCH_BYTES = 2**16
-# What the steps of one command read again and again. An answer serves for less than any pause between two polls.
+# What the steps of one command read again and again.
 _RECENT_KINDS = frozenset(
     (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, STATEFUL_SET, POD, HPA, SCALED_OBJECT)
 )
-_RECENT_S = 0.9
 _OWN_RECORDS = frozenset((LEASE, CONTROLLER_REVISION, CONFIG_MAP))  # writing them changes nothing that serves
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
 
@@ -120,7 +120,7 @@ class Client:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._recent: dict[str, tuple[float, Answer]] = {}
+        self._recent: RecentReads[Answer] = RecentReads()
         self.guard: Callable[[], None] | None = None
 
     # Reading
@@ -301,16 +301,11 @@ class Client:
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
         if call.kind not in _RECENT_KINDS:
             return self._read_now(call, path, query)
-        key, asked, recent = f"{path}?{urlencode(query)}", time.monotonic(), self._recent
-        if key in recent and asked - recent[key][0] < _RECENT_S:
-            return recent[key][1]
-        answer = self._read_now(call, path, query)
-        recent[key] = asked, answer  # in the mapping that was current before: a write meanwhile has replaced it
-        return answer
+        return self._recent.read(f"{path}?{urlencode(query)}", lambda: self._read_now(call, path, query))
 
     def forget_reads(self) -> None:
         """Read everything again: something may have changed."""
-        self._recent = {}
+        self._recent.forget()
 
     def _read_now(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
         for pause in (*_PAUSES_S, None):
