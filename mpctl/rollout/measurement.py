@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -35,7 +35,6 @@ from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 
 _Value = TypeVar("_Value")
-_WAKE_S = 10.0  # a completion before a block; an engine that is silent for longer is no idle one
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -336,17 +335,9 @@ class Measurement:
         return self.meter.send(endpoint, prompts, cell, limit, key=key, salt=again)
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
-        """The arm's engine, warmed up for the cell: it may have moved to another node since the last block. One that is
-        warm answers one completion first: after seconds without a request the first answer takes tenths of a second
-        longer on some machines, which the figures would hold against the arm. One that does not answer is left to the
-        block."""
+        """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
         endpoint = self.target(arm).endpoint
-        if not self.workload.warmup:
-            return endpoint
-        if (cell, arm, endpoint.address) in self._warm:
-            with suppress(MpctlError):
-                self.meter.complete(endpoint, within_s=_WAKE_S)
-        else:
+        if self.workload.warmup and (cell, arm, endpoint.address) not in self._warm:
             known = {address for _, name, address in self._warm if name == arm}
             if known and endpoint.address not in known:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")

@@ -377,8 +377,8 @@ class Meter(Protocol):
     def prepare(self) -> None:
         """Called before engines start, so that a client that is slow to load can do so meanwhile."""
 
-    def complete(self, endpoint: Endpoint, *, within_s: float = 120.0) -> None:
-        """One real completion of four tokens; raises MpctlError when there is none within that time."""
+    def complete(self, endpoint: Endpoint) -> None:
+        """One real completion of four tokens; raises MpctlError when there is none."""
 
     def counters(self, endpoint: Endpoint) -> Counters:
         """Read the engine's counters now."""

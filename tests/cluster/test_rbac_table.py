@@ -86,6 +86,11 @@ def crash(pod):
     return {"crash": 1} if candidate else None
 
 
+def slow(pod):
+    """Not ready for longer than mpctl's slowest poll: a pod that is ready at the first look is never watched."""
+    return {"ready_s": 6.0}
+
+
 def refused(cluster):
     return [f"{c.verb} {c.resource}/{c.subresource} {c.path}" for c in cluster.proxy.calls if c.status == 403]
 
@@ -119,7 +124,9 @@ def test_every_command_works_with_the_operator_role_alone(cluster, keda, namespa
     mine("preflight", "--spec", "ngram")
     mine("render", "--spec", "ngram")
     mine("diff", "--spec", "ngram", code=1)
+    ready_at_once = cluster.pods.rule(slow)
     mine("rollout", "--spec", "ngram", "--policy", str(policy), *SHARED, *QUICK)
+    ready_at_once()
     mine("status")
     mine("history")
     mine("diff", code=1)

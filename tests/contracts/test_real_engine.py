@@ -1,6 +1,7 @@
 """Behaviour of vLLM itself, on the CPU build with the demo's model. One rollout serves all tests of this file."""
 
 import json
+import time
 
 import httpx
 import pytest
@@ -40,6 +41,18 @@ def test_sampling_under_speculation_keeps_its_temperature(promoted):
 def test_the_engine_accepts_the_configuration_that_preflight_writes(promoted):
     done = promoted("preflight", "--spec", "ngram", "--set", "num_speculative_tokens=3", "--ask-engine", timeout=300)
     assert "engine: accepted" in done.stderr
+
+
+def test_an_engine_that_has_answered_leaves_the_cores_alone(promoted):
+    """Unrepaired, two of its processes spin for a second after each answer, on the cores of the engine asked next."""
+
+    def cpu_s():
+        return sum(sum(process.cpu_times()[:2]) for process in promoted.processes())
+
+    complete(promoted.json("status")["items"][0]["status"]["url"], "Say something", temperature=0.0)
+    before = cpu_s()
+    time.sleep(0.8)
+    assert cpu_s() - before < 0.5
 
 
 def complete(url, prompt, *, temperature):

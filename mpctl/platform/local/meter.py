@@ -17,6 +17,7 @@ from mpctl.platform.local.hardware import device, model_digest
 from mpctl.quotations import conceal
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
+_COMPLETION_S = 120.0  # of four tokens, also on a busy engine
 _READ_LOG = "read the engine's log: mpctl local logs"
 _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
 
@@ -42,11 +43,11 @@ class LocalMeter:
         """End the client; what of it is left, in words, empty when nothing is."""
         return self.client.close()
 
-    def complete(self, endpoint: Endpoint, *, within_s: float = 120.0) -> None:
-        """Request one short chat completion. The default is enough for a busy engine.
+    def complete(self, endpoint: Endpoint) -> None:
+        """Request one short chat completion.
 
         Raises:
-            MpctlError: no answer in time, or one without content tokens.
+            MpctlError: no answer, or one without content tokens.
         """
         body = {
             "model": endpoint.model,
@@ -57,7 +58,7 @@ class LocalMeter:
         url = f"{endpoint.base_url}/v1/chat/completions"
         try:
             answer = http.request(
-                "POST", url, json=body, headers=_headers(endpoint), seconds=within_s, socket=endpoint.socket
+                "POST", url, json=body, headers=_headers(endpoint), seconds=_COMPLETION_S, socket=endpoint.socket
             )
         except http.NoAnswer as error:
             raise MpctlError(error.message, hint=_READ_LOG) from error

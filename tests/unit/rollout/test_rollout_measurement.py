@@ -285,28 +285,6 @@ def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
         assert memory.progress.lines.count(told) == 1
 
 
-def test_an_engine_that_idled_answers_once_before_its_next_block():
-    memory = MemoryWorld(FASTER)
-    calls, meter = [], memory.context.meter
-    real_send, real_complete = meter.send, meter.complete
-
-    def send(endpoint, prompts, *arguments, **options):
-        calls.append(("block" if options.get("key") else "warm-up", endpoint.address))
-        return real_send(endpoint, prompts, *arguments, **options)
-
-    def complete(endpoint, **limit):
-        calls.append(("completion", endpoint.address))
-        return real_complete(endpoint, **limit)
-
-    meter.send, meter.complete = send, complete
-    rollout(memory)
-    blocks = [number for number, (what, _) in enumerate(calls) if what == "block"]
-    assert len(blocks) == 2 * WORKLOAD.repeats
-    for first, address in ((calls[number - 1], calls[number][1]) for number in blocks):
-        assert first in {("completion", address), ("warm-up", address)}
-    assert [calls[number - 1][0] for number in blocks].count("warm-up") == 2  # each arm's first
-
-
 def test_a_block_that_is_lost_twice_ends_the_measurement():
     memory = MemoryWorld(FASTER)
     memory.context = replace(memory.context, meter=LosesOneBlock(memory.meter, always=True))

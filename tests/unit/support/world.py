@@ -264,7 +264,7 @@ class MemoryMeter:
     def prepare(self) -> None:
         self._world.boundary("prepare")
 
-    def complete(self, endpoint: Endpoint, *, within_s: float = 120.0) -> None:
+    def complete(self, endpoint: Endpoint) -> None:
         self._world.boundary("complete")
         self._engine(endpoint)
 

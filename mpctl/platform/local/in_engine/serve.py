@@ -7,7 +7,8 @@ Under speculation temperature and top_p then stay uninitialised: wrong tokens wh
 drafts when greedy. The kernel is tried on two numbers; if the result is lost, a replacement does the work.
 
 Engine processes that vLLM spawns run this module again as ``__mp_main__``, so the repair holds in all of them. On a CPU
-they are forked (``forking.py``), which starts an engine in less than half the CPU time.
+they are forked (``forking.py``), which starts an engine in less than half the CPU time, and sleep while they wait for
+each other (``waiting.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from arguments import with_more  # type: ignore[import-not-found,unused-ignore]
 from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 from forking import fork_engine_processes  # type: ignore[import-not-found,unused-ignore]
 from tiles import avoid_broken_tiles  # type: ignore[import-not-found,unused-ignore]
+from waiting import sleep_while_waiting  # type: ignore[import-not-found,unused-ignore]
 
 
 def wrap_expand_kernel() -> None:
@@ -76,6 +78,7 @@ if __name__ in ("__main__", "__mp_main__"):
     name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     avoid_broken_tiles()
     wrap_expand_kernel()
+    sleep_while_waiting()
 
 if __name__ == "__main__":
     fork_engine_processes()
