@@ -30,6 +30,9 @@ FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane ru
 GROUPS = ("engines", "cluster", "local", "autoscaling", "stacks", "cloud", "unit", "contracts")
 # Fixtures whose programs are built from source, for minutes: the fast lane runs their tests where that was done.
 BUILT = ("cluster", "helm", "promtool")
+# Rooms whose tests run real processes beside those of other tests. In a lane a failed one runs once more, and the
+# summary shows why the first attempt failed: a defect, which keeps nobody from seeing what else there is.
+REAL = ("autoscaling", "cluster", "contracts", "local")
 _STARTED = time.monotonic()
 
 # Generated cases are the same in every lane. `scripts/test --nightly` explores others and prints how to repeat them.
@@ -99,6 +102,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if belongs(item, lanes, missing)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+        for item in chosen:
+            if room(item.nodeid) in REAL:
+                item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: GROUPS.index(group(item.nodeid).partition("/")[0]))
 
 
