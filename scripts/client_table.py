@@ -196,6 +196,16 @@ def by_guidellm(program: str) -> Callable[[str, int, Path], Figures]:
     return send
 
 
+def in_hub(folder: Path) -> str:
+    """The tokenizer as a hub's cache in ``folder`` holds it; its name there. AIPerf takes no path."""
+    cached = folder / "hub" / "models--mpctl--demo"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    (cached / "snapshots").mkdir()
+    (cached / "snapshots" / ("0" * 40)).symlink_to(TOKENIZER)
+    return "mpctl/demo"
+
+
 def by_aiperf(program: str) -> Callable[[str, int, Path], Figures]:
     """AIPerf with a file of prompts."""
 
@@ -203,10 +213,11 @@ def by_aiperf(program: str) -> Callable[[str, int, Path], Figures]:
         count = requests_of(streams)
         data = folder / "prompts.jsonl"
         data.write_text("".join(json.dumps({"text": f"request {n}"}) + "\n" for n in range(count)), encoding="utf-8")
-        words = f"""profile --model timed --url {url} --endpoint-type chat --streaming --tokenizer builtin
+        name = in_hub(folder)
+        words = f"""profile --model timed --url {url} --endpoint-type chat --streaming --tokenizer {name}
             --input-file {data} --custom-dataset-type single_turn --concurrency {streams} --request-count {count}
             --output-artifact-dir {folder / "out"} --ui none --use-server-token-count"""
-        cpu = run([program, *words.split()], folder, HOME=str(folder))
+        cpu = run([program, *words.split()], folder, HOME=str(folder), HF_HOME=str(folder), HF_HUB_OFFLINE="1")
         (file,) = (folder / "out").rglob("profile_export_aiperf.json")
         profile: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         ttft, tpot = profile["time_to_first_token"], profile["inter_token_latency"]

@@ -110,6 +110,7 @@ class Watch:
         (self.deployment,) = (d for d in documents if d["kind"] == "Deployment")
         self.deployment["spec"]["replicas"] = 0
         self.kills = []
+        self.wanted = text_of(namespace.client.get("isvc", "demo"))  # what a fallback replaces
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(as_list(documents)))
         cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
 
@@ -195,16 +196,16 @@ def promoted(cluster, namespace, mpctl):
     watch.remove()
 
 
-def fall_back(watch, users, plain, kill):
+def fall_back(watch, users, plain, kill, prompts=(USUAL, NOVEL)):
     """One fallback with the leader killed after the ``kill``-th write to the history (0: not); (seconds until it
     ended, those after the kill)."""
     before = len(fallbacks(watch.mpctl)[0])
-    users.prompts = USUAL
+    users.prompts = prompts[0]
     watch.scale(2)
     if kill:
         watch.kill_after(kill)
     began = time.monotonic()
-    users.prompts = NOVEL
+    users.prompts = prompts[1]
     client = watch.namespace.client
 
     def ended():
@@ -213,10 +214,28 @@ def fall_back(watch, users, plain, kill):
         done, unfinished = fallbacks(watch.mpctl)
         return len(done) > before and not unfinished
 
-    at = wait_for(f"a fallback with the leader killed after write {kill}", ended, watch, 240)
+    at = wait_for(f"a fallback with the leader killed after write {kill}", ended, watch, 300)
     assert len(fallbacks(watch.mpctl)[0]) == before + 1
     watch.scale(0)
     return at - began, at - watch.kills[-1] if kill else None
+
+
+def killed_fall_backs(watch, users, plain, kills, prompts=(USUAL, NOVEL)):
+    """Fallbacks with the leader killed after these writes, each from the promoted revision."""
+    wanted = watch.wanted
+    for number in kills:
+        users.prompts = prompts[0]
+        watch.mpctl("rollback", "--to-revision", "2")
+        assert text_of(watch.namespace.client.get("isvc", "demo")) == wanted
+        took, after = fall_back(watch, users, plain, number, prompts)
+        sys.stdout.write(f"killed after write {number}: ended after {took:.0f} s, {after:.0f} s after the kill\n")
+        sys.stdout.flush()
+    users.pause()
+    sys.stdout.write(f"{len(users.answers)} requests, {len(users.failed())} failed\n")
+    assert users.failed() == []
+    assert len(watch.kills) == len(kills)
+    done, _ = fallbacks(watch.mpctl)
+    assert {op["ending"] for op in done} == {"rolled back"}
 
 
 def marked_objects(namespace):
@@ -255,30 +274,18 @@ def test_the_leader_is_killed_after_every_write_of_a_fallback_and_the_other_pod_
     cluster, namespace, promoted, half
 ):
     watch, plain = promoted
-    wanted = text_of(namespace.client.get("isvc", "demo"))
     with Users(cluster, namespace, 1, 100) as users:
         before = len(written(namespace))
         took, _ = fall_back(watch, users, plain, 0)
         count = len(written(namespace)) - before
         sys.stdout.write(f"not killed: ended after {took:.0f} s, {count} writes\n")
-        for number in range(1 + half, count + 1, 2):
-            users.prompts = USUAL
-            watch.mpctl("rollback", "--to-revision", "2")
-            assert text_of(namespace.client.get("isvc", "demo")) == wanted
-            took, after = fall_back(watch, users, plain, number)
-            sys.stdout.write(f"killed after write {number}: ended after {took:.0f} s, {after:.0f} s after the kill\n")
-            sys.stdout.flush()
-        users.pause()
-    sys.stdout.write(f"{len(users.answers)} requests, {len(users.failed())} failed\n")
-    assert users.failed() == []
-    assert len(watch.kills) == len(range(1 + half, count + 1, 2))
-    done, _ = fallbacks(watch.mpctl)
-    assert {op["ending"] for op in done} == {"rolled back"}
+        killed_fall_backs(watch, users, plain, range(1 + half, count + 1, 2))
 
 
 @pytest.mark.engine
 @pytest.mark.nightly
-def test_with_a_real_engine_the_traffic_turns_and_the_next_leader_ends_the_fallback(cluster, namespace, mpctl):
+@pytest.mark.timeout(3600)
+def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_every_write(cluster, namespace, mpctl):
     cluster.pods.rule(lambda pod: {"engine": "real", "stop_s": 2})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model"
     namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
@@ -293,8 +300,9 @@ def test_with_a_real_engine_the_traffic_turns_and_the_next_leader_ends_the_fallb
     few = ("--prompts", "edits", "--requests", "4", "--repeats", "6", "--max-tokens", "64", "--no-calibrate")
     done = mpctl("rollout", "--spec", "eagle3", "--spec-config", head, *few, "--policy", str(policy), timeout=900)
     assert "promoted: service" in done.stderr
-    watch = Watch(cluster, namespace, mpctl, POLICY | {"interval_s": 3.0})
-    usual, novel = (built_in_prompts(name)[0] for name in ("edits", "math"))
+    # Hardly a draft of this small head is accepted on prose, which may be taken for an engine's fault.
+    watch = Watch(cluster, namespace, mpctl, POLICY | {"interval_s": 3.0, "restart": False})
+    usual, novel = prompts = tuple(built_in_prompts(name)[0] for name in ("edits", "math"))
     try:
         with Users(cluster, namespace, 1, 64) as users:
             watch.scale(2)
@@ -302,27 +310,23 @@ def test_with_a_real_engine_the_traffic_turns_and_the_next_leader_ends_the_fallb
             quiet = time.monotonic()
             time.sleep(30)
             assert fallbacks(mpctl) == ([], [])
-            before = throughput(users.answers, quiet, time.monotonic())
-            watch.kill_after(3)
-            turned = time.monotonic()
+            turned, entries = time.monotonic(), len(written(namespace))
             users.prompts = novel
-            killed = wait_for("the fallback begins", lambda: watch.kills, watch, 300)
-            during = throughput(users.answers, turned + 5, killed)
-
-            def ended():
-                return text_of(namespace.client.get("isvc", "demo")) == plain and not fallbacks(mpctl)[1]
-
-            back = wait_for("the fallback ends", ended, watch, 400)
+            wait_for("the fallback begins", lambda: len(written(namespace)) > entries, watch, 300)
+            begun = time.monotonic()
+            fall_back(watch, users, plain, 0, (novel, novel))
+            ended = time.monotonic()
             time.sleep(30)
-            after = throughput(users.answers, back, time.monotonic())
-            users.pause()
+            before = throughput(users.answers, quiet, turned)
+            during = throughput(users.answers, turned, ended)
+            after = throughput(users.answers, ended, time.monotonic())
+            count = len(written(namespace)) - entries
+            sys.stdout.write(
+                f"not killed: began {begun - turned:.0f} s after the traffic turned, ended after "
+                f"{ended - turned:.0f} s, {count} writes; tokens/s before {before:.0f}, during {during:.0f}, after {after:.0f}\n"
+            )
+            killed_fall_backs(watch, users, plain, range(1, count + 1), prompts)
     finally:
         watch.remove()
-    sys.stdout.write(
-        f"fallback began {watch.kills[0] - turned:.0f} s after the traffic turned, leader killed, ended after "
-        f"{back - turned:.0f} s; tokens/s before {before:.0f}, during {during:.0f}, after {after:.0f}; "
-        f"{len(users.answers)} requests, {len(users.failed())} failed\n"
-    )
-    (operation,), _ = fallbacks(mpctl)
-    assert operation["detail"].startswith("watch: WorseDraft: ")
-    assert users.failed() == []
+    operations, _ = fallbacks(mpctl)
+    assert {op["detail"].split(": ")[1] for op in operations} <= {"WorseDraft", "StepToZero"}
