@@ -9,7 +9,7 @@ round otherwise.
     python scripts/demo_model/train.py --out scripts/demo_model/model
     python scripts/demo_model/train.py --size draft --tokenizer scripts/demo_model/model --out draft
     python scripts/demo_model/train.py --start scripts/demo_model/model --tokenizer scripts/demo_model/model \
-        --steps 30 --lr 1e-2 --seed 1 --out next-version
+        --steps 40 --lr 2e-2 --seed 1 --out next-version
 """
 
 from __future__ import annotations

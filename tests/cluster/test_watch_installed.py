@@ -323,7 +323,8 @@ def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_eve
             count = len(written(namespace)) - entries
             sys.stdout.write(
                 f"not killed: began {begun - turned:.0f} s after the traffic turned, ended after "
-                f"{ended - turned:.0f} s, {count} writes; tokens/s before {before:.0f}, during {during:.0f}, after {after:.0f}\n"
+                f"{ended - turned:.0f} s, {count} writes; tokens/s before {before:.0f}, during {during:.0f}, "
+                f"after {after:.0f}\n"
             )
             killed_fall_backs(watch, users, plain, range(1, count + 1), prompts)
     finally:
