@@ -1,13 +1,8 @@
 """Engine processes on a CPU are forked, each on the cores that vLLM chose for it."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from mpctl.platform.local import engine
+from tests.unit.support.beside_vllm import run, write
 
 CPU = """
 import os
@@ -55,30 +50,12 @@ print(os.environ["VLLM_WORKER_MULTIPROC_METHOD"], inside, restored)
 @pytest.fixture
 def vllm(tmp_path):
     """A package with the two modules of vLLM that the repair touches."""
-    sources = {"vllm/platforms/cpu.py": CPU, "vllm/utils/ompmultiprocessing.py": OMP, "torch.py": TORCH}
-    packages = dict.fromkeys(("vllm/__init__.py", "vllm/platforms/__init__.py", "vllm/utils/__init__.py"), "")
-    for name, text in {**sources, **packages}.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(tmp_path, {"vllm/platforms/cpu.py": CPU, "vllm/utils/ompmultiprocessing.py": OMP, "torch.py": TORCH})
     return tmp_path
 
 
-def run(folder: Path, program: str = PROGRAM, **environment: str) -> str:
-    path = os.pathsep.join((str(engine.ENGINE_MAIN.parent), str(folder)))
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("VLLM_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**inherited, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
 def test_the_cpu_platform_forks_and_a_worker_inherits_its_cores_and_threads(vllm):
-    assert run(vllm) == "fork (1, 1) (True, 7)"
+    assert run(vllm, PROGRAM) == "fork (1, 1) (True, 7)"
 
 
 def test_a_method_chosen_by_the_user_stays(vllm):

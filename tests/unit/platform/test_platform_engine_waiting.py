@@ -1,12 +1,8 @@
 """vLLM's processes sleep while they wait for each other on a CPU, and spin as vLLM means them to on a GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from mpctl.platform.local import engine
+from tests.unit.support.beside_vllm import run, write
 
 PLATFORM = """
 class current_platform:
@@ -30,45 +26,29 @@ wait()
 
 
 @pytest.fixture
-def run(tmp_path):
+def beside(tmp_path):
     """Runs a program beside a vLLM of the two modules that are looked at."""
 
-    def make(name, text):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    def beside(program, *, cpu=True, messages=MESSAGES):
+        other = {"vllm/distributed/device_communicators/shm_broadcast.py": messages} if messages else {}
+        write(tmp_path, {"vllm/platforms.py": PLATFORM.format(cpu=cpu), **other})
+        return run(tmp_path, program)
 
-    def run(program, *, cpu=True, messages=MESSAGES):
-        for package in ("vllm", "vllm/distributed", "vllm/distributed/device_communicators"):
-            make(f"{package}/__init__.py", "")
-        make("vllm/platforms.py", PLATFORM.format(cpu=cpu))
-        if messages:
-            make("vllm/distributed/device_communicators/shm_broadcast.py", messages)
-        path = os.pathsep.join((str(engine.ENGINE_MAIN.parent), str(tmp_path)))
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip()
-
-    return run
+    return beside
 
 
-def test_a_reader_on_a_cpu_sleeps_while_it_waits(run):
-    assert run(PROGRAM) == ""
+def test_a_reader_on_a_cpu_sleeps_while_it_waits(beside):
+    assert beside(PROGRAM) == ""
 
 
-def test_a_reader_on_a_gpu_spins(run):
-    assert run(PROGRAM, cpu=False) == "spins"
+def test_a_reader_on_a_gpu_spins(beside):
+    assert beside(PROGRAM, cpu=False) == "spins"
 
 
-def test_a_vllm_whose_readers_do_not_spin_is_left_alone(run):
-    assert run(PROGRAM, messages="def wait():\n    print('sleeps by itself')\n") == "sleeps by itself"
+def test_a_vllm_whose_readers_do_not_spin_is_left_alone(beside):
+    assert beside(PROGRAM, messages="def wait():\n    print('sleeps by itself')\n") == "sleeps by itself"
 
 
-def test_a_vllm_without_such_messages_is_left_alone(run):
+def test_a_vllm_without_such_messages_is_left_alone(beside):
     program = "from waiting import sleep_while_waiting; sleep_while_waiting(); print('unchanged')"
-    assert run(program, messages="") == "unchanged"
+    assert beside(program, messages="") == "unchanged"
