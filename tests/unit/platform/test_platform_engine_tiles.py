@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -12,13 +13,18 @@ import pytest
 from mpctl.platform.local.in_engine import tiles
 
 
+def ill():
+    faulthandler.disable()  # the end of this process is wanted, and no page of traceback
+    os.kill(os.getpid(), signal.SIGILL)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     ("action", "broken"),
     [
         (lambda: None, False),
         (lambda: 1 / 0, False),
-        (lambda: os.kill(os.getpid(), signal.SIGILL), True),
+        (ill, True),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), False),
     ],
 )
