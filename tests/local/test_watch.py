@@ -42,6 +42,7 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
     assert faults["killed-engine"]["requestsFailed"] > 0
     assert faults["drift"]["signal"] == "WorseDraft"
     assert faults["drift"]["secondsToReArm"] > 0
+    assert faults["drift"]["tokensPerSecond"]["before"] > 0
     assert promoted.live_text() == before
     whys = [operation["detail"] for operation in promoted.json("history")["operations"]]
     assert whys[1].startswith("watch: WorseDraft: tokens per step 1.0")
