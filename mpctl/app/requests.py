@@ -246,7 +246,7 @@ class DrillRequest:
 
     faults: tuple[str, ...]
     prompts: tuple[str, ...] = ()
-    drift_to: str = "fresh"
+    drift_to: str = "chat"
     newer_target: str | None = None
     window_s: float = 20.0
 

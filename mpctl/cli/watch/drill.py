@@ -52,7 +52,7 @@ class DrillOptions(TypedDict):
     metavar="[NAME=]FILE|SET",
     help="The usual traffic (default: the built-in sets that the gate measured).",
 )
-@option("--drift-to", type=File(), metavar="[NAME=]FILE|SET", default="fresh", help="What the traffic turns to.")
+@option("--drift-to", type=File(), metavar="[NAME=]FILE|SET", default="chat", help="What the traffic turns to.")
 @option("--newer-target", type=File(), metavar="MODEL", help="Another version of the target, for stale-head.")
 @option("--watch-policy", type=File(), metavar="FILE", help="Limits of the watch; its waiting times are shortened.")
 @option("--interval", type=Duration(), metavar="DURATION", default="2s", help="Time between two readings.")
@@ -67,7 +67,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[DrillOptio
     \b
     Examples:
       mpctl drill                                   every fault that the service can have
-      mpctl drill demo --fault drift --drift-to fresh
+      mpctl drill demo --fault drift --drift-to rag
       mpctl drill demo --fault killed-engine -o json
 
     Needs a speculation that was promoted behind the gate. Exit code 0: every fault was detected, the service recovered,
