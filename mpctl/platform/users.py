@@ -111,7 +111,11 @@ def _tokens(events: str) -> int:
     """Tokens of a streamed answer by its last event, which is its usage.
 
     Raises:
-        ValueError, KeyError, TypeError: it has none.
+        NoAnswer: it ends with an error of the engine.
+        ValueError, KeyError, TypeError: it ends with neither.
     """
     *_, last = (line for line in events.splitlines() if line.startswith("data: {"))
-    return int(bounded.loads(last.removeprefix("data: "))["usage"]["completion_tokens"])
+    event = bounded.loads(last.removeprefix("data: "))
+    if "error" in event:
+        raise http.NoAnswer(f"error {event['error']['code']} in place of an answer")
+    return int(event["usage"]["completion_tokens"])
