@@ -19,8 +19,8 @@ class Users:
     """``clients`` of a chat endpoint. They wait until :meth:`send` gives them prompts; close them to end them.
 
     Every request has a cache salt of its own, as in a measurement: repeated prompts must not be answered from the
-    engine's prefix cache. Answers are streamed as there, too: an engine that hands out each token takes longer for a step
-    on few cores, and would look faster than measured without.
+    engine's prefix cache. Answers are streamed as there, too: an engine that hands out each token takes longer for a
+    step on few cores, and would look faster than measured without.
     """
 
     def __init__(self, url: str, model: str, token: str | None, *, clients: int, max_tokens: int) -> None:
