@@ -55,6 +55,15 @@ def test_an_engine_that_has_answered_leaves_the_cores_alone(promoted):
     assert cpu_s() - before < 0.5
 
 
+def test_every_process_of_an_engine_is_found_by_its_marks(promoted):
+    """Unrepaired, vLLM renames its processes, which wipes the environment that marks them."""
+    marked = {process.pid for process in promoted.processes()}
+    for leader in promoted.engines():
+        family = {process.pid for process in leader.children(recursive=True)}
+        assert len(family) >= 2
+        assert family <= marked
+
+
 def complete(url, prompt, *, temperature):
     body = {
         "model": "demo",

@@ -105,8 +105,8 @@ class Mpctl:
         return json.loads((self.service / "desired.json").read_text())["text"]
 
     def engines(self):
-        """Running engines, told by their command lines."""
-        return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline())]
+        """Running engines, told by the command line of their first process."""
+        return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline()) and os.getpgid(p.pid) == p.pid]
 
     def processes(self):
         processes = []

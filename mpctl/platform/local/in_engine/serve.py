@@ -75,6 +75,9 @@ def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: A
 
 
 if __name__ in ("__main__", "__mp_main__"):
+    # vLLM renames its processes with this module if it is there, which wipes the environment that the kernel shows of
+    # them: the marks by which they are found when their first process was killed.
+    sys.modules["setproctitle"] = None  # type: ignore[assignment,unused-ignore]
     name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     avoid_broken_tiles()
     wrap_expand_kernel()
