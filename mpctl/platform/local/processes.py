@@ -99,8 +99,8 @@ def kill_group(process: Process) -> None:
 
 
 def marked(environment: Mapping[str, str], state_dir: str, tag: str) -> dict[str, str]:
-    """Return the environment with the marks by which an engine's processes are found again, at its end: vLLM's
-    processes rename themselves (setproctitle), which overwrites the beginning of what the kernel shows of it."""
+    """Return the environment with the marks by which an engine's processes are found again, at its end:
+    a process that renames itself (setproctitle) overwrites the beginning of what the kernel shows of it, if not all."""
     marks = {STATE_VARIABLE: state_dir, ARM_VARIABLE: tag}
     return {**{name: value for name, value in environment.items() if name not in marks}, **marks}
 
